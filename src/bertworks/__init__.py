@@ -1,0 +1,30 @@
+"""One workbench for the BERT family: text in; tokenizers, models, pictures and servers out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+__all__ = ["Ledger", "Workbench", "load", "new", "record_attention"]
+
+if TYPE_CHECKING:
+    from bertworks.model.attention import record_attention
+    from bertworks.text.ledger import Ledger
+    from bertworks.workbench import Workbench, load, new
+
+_HOMES = {
+    "Ledger": "bertworks.text.ledger",
+    "Workbench": "bertworks.workbench",
+    "load": "bertworks.workbench",
+    "new": "bertworks.workbench",
+    "record_attention": "bertworks.model.attention",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # torch takes a second to import; `bertworks --help` and the text room do without it.
+    if name not in _HOMES:
+        raise AttributeError(f"module 'bertworks' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

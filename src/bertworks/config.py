@@ -1,0 +1,124 @@
+"""What a model is made of, as frozen, checked values. Families are points in this space; nothing below asks for their names.
+
+`EncoderConfig` holds the axes along which the BERT family differs, `HeadConfig` how its heads read the encoder's states, and
+`ModelConfig` joins the two. `family` only says whose file layout a folder uses; no computation depends on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from bertworks.errors import BadConfig, nearest
+
+Family = Literal["bert", "roberta", "albert", "electra", "xlnet", "distilbert", "gpt2"]
+Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"]
+Size = Annotated[int, Field(ge=1, le=2**17)]
+Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
+
+
+class Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class EncoderConfig(Frozen):
+    """The axes of the one encoder."""
+
+    vocab_size: int = Field(ge=1, le=2**24, description="number of different tokens")
+    hidden_size: Size = Field(768, description="width of the states")
+    n_layers: int = Field(12, ge=1, le=1024, description="number of layers a token passes through")
+    n_heads: int = Field(12, ge=1, le=1024, description="attention heads per layer")
+    ffn_size: Size = Field(3072, description="inner width of the feed-forward part")
+    embedding_size: Size | None = Field(None, description="width of the embeddings before a projection to hidden_size; none: no projection")
+    positions: Literal["learned", "sinusoidal", "none"] = Field("learned", description="how a token is told where it stands")
+    n_positions: int | None = Field(512, ge=1, le=2**20, description="longest sequence; none: no limit")
+    first_position: int = Field(0, ge=0, le=1024, description="row of the position table that the first token uses")
+    n_segments: int = Field(2, ge=0, le=1024, description="segment types (sentence A, B, ...); 0: no segment embedding")
+    attention: Literal["dot", "additive", "relative"] = Field("dot", description="how queries are compared with keys")
+    attention_bias: bool = Field(True, description="biases in the attention's linear layers")
+    causal: bool = Field(False, description="a token sees only itself and what is left of it")
+    norm_order: Literal["post", "pre"] = Field("post", description="layer norm after or before each part")
+    norm_eps: float = Field(1e-12, gt=0, lt=1, description="epsilon of every layer norm")
+    embedding_norm: bool = Field(True, description="layer norm on the sum of the embeddings")
+    activation: Activation = Field("gelu", description="non-linearity of the feed-forward part")
+    sharing: Literal["none", "all", "attention", "ffn"] = Field("none", description="which parts the layers of a group share")
+    n_groups: int = Field(1, ge=1, le=1024, description="groups of consecutive layers that share parts")
+    layers_per_group: int = Field(1, ge=1, le=1024, description="different layers inside a group, run one after the other")
+    dropout: Rate = Field(0.1, description="dropout on embeddings and on the output of each part")
+    attention_dropout: Rate = Field(0.1, description="dropout on attention probabilities")
+    ffn_dropout: Rate = Field(0.0, description="dropout inside the feed-forward part")
+    init_range: float = Field(0.02, gt=0, lt=10, description="standard deviation of new weights")
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.hidden_size % self.n_heads:
+            raise ValueError(f"hidden_size {self.hidden_size} is not divisible by n_heads {self.n_heads}")
+        if self.positions != "none" and self.n_positions is None:
+            raise ValueError(f"n_positions is needed with positions={self.positions!r}")
+        if self.attention == "relative" and self.positions != "none":
+            raise ValueError("attention='relative' carries the positions itself: use positions='none'")
+        if self.sharing != "none" and self.n_layers % self.layers_per_group:
+            raise ValueError(f"n_layers {self.n_layers} is not a multiple of layers_per_group {self.layers_per_group}")
+        if self.sharing != "none" and self.n_groups > self.n_layers // self.layers_per_group:
+            raise ValueError(f"n_groups {self.n_groups} is more than n_layers {self.n_layers} can fill")
+        return self
+
+    @property
+    def embedding_width(self) -> int:
+        return self.embedding_size or self.hidden_size
+
+    def order(self, part: Literal["attention", "ffn"]) -> tuple[int, ...]:
+        """For each layer, which of the unique parts it uses: (0, 0, 0, ...) where all layers share one."""
+        if self.sharing not in ("all", part):
+            return tuple(range(self.n_layers))
+        steps, inner = self.n_layers // self.layers_per_group, self.layers_per_group
+        groups = [int(step / (steps / self.n_groups)) for step in range(steps)]
+        return tuple(group * inner + layer for group in groups for layer in range(inner))
+
+
+class HeadConfig(Frozen):
+    """How heads read the states. One summary vector serves every head that looks at a whole sequence."""
+
+    summary: Literal["first", "last"] = Field("first", description="the token that stands for its sequence")
+    summary_activation: Activation | None = Field("tanh", description="non-linearity of the summary layer; none: no such layer")
+    pooler: bool = Field(True, description="a model without heads has a summary layer too (BERT's pooler)")
+    class_bias: bool = Field(True, description="bias in the sequence head")
+    lm_transform: bool = Field(True, description="dense layer, non-linearity and norm before the tied vocabulary projection")
+    lm_activation: Activation = Field("gelu", description="non-linearity of that dense layer")
+    lm_bias: bool = Field(True, description="a bias per vocabulary entry")
+    head_dropout: Rate = Field(0.1, description="dropout before a classifying layer")
+    labels: tuple[str, ...] = Field(("LABEL_0", "LABEL_1"), min_length=1, description="names of the classes")
+
+
+class ModelConfig(Frozen):
+    """An encoder, the way its heads read it, and whose folder layout it is saved in."""
+
+    family: Family
+    encoder: EncoderConfig
+    heads: HeadConfig = HeadConfig()
+
+    def override(self, **changes: Any) -> ModelConfig:
+        """The same model with other values; the fields of both parts go by their plain names."""
+        parts: dict[str, dict[str, Any]] = {"encoder": self.encoder.model_dump(), "heads": self.heads.model_dump()}
+        for name, value in changes.items():
+            owner = next((part for part in parts if name in parts[part]), None)
+            if owner is None:
+                raise BadConfig(f"no such config field: {name!r}", remedy=nearest(name, [*parts["encoder"], *parts["heads"]]))
+            parts[owner][name] = value
+        return check_config({"family": self.family, **parts})
+
+
+def check_config(values: Mapping[str, Any], place: str | None = None) -> ModelConfig:
+    """A `ModelConfig`, or a `BadConfig` that names every wrong field."""
+    try:
+        return ModelConfig.model_validate(values)
+    except ValidationError as error:
+        raise BadConfig("; ".join(map(_complaint, error.errors())), place=place, remedy="correct these config fields") from None
+
+
+def _complaint(error: Any) -> str:
+    field = ".".join(str(part) for part in error["loc"] if part not in ("encoder", "heads"))
+    message = error["msg"].removeprefix("Value error, ")
+    return f"{field} = {error['input']!r}: {message}" if field else message

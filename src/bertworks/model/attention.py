@@ -1,0 +1,188 @@
+"""Attention: Vaswani et al. 2017, section 3.2; relative positions as in Transformer-XL (Dai et al. 2019, section 3.3) and
+XLNet (Yang et al. 2019, section 2); additive scores as in Bahdanau et al. 2015, for comparison.
+
+    N  tokens of the batch   R, Tq, Tk  rows, queries and keys of a run   H  heads   D  size of a head
+
+`attend` is the one function with a softmax over keys, and the one place where the flat batch is seen as rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertworks.config import EncoderConfig
+from bertworks.model.layout import Layout, Run
+
+
+Bend = Callable[[Tensor, Run], tuple[Tensor, Tensor | None]]
+"""(q, run) -> (q', bias): the queries as they meet the keys, and what is added to the scores, (R, H, Tq, Tk)."""
+
+Score = Callable[[Tensor, Tensor], Tensor]
+"""(q, k) -> scores, (R, H, Tq, Tk)."""
+
+
+@dataclass
+class AttentionLayer:
+    """What one attention layer did, sequence by sequence."""
+
+    probabilities: list[Tensor] = field(default_factory=list)  # (H, Tq, Tk) each
+    queries: list[Tensor] = field(default_factory=list)  # (H, Tq, D) each
+    keys: list[Tensor] = field(default_factory=list)  # (H, Tk, D) each
+
+
+@dataclass
+class Recording:
+    """The attention layers in the order in which they ran; a two-stream layer runs twice, queries first."""
+
+    layers: list[AttentionLayer] = field(default_factory=list)
+
+
+_recording: ContextVar[Recording | None] = ContextVar("recording", default=None)
+
+
+@contextmanager
+def record_attention() -> Iterator[Recording]:
+    """Keep probabilities, queries and keys of every layer that runs inside. The outputs stay the same to the bit."""
+    recording = Recording()
+    token = _recording.set(recording)
+    try:
+        yield recording
+    finally:
+        _recording.reset(token)
+
+
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, layout: Layout, *, n_heads: int, causal: bool, dropout: float, bend: Bend, score: Score | None
+) -> Tensor:
+    """q (Nq, H*D), k and v (Nk, H*D) -> (Nq, H*D). Without a `score` of its own, attention is a scaled dot product."""
+    recording, layer, outputs = _recording.get(), AttentionLayer(), []
+    query_sizes, key_sizes = [rows * n for rows, n, _ in layout.shapes], [rows * n for rows, _, n in layout.shapes]
+    for run, *flat in zip(layout.runs, q.split(query_sizes), k.split(key_sizes), v.split(key_sizes), strict=True):
+        run_q, run_k, run_v = (t.view(len(run.keys.positions), -1, n_heads, t.size(-1) // n_heads).transpose(1, 2) for t in flat)
+        bent_q, bias = bend(run_q, run)
+        if score is None:
+            output = _dot_product_attention(bent_q, run_k, run_v, run, bias, causal, dropout)
+        else:
+            output = F.dropout(_probabilities(score(bent_q, run_k), bias, run.sees(causal)), dropout) @ run_v
+        outputs.append(output.transpose(1, 2).reshape(flat[0].shape))
+        if recording is not None:
+            scores = _dot_products(bent_q, run_k) if score is None else score(bent_q, run_k)
+            layer.probabilities += _probabilities(scores, bias, run.sees(causal)).detach().unbind()
+            layer.queries += run_q.detach().unbind()
+            layer.keys += run_k.detach().unbind()
+    if recording is not None:
+        recording.layers.append(layer)
+    return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+
+
+def _dot_product_attention(q: Tensor, k: Tensor, v: Tensor, run: Run, bias: Tensor | None, causal: bool, dropout: float) -> Tensor:
+    plain = causal and bias is None and run.queries.ranks is None  # the kernel knows this mask itself
+    sees = None if plain else run.sees(causal)
+    mask = sees if bias is None else bias if sees is None else bias.masked_fill(~sees, -math.inf)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=plain, dropout_p=dropout)
+
+
+def _dot_products(q: Tensor, k: Tensor) -> Tensor:
+    return q @ k.transpose(-1, -2) / math.sqrt(q.size(-1))
+
+
+def _probabilities(scores: Tensor, bias: Tensor | None, sees: Tensor | None) -> Tensor:
+    scores = scores if bias is None else scores + bias
+    if sees is None:
+        return scores.softmax(-1)
+    # A query that sees nothing takes nothing: its row is all zeros, as in the kernel.
+    return scores.masked_fill(~sees, -math.inf).softmax(-1).masked_fill(~sees, 0.0)
+
+
+class Attention(nn.Module):
+    """Multi-head scaled dot-product attention."""
+
+    score: Score | None = None
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.n_heads, self.causal = config.n_heads, config.causal
+        self.q, self.k, self.v, self.out = (
+            nn.Linear(config.hidden_size, config.hidden_size, bias=config.attention_bias) for _ in range(4)
+        )
+        self.drop = nn.Dropout(config.attention_dropout)
+
+    def forward(self, x: Tensor, context: Tensor, layout: Layout) -> Tensor:
+        """Queries from x (Nq, hidden), keys and values from context (Nk, hidden)."""
+        y = attend(
+            self.q(x),
+            self.k(context),
+            self.v(context),
+            layout,
+            n_heads=self.n_heads,
+            causal=self.causal,
+            dropout=self.drop.p if self.training else 0.0,
+            bend=self.bend(layout),
+            score=self.score,
+        )
+        return self.out(y)
+
+    def bend(self, layout: Layout) -> Bend:
+        return _straight
+
+
+def _straight(q: Tensor, run: Run) -> tuple[Tensor, None]:
+    return q, None
+
+
+class RelativeAttention(Attention):
+    """Distance and segment enter the scores, not the embeddings: three more terms, folded into the queries and a bias."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__(config)
+        size = config.hidden_size // config.n_heads
+        self.distance = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
+        self.content_bias, self.distance_bias, self.segment_bias = (nn.Parameter(torch.empty(config.n_heads, size)) for _ in range(3))
+        self.segments = nn.Parameter(torch.empty(2, config.n_heads, size))  # same, other
+
+    def bend(self, layout: Layout) -> Bend:
+        far = max(n_keys for _, _, n_keys in layout.shapes)
+        steps = torch.arange(-far, far, device=self.distance.weight.device)
+        table = self.distance(torch.cat(sinusoids(steps, self.distance.in_features), -1).to(self.distance.weight.dtype))
+        table = table.view(2 * far, self.n_heads, -1)  # row far + d: distance d
+
+        def bend(q: Tensor, run: Run) -> tuple[Tensor, Tensor]:
+            near = run.keys.positions.size(1)
+            by_distance = torch.einsum("rhqd,thd->rhqt", q + self.distance_bias[:, None], table[far - near : far + near])
+            steps = run.queries.positions[:, None, :, None] - run.keys.positions[:, None, None, :] + near  # (R, 1, Tq, Tk)
+            by_distance = by_distance.gather(-1, steps.expand(-1, self.n_heads, -1, -1))
+            same, other = torch.einsum("rhqd,shd->srhq", q + self.segment_bias[:, None], self.segments).unsqueeze(-1)
+            is_other = run.queries.segments[:, None, :, None] != run.keys.segments[:, None, None, :]
+            return q + self.content_bias[:, None], (by_distance + torch.where(is_other, other, same)) / math.sqrt(q.size(-1))
+
+        return bend
+
+
+class AdditiveAttention(Attention):
+    """A small network compares query and key: w . tanh(q + k)."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__(config)
+        self.compare = nn.Parameter(torch.empty(config.n_heads, config.hidden_size // config.n_heads))
+        self.score = self._compare
+
+    def _compare(self, q: Tensor, k: Tensor) -> Tensor:
+        return torch.einsum("rhqkd,hd->rhqk", torch.tanh(q.unsqueeze(3) + k.unsqueeze(2)), self.compare)
+
+
+ATTENTION: dict[str, type[Attention]] = {"dot": Attention, "relative": RelativeAttention, "additive": AdditiveAttention}
+
+
+def sinusoids(positions: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Sines and cosines of geometrically falling frequencies, (..., size / 2) each."""
+    rates = 1e4 ** (-torch.arange(0, size, 2, device=positions.device, dtype=torch.float32) / size)
+    angles = positions.unsqueeze(-1) * rates
+    return angles.sin(), angles.cos()

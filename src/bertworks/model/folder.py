@@ -1,0 +1,230 @@
+"""A model is a folder, and it is a Hugging Face folder, in both directions.
+
+Reading: `config.json` says what the model is, the weights' header says what is there; the two are compared before anything
+is allocated. Writing: all files go to a temporary folder beside the target, are synced, and take its place in one step.
+What Hugging Face cannot express keeps the layout but says `model_type: bertworks`, so that others refuse it by name.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from bertworks.config import ModelConfig
+from bertworks.errors import BadConfig, BadWeights, BertworksError, NotFound, SaveFailed, Unsupported
+from bertworks.model.hf_config import OURS, from_hf, own_config, to_hf
+from bertworks.model.hf_names import HF_NAMES, Entry, architecture, find_heads, mapping, plain_names
+from bertworks.model.model import Model
+from bertworks.model.weights import INDEX, PICKLE, WEIGHTS, Stored, open_weights, read_pickle, write_weights
+
+CONFIG = "config.json"
+MAX_JSON = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model read from a folder, with the fields of its `config.json` and remarks for the user."""
+
+    model: Model
+    hf_config: dict[str, Any]
+    remarks: list[str] = field(default_factory=list)
+
+
+def load_folder(folder: Path) -> Loaded:
+    hf = read_json(folder / CONFIG)
+    with open_weights(folder) as stored:
+        return _assemble(hf, stored, folder)
+
+
+def import_folder(folder: Path) -> Loaded:
+    """As `load_folder`, from `pytorch_model.bin`: the one place where a pickle is read."""
+    return _assemble(read_json(folder / CONFIG), read_pickle(folder / PICKLE), folder)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    try:
+        if path.stat().st_size > MAX_JSON:
+            raise BadConfig(f"{path.stat().st_size:,} bytes are too many for such a file", place=str(path))
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise NotFound(f"no {path.name} in this folder", place=str(path.parent), remedy="a model folder has one") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadConfig(f"not a JSON file: {error}", place=str(path)) from None
+    if not isinstance(values, dict):
+        raise BadConfig("not a JSON object", place=str(path))
+    return values
+
+
+def _assemble(hf: dict[str, Any], stored: Mapping[str, Stored], folder: Path) -> Loaded:
+    config = from_hf(hf, str(folder / CONFIG))
+    remarks = ["config.json names code to run (auto_map); it is ignored"] if "auto_map" in hf else []
+    if hf["model_type"] == OURS:
+        with torch.device("meta"):
+            model = Model(config, hf.get("heads", []), summary="summary.dense.weight" in stored)
+        entries = [Entry(name, (name,)) for name in model.state_dict()]
+    else:
+        stored = {name: stored[key] for key, name in plain_names(config, stored).items()}
+        heads, summary = find_heads(config, stored.keys(), hf.get("architectures") or [])
+        stored = _untie(config, stored, folder)
+        with torch.device("meta"):
+            model = Model(config, heads, summary=summary)
+        entries = mapping(model)
+    _compare(model, entries, stored, folder)
+    _fill(model, entries, stored)
+    return Loaded(model.eval(), hf, remarks)
+
+
+def _untie(config: ModelConfig, stored: Mapping[str, Stored], folder: Path) -> dict[str, Stored]:
+    """Without the second copies of tied tensors, which must be copies."""
+    single = dict(stored)
+    for copy, original in HF_NAMES[config.family].tied.items():
+        if copy in single and original not in single:
+            single[original] = single.pop(copy)
+        elif copy in single:
+            a, b = single.pop(copy), single[original]
+            if a.shape != b.shape or not torch.equal(a.read(), b.read()):
+                raise Unsupported(f"{copy} differs from {original}; here the two are one tensor", place=str(folder))
+    return single
+
+
+def _compare(model: Model, entries: Iterable[Entry], stored: Mapping[str, Stored], folder: Path) -> None:
+    """The file holds just what the config describes. Nothing has been allocated yet: the model has shapes only."""
+    shapes = model.state_dict()
+    expected = {entry.theirs: tuple(entry.join([shapes[name] for name in entry.ours]).shape) for entry in entries}
+    missing, unexpected = expected.keys() - stored.keys(), stored.keys() - expected.keys()
+    wrong = [
+        f"{name} is {list(stored[name].shape)}, not {list(shape)}"
+        for name, shape in expected.items()
+        if name in stored and stored[name].shape != shape
+    ]
+    not_float = [f"{name} does not hold floating-point numbers" for name in expected.keys() & stored.keys() if not stored[name].is_float]
+    problems = [_list("missing", missing), _list("not expected", unexpected), _list("of another size", wrong), _list("", not_float)]
+    if any(problems):
+        raise BadWeights(
+            "the weights do not fit the config:\n  " + "\n  ".join(filter(None, problems)),
+            place=str(folder),
+            remedy="config.json and weights must come from the same model",
+        )
+
+
+def _list(title: str, names: Iterable[str], most: int = 8) -> str:
+    ordered = sorted(names)
+    more = f" and {len(ordered) - most} more" if len(ordered) > most else ""
+    return f"{title}: {', '.join(ordered[:most])}{more}" if ordered else ""
+
+
+def _fill(model: Model, entries: Iterable[Entry], stored: Mapping[str, Stored]) -> None:
+    state: dict[str, Tensor] = {}
+    for entry in entries:
+        parts = entry.split(stored[entry.theirs].read().float())
+        state |= {name: part.contiguous() for name, part in zip(entry.ours, parts, strict=True)}
+    model.load_state_dict(state, assign=True)
+
+
+def save_folder(model: Model, folder: Path, *, hf_config: Mapping[str, Any], files: Callable[[Path], None]) -> None:
+    """`hf_config`: fields of an earlier `config.json` to carry along. `files` writes what else belongs into the folder."""
+    described = describe(model, hf_config)
+    if described["model_type"] == OURS:
+        tensors = dict(model.state_dict())
+    else:
+        state, prefix = model.state_dict(), HF_NAMES[model.config.family].prefix + "."
+        tensors = {entry.theirs: entry.join([state[name] for name in entry.ours]) for entry in mapping(model)}
+        if not model.heads:
+            tensors = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+
+    def write(new: Path) -> None:
+        (new / CONFIG).write_text(json.dumps(described, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_weights(new / WEIGHTS, tensors)
+        files(new)
+
+    replace_folder(folder, write, stale=(INDEX, PICKLE))
+
+
+def describe(model: Model, hf_config: Mapping[str, Any]) -> dict[str, Any]:
+    """The `config.json` of a model: theirs where they can express it, ours where not."""
+    hf, name = to_hf(model.config), architecture(model)
+    # Their span and sentence-order heads have as many outputs as there are labels.
+    binary = not {"span", "pair"} & set(model.heads) or len(model.config.heads.labels) == 2
+    if hf is None or name is None or not binary:
+        return {**own_config(model.config), "heads": list(model.heads)}
+    carried = hf_config if hf_config.get("model_type") == hf["model_type"] else {}
+    carried = {key: value for key, value in carried.items() if key != "auto_map"}
+    return {**carried, **hf, "architectures": [name], "dtype": "float32"}
+
+
+def replace_folder(folder: Path, write: Callable[[Path], None], *, stale: Iterable[str] = ()) -> None:
+    """Write a folder so that at every moment the old one or the new one is there, whole. Files of others are kept."""
+    if folder.exists() and not folder.is_dir():
+        raise SaveFailed("there is a file of this name", place=str(folder))
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / CONFIG).is_file():
+        raise SaveFailed("this folder is not empty and not a model folder", place=str(folder), remedy="choose another name")
+    new = folder.parent / f".{folder.name}.{uuid4().hex[:8]}.new"
+    try:
+        new.mkdir(parents=True)
+        write(new)
+        if folder.is_dir():
+            _carry_over(folder, new, set(stale))
+        _sync(new)
+        _exchange(new, folder)
+    except BertworksError:
+        raise
+    except (OSError, SafetensorError) as error:
+        raise SaveFailed(f"could not write: {error}", place=str(folder), remedy="what was there before is unchanged") from error
+    finally:
+        shutil.rmtree(new, ignore_errors=True)  # after an exchange this is the old folder
+
+
+def _carry_over(old: Path, new: Path, stale: set[str]) -> None:
+    for path in old.iterdir():
+        target = new / path.name
+        if target.exists() or path.name in stale or (path.suffix == ".safetensors"):
+            continue
+        if path.is_dir():
+            shutil.copytree(path, target, symlinks=True)
+        else:
+            shutil.copy2(path, target, follow_symlinks=False)
+
+
+def _sync(folder: Path) -> None:
+    for path in [*folder.rglob("*"), folder, folder.parent]:
+        if path.is_symlink():
+            continue
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _exchange(new: Path, folder: Path) -> None:
+    if not folder.exists():
+        new.rename(folder)
+        return
+    if not _swap(new, folder):
+        # No atomic exchange on this system: two renames, undone if the second fails.
+        old = new.with_suffix(".old")
+        folder.rename(old)
+        try:
+            new.rename(folder)
+        except OSError:
+            old.rename(folder)
+            raise
+        old.rename(new)
+
+
+def _swap(a: Path, b: Path) -> bool:
+    """Linux's renameat2 with RENAME_EXCHANGE: the two names change places in one step. False where there is no such call."""
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    at_cwd, exchange = -100, 2
+    return renameat2 is not None and renameat2(at_cwd, os.fsencode(a), at_cwd, os.fsencode(b), exchange) == 0

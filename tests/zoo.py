@@ -1,0 +1,118 @@
+"""Tiny random models of every family, ours and Hugging Face's, for the tests. Nothing is downloaded."""
+
+from __future__ import annotations
+
+import functools
+import random
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers.models.auto import modeling_auto as auto
+
+transformers.logging.set_verbosity_error()
+transformers.utils.logging.disable_progress_bar()
+
+VOCAB, PAD = 99, 0
+FAMILIES = ("bert", "roberta", "albert", "electra", "xlnet", "distilbert", "gpt2")
+TABLES = {
+    "base": "MODEL_MAPPING_NAMES",
+    "pretraining": "MODEL_FOR_PRETRAINING_MAPPING_NAMES",
+    "masked": "MODEL_FOR_MASKED_LM_MAPPING_NAMES",
+    "causal": "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
+    "next sentence": "MODEL_FOR_NEXT_SENTENCE_PREDICTION_MAPPING_NAMES",
+    "sequence": "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES",
+    "token": "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES",
+    "question answering": "MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES",
+    "choice": "MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES",
+}
+CELLS = [(family, job) for family in FAMILIES for job, table in TABLES.items() if family in getattr(auto, table)]
+
+SIZES: dict[str, dict[str, Any]] = {
+    "bert": {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 40, "max_position_embeddings": 32},
+    "roberta": {
+        "hidden_size": 24,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "intermediate_size": 40,
+        "max_position_embeddings": 32,
+        "pad_token_id": PAD,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    },
+    "albert": {
+        "embedding_size": 16,
+        "hidden_size": 24,
+        "num_hidden_layers": 4,
+        "num_hidden_groups": 2,
+        "inner_group_num": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 40,
+        "max_position_embeddings": 32,
+    },
+    "electra": {
+        "embedding_size": 16,
+        "hidden_size": 24,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "intermediate_size": 40,
+        "max_position_embeddings": 32,
+    },
+    "xlnet": {"d_model": 24, "n_layer": 3, "n_head": 4, "d_inner": 40, "pad_token_id": PAD, "bos_token_id": 1, "eos_token_id": 2},
+    "distilbert": {"dim": 24, "n_layers": 3, "n_heads": 4, "hidden_dim": 40, "max_position_embeddings": 32},
+    "gpt2": {
+        "n_embd": 24,
+        "n_layer": 3,
+        "n_head": 4,
+        "n_inner": 40,
+        "n_positions": 32,
+        "pad_token_id": PAD,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    },
+}
+
+
+def hf_config(family: str, job: str = "base", **changes: Any) -> Any:
+    config = transformers.AutoConfig.for_model(family, vocab_size=VOCAB, **{**SIZES[family], **changes})
+    if job in ("sequence", "token"):
+        config.num_labels = 3
+    if job == "causal" and hasattr(config, "is_decoder"):
+        config.is_decoder = True
+    return config
+
+
+def hf_model(family: str, job: str = "base", *, seed: int = 0, **changes: Any) -> Any:
+    """One of their models with weights drawn from N(0, 0.2)."""
+    name = getattr(auto, TABLES[job])[family]
+    model = getattr(transformers, name)(hf_config(family, job, **changes))
+    draw = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(0.0, 0.2, generator=draw)
+    return model.eval()
+
+
+@functools.cache
+def hf_folder(family: str, job: str, root: Path) -> Path:
+    folder = root / f"{family}-{job}".replace(" ", "-")
+    hf_model(family, job).save_pretrained(folder)
+    return folder
+
+
+def ragged_batch(lengths: tuple[int, ...] = (7, 3, 3, 12, 1), seed: int = 1) -> tuple[list[list[int]], list[list[int]]]:
+    """Sequences of ids (never padding) and of segments: sentence A, then sentence B."""
+    draw = random.Random(seed)
+    ids = [[draw.randrange(3, VOCAB) for _ in range(length)] for length in lengths]
+    segments = [[int(i > length // 2) for i in range(length)] for length in lengths]
+    return ids, segments
+
+
+def padded(rows: list[list[int]], left: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    """(B, T) and its mask."""
+    width = max(map(len, rows))
+    fill = [[PAD] * (width - len(row)) for row in rows]
+    values = [f + r if left else r + f for r, f in zip(rows, fill, strict=True)]
+    mask = [[0] * len(f) + [1] * len(r) if left else [1] * len(r) + [0] * len(f) for r, f in zip(rows, fill, strict=True)]
+    return torch.tensor(values), torch.tensor(mask)
