@@ -80,9 +80,9 @@ class Embedding(nn.Module):
         super().__init__()
         size = config.embedding_width
         self.first_position = config.first_position
-        self.tokens = nn.Embedding(config.vocab_size, size)
+        self.tokens = _table(config.vocab_size, size)
         self.positions = _positions(config)
-        self.segments = nn.Embedding(config.n_segments, size) if config.n_segments else Nothing()
+        self.segments = _table(config.n_segments, size) if config.n_segments else Nothing()
         self.norm = nn.LayerNorm(size, eps=config.norm_eps) if config.embedding_norm else nn.Identity()
         self.drop = nn.Dropout(config.dropout)
 
@@ -93,10 +93,15 @@ class Embedding(nn.Module):
         return y
 
 
+def _table(rows: int, size: int) -> nn.Embedding:
+    # nn.Embedding's own start costs a second on the meta device (it imports torch._dynamo), and init.py replaces it anyway.
+    return nn.Embedding.from_pretrained(torch.empty(rows, size), freeze=False)
+
+
 def _positions(config: EncoderConfig) -> nn.Module:
     if config.positions == "learned":
         assert config.n_positions is not None  # the config has checked it
-        return nn.Embedding(config.n_positions + config.first_position, config.embedding_width)
+        return _table(config.n_positions + config.first_position, config.embedding_width)
     return Sinusoids(config.embedding_width) if config.positions == "sinusoidal" else Nothing()
 
 

@@ -1,0 +1,119 @@
+"""How fast texts become vectors: bertworks against transformers, sentence-transformers and the bare matrix products.
+
+500 lines of SST-2 and 150 book paragraphs in random order through all-MiniLM-L6-v2, cut at 256 tokens on every side. The
+sides run in turn in one process, several rounds; the ratio of a round compares neighbours in time, and the median is printed.
+
+    make bench        (or: python benchmarks/encode.py --data ../shared/data --rounds 7)
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from sentence_transformers import SentenceTransformer
+from transformers import AutoModel, AutoTokenizer, logging
+
+import bertworks
+from bertworks.model.locate import locate
+
+CUT = 256
+Side = Callable[[], object]
+
+
+def texts(data: Path) -> list[str]:
+    with (data / "tasks/glue/SST-2/train.tsv").open(encoding="utf-8") as file:
+        sentences = [line.split("\t")[0] for line in file.readlines()[1:501]]
+    with (data / "corpora/en/books_en_00.txt").open(encoding="utf-8") as file:
+        paragraphs = [line.strip() for _, line in zip(range(20_000), file, strict=False) if len(line) > 200]
+    draw = random.Random(0)
+    mixed = sentences + draw.sample(paragraphs, 150)
+    draw.shuffle(mixed)
+    return mixed
+
+
+def transformers_side(folder: Path, lines: list[str]) -> Side:
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+
+    def run() -> np.ndarray:
+        vectors = []
+        for start in range(0, len(lines), 32):
+            batch = tokenizer(lines[start : start + 32], padding=True, truncation=True, max_length=CUT, return_tensors="pt")
+            with torch.inference_mode():
+                states = model(**batch).last_hidden_state
+            mask = batch["attention_mask"].unsqueeze(-1)
+            vectors.append(torch.nn.functional.normalize((states * mask).sum(1) / mask.sum(1)))
+        return torch.cat(vectors).numpy()
+
+    return run
+
+
+def matrix_products(lines: list[str], bench: bertworks.Workbench) -> Side:
+    """The linear layers alone, on the very batches that encode makes: nothing can be faster without other arithmetic."""
+    from bertworks.text.ledger import Ledger
+    from bertworks.workbench import BATCH_TOKENS, _batches
+
+    windows = sorted(bench.tokenizer.windows(lines, CUT, "truncate", Ledger()), key=lambda w: len(w.ids))
+    sizes = [sum(len(window.ids) for window in batch) for batch in _batches(windows, BATCH_TOKENS)]
+    weights = [m.weight for m in bench.model.encoder.modules() if isinstance(m, torch.nn.Linear)]
+    inputs = {(size, w.size(1)): torch.randn(size, w.size(1)) for size in sizes for w in weights}
+
+    def run() -> None:
+        with torch.inference_mode():
+            for size in sizes:
+                for weight in weights:
+                    torch.nn.functional.linear(inputs[size, weight.size(1)], weight)
+
+    return run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared/data", help="folder with tasks/ and corpora/")
+    parser.add_argument("--rounds", type=int, default=7)
+    args = parser.parse_args()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    lines, folder = texts(args.data), locate("minilm")
+
+    bench, peer = bertworks.load(folder), SentenceTransformer(str(folder))
+    sides: dict[str, Side] = {
+        "bertworks": lambda: bench.encode(lines, on_long="truncate"),
+        "transformers": transformers_side(folder, lines),
+        "sentence-transformers": lambda: peer.encode(lines, show_progress_bar=False),
+        "matrix products": matrix_products(lines, bench),
+    }
+    ours = bench.encode(lines, on_long="truncate")
+    for name in ("transformers", "sentence-transformers"):
+        worst = float(np.abs(ours - sides[name]()).max())
+        print(f"largest difference to {name}: {worst:.1e}")
+        assert worst <= 1e-5, "the sides do not compute the same"
+    report(sides, args.rounds)
+    loading = {
+        "bertworks": lambda: bertworks.load(folder),
+        "transformers": lambda: (AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)),
+    }
+    print("\nloading model and tokenizer")
+    report(loading, args.rounds)
+
+
+def report(sides: dict[str, Side], rounds: int) -> None:
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(rounds + 1):
+        for name, side in sides.items():
+            start = time.perf_counter()
+            side()
+            times[name].append(time.perf_counter() - start)
+    for name, taken in times.items():
+        ratios = [theirs / ours for theirs, ours in zip(taken[1:], times["bertworks"][1:], strict=True)]  # the first round warms up
+        print(f"{name:22} {statistics.median(taken[1:]):7.3f} s   {statistics.median(ratios):5.2f} x the time of bertworks")
+
+
+if __name__ == "__main__":
+    main()

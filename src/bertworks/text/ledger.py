@@ -1,0 +1,34 @@
+"""What happened to texts longer than the model: counted, and said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+OnLong = Literal["window", "truncate", "error"]
+
+
+@dataclass
+class Ledger:
+    """Hand one to `encode` and read it afterwards. Tokens are those of the texts, without [CLS] and the like."""
+
+    limit: int | None = None  # tokens of a text that fit into the model at once
+    texts: int = 0
+    tokens: int = 0
+    windowed_texts: int = 0
+    windowed_tokens: int = 0
+    cut_texts: int = 0
+    cut_tokens: int = 0
+
+    def __str__(self) -> str:
+        parts = [f"{self.texts:,} texts, {self.tokens:,} tokens"]
+        if self.windowed_texts:
+            parts.append(
+                f"{self.windowed_texts:,} texts with {self.windowed_tokens:,} tokens were longer than {self.limit} and read in windows, nothing lost"
+            )
+        if self.cut_texts:
+            share = self.cut_tokens / self.tokens
+            parts.append(f"{self.cut_texts:,} texts were longer than {self.limit} and cut: {self.cut_tokens:,} tokens lost ({share:.1%})")
+        if not self.windowed_texts and not self.cut_texts:
+            parts.append("none longer than the model")
+        return "; ".join(parts)

@@ -1,0 +1,274 @@
+"""Text to tokens and back, on the `tokenizers` library: what a model folder says, with offsets into the user's own text.
+
+A folder has a `tokenizer.json`, or a `vocab.txt` from which BERT's WordPiece is built. What the folder held is kept and
+written back byte for byte, so a model saved again has the very same tokenizer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer as Backend
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+
+from bertworks.errors import BadConfig, BadText, NotFound, TooLong, Unsupported
+from bertworks.text.ledger import Ledger, OnLong
+
+Ids = NDArray[np.int32]
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "added_tokens.json", "vocab.json", "merges.txt")
+SPECIAL = {
+    "unk": ("[UNK]", "<unk>"),
+    "pad": ("[PAD]", "<pad>"),
+    "cls": ("[CLS]", "<s>", "<cls>"),
+    "sep": ("[SEP]", "</s>", "<sep>"),
+    "mask": ("[MASK]", "<mask>"),
+}
+LONGEST_WORD = 10_000  # characters that one token may stand for
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The special tokens around a text: ids and segments."""
+
+    before: tuple[Ids, Ids]
+    after: tuple[Ids, Ids]
+
+    @property
+    def size(self) -> int:
+        return len(self.before[0]) + len(self.after[0])
+
+
+@dataclass(frozen=True)
+class Window:
+    """A stretch of a text that fits into the model, with its special tokens."""
+
+    text: int  # which text
+    ids: Ids
+    segments: Ids
+    n_own: int  # tokens of the text itself
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """A text, or a pair, as the model sees it."""
+
+    ids: list[int]
+    pieces: list[str]
+    segments: list[int]
+    offsets: list[tuple[int, int]]  # into the text that the piece comes from; (0, 0) for special tokens
+    special: list[bool]
+    words: list[int | None]  # which word of its text a piece belongs to
+
+
+class Tokenizer:
+    """Text in, tokens out."""
+
+    def __init__(self, backend: Backend, files: dict[str, bytes], special: dict[str, str]) -> None:
+        backend.no_padding()
+        backend.no_truncation()
+        self.backend, self.files, self.special = backend, files, special
+        self.frame = self._probe_frame()
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        files = {name: (folder / name).read_bytes() for name in TOKENIZER_FILES if (folder / name).is_file()}
+        config = {**_json(files, "special_tokens_map.json", folder), **_json(files, "tokenizer_config.json", folder)}
+        if "tokenizer.json" in files:
+            try:
+                backend = Backend.from_buffer(files["tokenizer.json"])
+            except Exception as error:  # the library raises bare Exceptions
+                raise BadConfig(f"not a tokenizer: {error}", place=str(folder / "tokenizer.json")) from None
+        elif "vocab.txt" in files:
+            backend = word_piece(_read_vocab(files["vocab.txt"], folder / "vocab.txt"), config)
+            files["tokenizer.json"] = backend.to_str(pretty=True).encode()
+            files["tokenizer_config.json"] = json.dumps({"tokenizer_class": "BertTokenizer", **config}, indent=2).encode()
+        else:
+            raise NotFound("no tokenizer.json and no vocab.txt in this folder", place=str(folder))
+        return cls(backend, files, _special_names(backend, config))
+
+    def save(self, folder: Path) -> None:
+        for name, content in self.files.items():
+            (folder / name).write_bytes(content)
+
+    @property
+    def vocab_size(self) -> int:
+        """One more than the largest id."""
+        return max(self.backend.get_vocab(with_added_tokens=True).values()) + 1
+
+    def id_of(self, kind: str) -> int:
+        """The id of a special token: unk, pad, cls, sep, mask."""
+        if kind not in self.special:
+            raise Unsupported(f"this tokenizer has no {kind} token")
+        found: int | None = self.backend.token_to_id(self.special[kind])
+        assert found is not None  # _special_names has checked it
+        return found
+
+    def pieces(self, text: str, pair: str | None = None) -> Pieces:
+        """A text or a pair with its special tokens, everything that can be known about each piece."""
+        check_texts([text] if pair is None else [text, pair])
+        with _guarded():
+            encoded = self.backend.encode(text, pair)
+        _check_widths(encoded.offsets, "the text")
+        return Pieces(
+            ids=encoded.ids,
+            pieces=encoded.tokens,
+            segments=encoded.type_ids,
+            offsets=encoded.offsets,
+            special=[bool(flag) for flag in encoded.special_tokens_mask],
+            words=encoded.word_ids,
+        )
+
+    def encode(self, texts: Sequence[str]) -> list[Ids]:
+        """The tokens of each text, without special tokens."""
+        check_texts(texts)
+        with _guarded():
+            encoded = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        for index, text in enumerate(texts):
+            if len(text) > LONGEST_WORD:
+                _check_widths(self.backend.encode(text, add_special_tokens=False).offsets, f"text {index}")
+        return [np.array(one.ids, dtype=np.int32) for one in encoded]
+
+    def windows(self, texts: Sequence[str], limit: int | None, on_long: OnLong, ledger: Ledger) -> Iterator[Window]:
+        """Each text framed by its special tokens, in as few windows of even length as the limit allows."""
+        room = None if limit is None else limit - self.frame.size
+        ledger.limit = room
+        for index, ids in enumerate(self.encode(texts)):
+            ledger.texts += 1
+            ledger.tokens += len(ids)
+            parts = [ids]
+            if room is not None and len(ids) > room:
+                parts = _shorten(ids, room, on_long, ledger, index)
+            for part in parts:
+                yield self._framed(index, part)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        text: str = self.backend.decode(list(ids), skip_special_tokens=False)
+        return text
+
+    def _framed(self, index: int, ids: Ids) -> Window:
+        (before, before_segments), (after, after_segments) = self.frame.before, self.frame.after
+        segments = np.concatenate([before_segments, np.zeros_like(ids), after_segments])
+        return Window(index, np.concatenate([before, ids, after]), segments, len(ids))
+
+    def _probe_frame(self) -> Frame:
+        encoded = self.backend.encode("a")
+        ids, segments = np.array(encoded.ids, np.int32), np.array(encoded.type_ids, np.int32)
+        own = np.flatnonzero(np.array(encoded.special_tokens_mask) == 0)
+        first, last = (own[0], own[-1] + 1) if len(own) else (0, 0)
+        return Frame((ids[:first], segments[:first]), (ids[last:], segments[last:]))
+
+
+def _shorten(ids: Ids, room: int, on_long: OnLong, ledger: Ledger, index: int) -> list[Ids]:
+    if on_long == "error":
+        raise TooLong(
+            f"text {index} has {len(ids)} tokens, {room} fit into the model", remedy='on_long="window" reads it in windows, "truncate" cuts it'
+        )
+    if on_long == "truncate":
+        ledger.cut_texts += 1
+        ledger.cut_tokens += len(ids) - room
+        return [ids[:room]]
+    ledger.windowed_texts += 1
+    ledger.windowed_tokens += len(ids)
+    return np.array_split(ids, -(-len(ids) // room))
+
+
+def word_piece(vocab: dict[str, int], config: dict[str, Any]) -> Backend:
+    """BERT's own tokenizer: clean, split CJK characters, lower-case, split at spaces and punctuation, longest piece first."""
+    unk, cls, sep = config.get("unk_token", "[UNK]"), config.get("cls_token", "[CLS]"), config.get("sep_token", "[SEP]")
+    missing = [name for name in (unk, cls, sep) if name not in vocab]
+    if missing:
+        raise BadConfig(f"the vocabulary has no {', '.join(missing)}", place="vocab.txt")
+    backend = Backend(models.WordPiece(vocab, unk_token=unk, max_input_chars_per_word=100))
+    lower = config.get("do_lower_case", True)
+    backend.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=config.get("tokenize_chinese_chars", True),
+        strip_accents=config.get("strip_accents"),
+        lowercase=lower,
+    )
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.post_processor = processors.TemplateProcessing(
+        single=f"{cls}:0 $A:0 {sep}:0",
+        pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
+        special_tokens=[(cls, vocab[cls]), (sep, vocab[sep])],
+    )
+    backend.decoder = decoders.WordPiece(prefix="##")
+    backend.add_special_tokens([name for names in SPECIAL.values() for name in names if name in vocab])
+    return backend
+
+
+def check_texts(texts: Sequence[str]) -> None:
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise BadText(f"text {index} is a {type(text).__name__}, not a string", remedy="texts are strings")
+        if not text.strip():
+            raise BadText(f"text {index} is empty", remedy="leave empty texts out")
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise BadText(
+                f"text {index} has half a character (a lone surrogate, U+{ord(text[error.start]):04X})",
+                place=f"character {error.start}",
+                remedy='text.encode("utf-8", "replace").decode() puts a question mark there',
+            ) from None
+
+
+def _check_widths(offsets: Sequence[tuple[int, int]], which: str) -> None:
+    start, end = max(offsets, key=lambda span: span[1] - span[0], default=(0, 0))
+    if end - start > LONGEST_WORD:
+        raise BadText(
+            f"one token would stand for {end - start:,} characters of {which}, a word without a space",
+            place=f"characters {start:,} to {end:,}",
+            remedy="is this text at all? split it, or leave it out",
+        )
+
+
+def _special_names(backend: Backend, config: dict[str, Any]) -> dict[str, str]:
+    found = {}
+    for kind, usual in SPECIAL.items():
+        named = config.get(f"{kind}_token")
+        named = named.get("content") if isinstance(named, dict) else named
+        known = [name for name in (named, *usual) if isinstance(name, str) and backend.token_to_id(name) is not None]
+        if known:
+            found[kind] = known[0]
+    return found
+
+
+def _read_vocab(content: bytes, path: Path) -> dict[str, int]:
+    try:
+        lines = content.decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise BadConfig(f"not UTF-8 at byte {error.start}", place=str(path)) from None
+    vocab: dict[str, int] = {}
+    for number, line in enumerate(lines[:-1] if lines[-1] == "" else lines):
+        piece = line.rstrip("\r")
+        if piece in vocab:
+            raise BadConfig(f"the piece {piece!r} stands on line {vocab[piece] + 1} and on line {number + 1}", place=str(path))
+        vocab[piece] = number
+    return vocab
+
+
+def _json(files: dict[str, bytes], name: str, folder: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(files.get(name, b"{}"))
+    except (ValueError, RecursionError) as error:
+        raise BadConfig(f"not a JSON file: {error}", place=str(folder / name)) from None
+    return values if isinstance(values, dict) else {}
+
+
+@contextmanager
+def _guarded() -> Iterator[None]:
+    """The library's own failures, as ours."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as error:  # a panic in the Rust code is not an Exception
+        raise BadText(f"the tokenizer could not read this text: {error}") from None

@@ -1,0 +1,296 @@
+"""What `load` and `new` return: a model with its tokenizer, ready for texts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bertworks import __version__
+from bertworks.config import ModelConfig
+from bertworks.errors import BadConfig, BadText, TooLong, Unsupported
+from bertworks.model.attention import record_attention
+from bertworks.model.encoder import States
+from bertworks.model.folder import Loaded, import_folder, load_folder, read_json, save_folder
+from bertworks.model.layout import Tokens
+from bertworks.model.locate import locate
+from bertworks.model.model import Model
+from bertworks.model.pooling import Pooling
+from bertworks.presets import preset as preset_config
+from bertworks.text.ledger import Ledger, OnLong
+from bertworks.text.tokenizer import TOKENIZER_FILES, Pieces, Tokenizer, Window
+
+OWN_FILE = "bertworks.json"
+BATCH_TOKENS = 2048
+Vectors = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A token for a blank."""
+
+    piece: str
+    id: int
+    probability: float
+
+
+@dataclass(frozen=True)
+class Filled:
+    """What a masked language model puts into the blanks of a text.
+
+    BERT predicts every blank as if the others were still blank: `blanks` and `independent`. Filling the surest blank first
+    and looking again with it in place gives `joint`, in which the words know of each other.
+    """
+
+    blanks: list[list[Candidate]]  # for each blank, best first
+    independent: str
+    joint: str
+    joint_pieces: list[Candidate]
+
+
+@dataclass(frozen=True)
+class AttentionView:
+    """Who looks at whom: L layers, H heads, T tokens, D size of a head."""
+
+    tokens: Pieces
+    probabilities: Vectors  # (L, H, T, T)
+    queries: Vectors = field(repr=False)  # (L, H, T, D)
+    keys: Vectors = field(repr=False)  # (L, H, T, D)
+
+
+class Workbench:
+    """A model, its tokenizer and what its folder says about both."""
+
+    def __init__(self, model: Model, tokenizer: Tokenizer | None, pooling: Pooling, hf_config: dict[str, Any], lineage: list[str], remarks: list[str]) -> None:
+        self.model, self._tokenizer, self.pooling = model, tokenizer, pooling
+        self.hf_config, self.lineage, self.remarks = hf_config, lineage, remarks
+
+    @property
+    def config(self) -> ModelConfig:
+        return self.model.config
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        if self._tokenizer is None:
+            raise Unsupported("this model has no tokenizer", remedy="load a folder with one, or new(preset, tokenizer=...)")
+        return self._tokenizer
+
+    @property
+    def has_tokenizer(self) -> bool:
+        return self._tokenizer is not None
+
+    @property
+    def limit(self) -> int | None:
+        """The longest sequence, special tokens included: what the folder says, else the positions, else no limit."""
+        limits = [limit for limit in (self.pooling.limit, self.config.encoder.n_positions) if limit is not None]
+        return min(limits, default=None)
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.encoder.embed.tokens.weight.device
+
+    def encode(
+        self,
+        texts: str | Sequence[str],
+        pooling: str | None = None,
+        *,
+        batch_tokens: int = BATCH_TOKENS,
+        on_long: OnLong = "window",
+        ledger: Ledger | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Vectors:
+        """One vector per text, (texts, hidden), or (hidden,) for a single text.
+
+        Pooling and normalisation are the folder's own, else the mean. A text longer than the model is read in windows and
+        its vector is their mean, weighted by tokens; `on_long="truncate"` cuts it, "error" refuses. `ledger` counts what
+        happened. `progress(done, total)` is called with tokens.
+        """
+        if isinstance(texts, str):
+            return self.encode([texts], pooling, batch_tokens=batch_tokens, on_long=on_long, ledger=ledger, progress=progress)[0]
+        how = self.pooling.with_mode(pooling)
+        if batch_tokens < 1:
+            raise BadConfig(f"batch_tokens = {batch_tokens} is not a number of tokens")
+        prepared = [how.prompt + (text.lower() if how.lower_case else text) for text in texts] if how.prompt or how.lower_case else texts
+        windows = sorted(
+            self.tokenizer.windows(prepared, self.limit, on_long, Ledger() if ledger is None else ledger), key=lambda w: len(w.ids)
+        )
+        sums = np.zeros((len(texts), self.config.encoder.hidden_size), np.float32)
+        weights = np.zeros((len(texts), 1), np.float32)
+        done, total = 0, sum(len(window.ids) for window in windows)
+        for batch in _batches(windows, batch_tokens):
+            tokens = self._tokens(batch)
+            with torch.inference_mode():
+                vectors = how.pool(self.model.encoder(tokens).last, tokens.layout).cpu().numpy()
+            index, weight = [window.text for window in batch], np.array([[window.n_own or 1] for window in batch], np.float32)
+            np.add.at(sums, index, vectors * weight)
+            np.add.at(weights, index, weight)
+            done += sum(len(window.ids) for window in batch)
+            if progress:
+                progress(done, total)
+        vectors = sums / weights
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True).clip(1e-12) if how.normalise else vectors
+
+    def states(self, text: str, layer: int = -1) -> Vectors:
+        """The state of each token, special ones included, (tokens, hidden). Layer 0 is the embeddings, -1 the last."""
+        n_layers = self.config.encoder.n_layers
+        if not -n_layers - 1 <= layer <= n_layers:
+            raise BadConfig(f"layer {layer} of a model with {n_layers} layers", remedy=f"0 (embeddings) to {n_layers}, or counted from -1")
+        states = self._run(self._fitting(text), keep_layers=True)
+        return _numpy(states.layers[layer])
+
+    def attention(self, a: str, b: str | None = None) -> AttentionView:
+        """The attention of every layer and head over a text or a pair."""
+        pieces = self._fitting(a, b)
+        with record_attention() as recording:
+            self._run(pieces)
+        layers = recording.layers
+        return AttentionView(
+            tokens=pieces,
+            probabilities=np.stack([_numpy(layer.probabilities[0]) for layer in layers]),
+            queries=np.stack([_numpy(layer.queries[0]) for layer in layers]),
+            keys=np.stack([_numpy(layer.keys[0]) for layer in layers]),
+        )
+
+    def fill(self, text: str, top_k: int = 5) -> Filled:
+        """The best tokens for each blank in the text; a blank is written as the tokenizer's mask token."""
+        self._check_fills()
+        pieces, mask = self._fitting(text), self.tokenizer.id_of("mask")
+        ids = list(pieces.ids)
+        blanks = [place for place, id in enumerate(ids) if id == mask]
+        if not blanks:
+            raise BadText("the text has no blank", remedy=f"write {self.tokenizer.special['mask']} where a word is to be found")
+        first = self._predict(pieces, ids, blanks)
+        candidates = [self._candidates(row, top_k) for row in first]
+        independent = list(ids)
+        for place, row in zip(blanks, candidates, strict=True):
+            independent[place] = row[0].id
+        chosen: dict[int, Candidate] = {}
+        while len(chosen) < len(blanks):
+            open_blanks = [place for place in blanks if place not in chosen]
+            best = [self._candidates(row, 1)[0] for row in self._predict(pieces, ids, open_blanks)]
+            surest = max(range(len(best)), key=lambda i: best[i].probability)
+            chosen[open_blanks[surest]] = best[surest]
+            ids[open_blanks[surest]] = best[surest].id
+        return Filled(candidates, self._text_of(independent, pieces), self._text_of(ids, pieces), [chosen[place] for place in blanks])
+
+    def save(self, folder: str | Path) -> Path:
+        """As a Hugging Face folder, all or nothing: an interrupted save leaves what was there before."""
+        path = Path(folder)
+        own = {"format": 1, "written_by": f"bertworks {__version__}", "lineage": self.lineage}
+
+        def files(new: Path) -> None:
+            if self._tokenizer is not None:
+                self._tokenizer.save(new)
+            self.pooling.save(new, self.config.encoder.hidden_size)
+            (new / OWN_FILE).write_text(json.dumps(own, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+        save_folder(self.model, path, hf_config=self.hf_config, files=files)
+        return path
+
+    def _fitting(self, text: str, pair: str | None = None) -> Pieces:
+        pieces = self.tokenizer.pieces(text, pair)
+        if self.limit is not None and len(pieces.ids) > self.limit:
+            raise TooLong(f"{len(pieces.ids)} tokens, {self.limit} fit into the model", remedy="shorten the text; encode() can read it in windows")
+        return pieces
+
+    def _run(self, pieces: Pieces, *, keep_layers: bool = False) -> States:
+        tokens = Tokens.ragged(
+            torch.tensor(pieces.ids, device=self.device), [len(pieces.ids)], torch.tensor(pieces.segments, device=self.device)
+        )
+        with torch.inference_mode():
+            states: States = self.model.encoder(tokens, keep_layers)
+        return states
+
+    def _tokens(self, windows: Sequence[Window]) -> Tokens:
+        ids, segments = (
+            torch.from_numpy(np.concatenate(part).astype(np.int64)).to(self.device)
+            for part in ([window.ids for window in windows], [window.segments for window in windows])
+        )
+        return Tokens.ragged(ids, [len(window.ids) for window in windows], segments)
+
+    def _check_fills(self) -> None:
+        if "lm" not in self.model.heads:
+            raise Unsupported(
+                "this model has no language-model head, so it cannot fill blanks", remedy="use a folder with one (BertForMaskedLM, ...)"
+            )
+        if self.config.encoder.causal:
+            raise Unsupported("this model reads left to right and does not see what follows a blank", remedy="use a masked language model")
+
+    def _predict(self, pieces: Pieces, ids: list[int], blanks: list[int]) -> torch.Tensor:
+        """(blanks, vocabulary) probabilities."""
+        tokens = Tokens.ragged(torch.tensor(ids, device=self.device), [len(ids)], torch.tensor(pieces.segments, device=self.device))
+        places = torch.tensor(blanks, device=self.device)
+        with torch.inference_mode():
+            if self.config.encoder.attention == "relative":
+                ranks = torch.full_like(tokens.ids, -1).index_fill(0, places, 0)
+                states = self.model.encoder.predict(tokens, ranks, places, [len(blanks)])
+            else:
+                states = self.model.encoder(tokens).last.index_select(0, places)
+            return self.model.read("lm", states, tokens.layout).softmax(-1)
+
+    def _candidates(self, probabilities: torch.Tensor, top_k: int) -> list[Candidate]:
+        best = probabilities.topk(min(max(top_k, 1), len(probabilities)))
+        pieces = [self.tokenizer.backend.id_to_token(id) or f"<{id}>" for id in best.indices.tolist()]
+        return [Candidate(*row) for row in zip(pieces, best.indices.tolist(), best.values.tolist(), strict=True)]
+
+    def _text_of(self, ids: list[int], pieces: Pieces) -> str:
+        return self.tokenizer.decode([id for id, special, old in zip(ids, pieces.special, pieces.ids, strict=True) if not special or id != old])
+
+
+def load(name: str | Path, *, device: str | torch.device = "cpu") -> Workbench:
+    """A model by its folder, by the name `minilm`, or (with the hub extra) by its name on the Hub."""
+    folder = locate(name)
+    return _workbench(load_folder(folder), folder, str(name), device)
+
+
+def import_pickled(folder: str | Path) -> Workbench:
+    """A model from `pytorch_model.bin`, for the import verb: the one way in for a pickle."""
+    path = locate(folder)
+    return _workbench(import_folder(path), path, str(folder), "cpu")
+
+
+def new(preset: str, *, heads: Iterable[str] = (), tokenizer: Tokenizer | None = None, seed: int = 0, **overrides: Any) -> Workbench:
+    """A model of a published size with random weights; overrides are config fields."""
+    if tokenizer is not None:
+        overrides.setdefault("vocab_size", tokenizer.vocab_size)
+    config = preset_config(preset).override(**overrides)
+    model = Model.fresh(config, heads, seed=seed).eval()
+    return Workbench(model, tokenizer, Pooling(), {}, [f"new {preset}"], [])
+
+
+def _workbench(loaded: Loaded, folder: Path, name: str, device: str | torch.device) -> Workbench:
+    tokenizer = Tokenizer.load(folder) if any((folder / file).is_file() for file in TOKENIZER_FILES[:1] + ("vocab.txt",)) else None
+    vocab_size = loaded.model.config.encoder.vocab_size
+    if tokenizer is not None and tokenizer.vocab_size > vocab_size:
+        raise BadConfig(
+            f"the tokenizer has {tokenizer.vocab_size} tokens, the model {vocab_size}",
+            place=str(folder),
+            remedy="tokenizer and model must come from the same folder",
+        )
+    own = read_json(folder / OWN_FILE) if (folder / OWN_FILE).is_file() else {}
+    lineage = [*map(str, own.get("lineage") or []), f"loaded {name}"]
+    return Workbench(loaded.model.to(device), tokenizer, Pooling.load(folder), loaded.hf_config, lineage, loaded.remarks)
+
+
+def _batches(windows: Sequence[Window], batch_tokens: int) -> Iterator[list[Window]]:
+    """Consecutive windows, as many as fit into the budget, at least one."""
+    batch: list[Window] = []
+    size = 0
+    for window in windows:
+        if batch and size + len(window.ids) > batch_tokens:
+            yield batch
+            batch, size = [], 0
+        batch.append(window)
+        size += len(window.ids)
+    if batch:
+        yield batch
+
+
+def _numpy(tensor: torch.Tensor) -> Vectors:
+    return tensor.float().cpu().numpy()
