@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import torch
@@ -27,8 +28,8 @@ WITHOUT_SEGMENTS = ("distilbert", "gpt2")
 
 
 def our_tokens(family: str, ids: list[list[int]], segments: list[list[int]]) -> Tokens:
-    flat_segments = None if family in WITHOUT_SEGMENTS else torch.tensor(sum(segments, []))
-    return Tokens.ragged(torch.tensor(sum(ids, [])), [len(row) for row in ids], flat_segments)
+    flat_segments = None if family in WITHOUT_SEGMENTS else torch.tensor(list(chain(*segments)))
+    return Tokens.ragged(torch.tensor(list(chain(*ids))), [len(row) for row in ids], flat_segments)
 
 
 def our_outputs(model: Model, family: str, job: str, seed: int = 1) -> list[Tensor]:
@@ -37,8 +38,7 @@ def our_outputs(model: Model, family: str, job: str, seed: int = 1) -> list[Tens
         states = model.encoder(tokens).last
         if job == "base":
             return [states] if model.summary is None else [states, model.summary(states, tokens.layout)]
-        outputs = [model.read(head, states, tokens.layout) for head in READS[job] if head in model.heads]
-    return outputs
+        return [model.read(head, states, tokens.layout) for head in READS[job] if head in model.heads]
 
 
 def their_inputs(family: str, seed: int = 1) -> tuple[dict[str, Tensor], Tensor]:

@@ -84,13 +84,14 @@ def hf_config(family: str, job: str = "base", **changes: Any) -> Any:
 
 
 def hf_model(family: str, job: str = "base", *, seed: int = 0, **changes: Any) -> Any:
-    """One of their models with weights drawn from N(0, 0.2)."""
+    """One of their models with weights drawn from N(0, 0.2); those of norms from N(1, 0.2), so that signals stay large."""
     name = getattr(auto, TABLES[job])[family]
     model = getattr(transformers, name)(hf_config(family, job, **changes))
     draw = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(0.0, 0.2, generator=draw)
+        for name, parameter in model.named_parameters():
+            is_norm = name.endswith("weight") and any(norm in name.lower() for norm in ("layernorm", "layer_norm", "ln_"))
+            parameter.normal_(1.0 if is_norm else 0.0, 0.2, generator=draw)
     return model.eval()
 
 

@@ -65,9 +65,7 @@ def xlnet(hidden_size: int, n_layers: int) -> ModelConfig:
 def distilbert(hidden_size: int, n_layers: int) -> ModelConfig:
     """Sanh et al. 2019: BERT without segments and with half the layers."""
     encoder = EncoderConfig(**_size(hidden_size, n_layers), vocab_size=30522, n_segments=0)
-    return ModelConfig(
-        family="distilbert", encoder=encoder, heads=HeadConfig(pooler=False, summary_activation="relu", head_dropout=0.2)
-    )
+    return ModelConfig(family="distilbert", encoder=encoder, heads=HeadConfig(pooler=False, summary_activation="relu", head_dropout=0.2))
 
 
 def gpt(hidden_size: int, n_layers: int, n_heads: int | None = None) -> ModelConfig:

@@ -20,11 +20,12 @@ from bertworks.model.encoder import States
 from bertworks.model.folder import Loaded, import_folder, load_folder, read_json, save_folder
 from bertworks.model.layout import Tokens
 from bertworks.model.locate import locate
+from bertworks.model.memory import keep_freed_memory
 from bertworks.model.model import Model
 from bertworks.model.pooling import Pooling
 from bertworks.presets import preset as preset_config
 from bertworks.text.ledger import Ledger, OnLong
-from bertworks.text.tokenizer import TOKENIZER_FILES, Pieces, Tokenizer, Window
+from bertworks.text.tokenizer import Pieces, Tokenizer, Window
 
 OWN_FILE = "bertworks.json"
 BATCH_TOKENS = 2048
@@ -67,7 +68,10 @@ class AttentionView:
 class Workbench:
     """A model, its tokenizer and what its folder says about both."""
 
-    def __init__(self, model: Model, tokenizer: Tokenizer | None, pooling: Pooling, hf_config: dict[str, Any], lineage: list[str], remarks: list[str]) -> None:
+    def __init__(
+        self, model: Model, tokenizer: Tokenizer | None, pooling: Pooling, hf_config: dict[str, Any], lineage: list[str], remarks: list[str]
+    ) -> None:
+        keep_freed_memory()
         self.model, self._tokenizer, self.pooling = model, tokenizer, pooling
         self.hf_config, self.lineage, self.remarks = hf_config, lineage, remarks
 
@@ -112,7 +116,8 @@ class Workbench:
         happened. `progress(done, total)` is called with tokens.
         """
         if isinstance(texts, str):
-            return self.encode([texts], pooling, batch_tokens=batch_tokens, on_long=on_long, ledger=ledger, progress=progress)[0]
+            rows = self.encode([texts], pooling, batch_tokens=batch_tokens, on_long=on_long, ledger=ledger, progress=progress)
+            return rows.reshape(-1)
         how = self.pooling.with_mode(pooling)
         if batch_tokens < 1:
             raise BadConfig(f"batch_tokens = {batch_tokens} is not a number of tokens")
@@ -133,8 +138,10 @@ class Workbench:
             done += sum(len(window.ids) for window in batch)
             if progress:
                 progress(done, total)
-        vectors = sums / weights
-        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True).clip(1e-12) if how.normalise else vectors
+        means: Vectors = sums / weights
+        if how.normalise:
+            means /= np.linalg.norm(means, axis=1, keepdims=True).clip(1e-12)
+        return means
 
     def states(self, text: str, layer: int = -1) -> Vectors:
         """The state of each token, special ones included, (tokens, hidden). Layer 0 is the embeddings, -1 the last."""
@@ -196,7 +203,9 @@ class Workbench:
     def _fitting(self, text: str, pair: str | None = None) -> Pieces:
         pieces = self.tokenizer.pieces(text, pair)
         if self.limit is not None and len(pieces.ids) > self.limit:
-            raise TooLong(f"{len(pieces.ids)} tokens, {self.limit} fit into the model", remedy="shorten the text; encode() can read it in windows")
+            raise TooLong(
+                f"{len(pieces.ids)} tokens, {self.limit} fit into the model", remedy="shorten the text; encode() can read it in windows"
+            )
         return pieces
 
     def _run(self, pieces: Pieces, *, keep_layers: bool = False) -> States:
@@ -240,7 +249,9 @@ class Workbench:
         return [Candidate(*row) for row in zip(pieces, best.indices.tolist(), best.values.tolist(), strict=True)]
 
     def _text_of(self, ids: list[int], pieces: Pieces) -> str:
-        return self.tokenizer.decode([id for id, special, old in zip(ids, pieces.special, pieces.ids, strict=True) if not special or id != old])
+        return self.tokenizer.decode(
+            [id for id, special, old in zip(ids, pieces.special, pieces.ids, strict=True) if not special or id != old]
+        )
 
 
 def load(name: str | Path, *, device: str | torch.device = "cpu") -> Workbench:
@@ -265,7 +276,7 @@ def new(preset: str, *, heads: Iterable[str] = (), tokenizer: Tokenizer | None =
 
 
 def _workbench(loaded: Loaded, folder: Path, name: str, device: str | torch.device) -> Workbench:
-    tokenizer = Tokenizer.load(folder) if any((folder / file).is_file() for file in TOKENIZER_FILES[:1] + ("vocab.txt",)) else None
+    tokenizer = Tokenizer.load(folder) if any((folder / file).is_file() for file in ("tokenizer.json", "vocab.txt")) else None
     vocab_size = loaded.model.config.encoder.vocab_size
     if tokenizer is not None and tokenizer.vocab_size > vocab_size:
         raise BadConfig(

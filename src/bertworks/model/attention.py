@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from bertworks.config import EncoderConfig
 from bertworks.model.layout import Layout, Run
 
-
 Bend = Callable[[Tensor, Run], tuple[Tensor, Tensor | None]]
 """(q, run) -> (q', bias): the queries as they meet the keys, and what is added to the scores, (R, H, Tq, Tk)."""
 
@@ -65,7 +64,7 @@ def attend(
     """q (Nq, H*D), k and v (Nk, H*D) -> (Nq, H*D). Without a `score` of its own, attention is a scaled dot product."""
     recording, layer, outputs = _recording.get(), AttentionLayer(), []
     query_sizes, key_sizes = [rows * n for rows, n, _ in layout.shapes], [rows * n for rows, _, n in layout.shapes]
-    for run, *flat in zip(layout.runs, q.split(query_sizes), k.split(key_sizes), v.split(key_sizes), strict=True):
+    for run, *flat in zip(layout.runs, torch.split(q, query_sizes), torch.split(k, key_sizes), torch.split(v, key_sizes), strict=True):
         run_q, run_k, run_v = (t.view(len(run.keys.positions), -1, n_heads, t.size(-1) // n_heads).transpose(1, 2) for t in flat)
         bent_q, bias = bend(run_q, run)
         if score is None:
@@ -110,14 +109,12 @@ class Attention(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.n_heads, self.causal = config.n_heads, config.causal
-        self.q, self.k, self.v, self.out = (
-            nn.Linear(config.hidden_size, config.hidden_size, bias=config.attention_bias) for _ in range(4)
-        )
+        self.q, self.k, self.v, self.out = (nn.Linear(config.hidden_size, config.hidden_size, bias=config.attention_bias) for _ in range(4))
         self.drop = nn.Dropout(config.attention_dropout)
 
     def forward(self, x: Tensor, context: Tensor, layout: Layout) -> Tensor:
         """Queries from x (Nq, hidden), keys and values from context (Nk, hidden)."""
-        y = attend(
+        y: Tensor = attend(
             self.q(x),
             self.k(context),
             self.v(context),
@@ -128,7 +125,8 @@ class Attention(nn.Module):
             bend=self.bend(layout),
             score=self.score,
         )
-        return self.out(y)
+        out: Tensor = self.out(y)
+        return out
 
     def bend(self, layout: Layout) -> Bend:
         return _straight

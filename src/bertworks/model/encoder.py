@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertworks.config import EncoderConfig
+from bertworks.errors import BadConfig
 from bertworks.model.attention import ATTENTION, sinusoids
 from bertworks.model.layout import Layout, Tokens
 
@@ -95,7 +96,8 @@ class Embedding(nn.Module):
 
 def _table(rows: int, size: int) -> nn.Embedding:
     # nn.Embedding's own start costs a second on the meta device (it imports torch._dynamo), and init.py replaces it anyway.
-    return nn.Embedding.from_pretrained(torch.empty(rows, size), freeze=False)
+    table: nn.Embedding = nn.Embedding.from_pretrained(torch.empty(rows, size), freeze=False)  # type: ignore[no-untyped-call]
+    return table
 
 
 def _positions(config: EncoderConfig) -> nn.Module:
@@ -163,6 +165,12 @@ class Encoder(nn.Module):
             h = ffn(attention(h, content))
         states: Tensor = self.norm(g)
         return states
+
+    def share_embedding(self, other: Encoder) -> None:
+        """One embedding for both, as ELECTRA's generator takes its discriminator's."""
+        if other.config.embedding_width != self.config.embedding_width:
+            raise BadConfig(f"embeddings of width {self.config.embedding_width} and {other.config.embedding_width} cannot be one")
+        self.embed = other.embed
 
     def layers(self) -> Iterator[tuple[nn.Module, nn.Module]]:
         """The attention and the feed-forward part of each layer; shared parts come again."""

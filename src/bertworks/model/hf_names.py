@@ -128,7 +128,14 @@ HF_NAMES: dict[str, HFNames] = {
         },
         summary={"": "bert.pooler.dense"},
         architectures=_classes(
-            "Bert", Model="", ForPreTraining="lm pair", ForMaskedLM="lm", LMHeadModel="lm", ForNextSentencePrediction="pair", ForQuestionAnswering="span", **LABELLING
+            "Bert",
+            Model="",
+            ForPreTraining="lm pair",
+            ForMaskedLM="lm",
+            LMHeadModel="lm",
+            ForNextSentencePrediction="pair",
+            ForQuestionAnswering="span",
+            **LABELLING,
         ),
         tied={
             "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
@@ -186,7 +193,9 @@ HF_NAMES: dict[str, HFNames] = {
             "sequence": {"out": "classifier.out_proj"},
         },
         summary={"sequence": "classifier.dense", "choice": "sequence_summary.summary"},
-        architectures=_classes("Electra", Model="", ForPreTraining="replaced", ForMaskedLM="lm", ForCausalLM="lm", ForQuestionAnswering="span", **LABELLING),
+        architectures=_classes(
+            "Electra", Model="", ForPreTraining="replaced", ForMaskedLM="lm", ForCausalLM="lm", ForQuestionAnswering="span", **LABELLING
+        ),
         tied={"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"},
     ),
     "distilbert": HFNames(
@@ -248,13 +257,19 @@ HF_NAMES: dict[str, HFNames] = {
         heads={"lm": {}, "sequence": {"out": "score"}, "token": {"out": "classifier"}, "span": {"out": "qa_outputs"}},
         summary={},
         architectures=_classes(
-            "GPT2", Model="", LMHeadModel="lm", ForSequenceClassification="sequence", ForTokenClassification="token", ForQuestionAnswering="span"
+            "GPT2",
+            Model="",
+            LMHeadModel="lm",
+            ForSequenceClassification="sequence",
+            ForTokenClassification="token",
+            ForQuestionAnswering="span",
         ),
         tied={"lm_head.weight": "transformer.wte.weight"},
         reshaped=_gpt2,
         buffers=(".attn.bias", ".attn.masked_bias"),
     ),
 }
+
 
 def architecture(model: Model) -> str | None:
     """The class there that has just these heads, or None."""

@@ -34,8 +34,12 @@ class Side:
     def split(self, shapes: Sequence[tuple[int, int]]) -> list[Side]:
         """Flat to rows, run by run."""
         sizes = [rows * length for rows, length in shapes]
-        columns = [[None] * len(sizes) if t is None else t.split(sizes) for t in (self.positions, self.segments, self.ranks)]
-        return [Side(*(None if t is None else t.view(shape) for t in parts)) for shape, *parts in zip(shapes, *columns, strict=True)]
+        positions, segments = torch.split(self.positions, sizes), torch.split(self.segments, sizes)
+        ranks = [None] * len(sizes) if self.ranks is None else torch.split(self.ranks, sizes)
+        return [
+            Side(p.view(shape), s.view(shape), None if r is None else r.view(shape))
+            for shape, p, s, r in zip(shapes, positions, segments, ranks, strict=True)
+        ]
 
 
 @dataclass(frozen=True)

@@ -52,20 +52,21 @@ def _minilm() -> Path:
 
 
 def _from_hub(name: str) -> Path:
+    hint = nearest(name, ["minilm", *PRESETS])
+    also = f"; {hint}" if hint.startswith("did you mean") else ""
     try:
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
     except ImportError:
-        hint = nearest(name, ["minilm", *PRESETS])
         raise NotFound(
-            f"no folder is called {name!r}, and names on the Hub need the hub extra",
-            remedy=f"name a folder; or pip install 'bertworks[hub]'" + (f"; {hint}" if hint.startswith("did") else ""),
+            f"no folder or preset is called {name!r}, and names on the Hub need the hub extra",
+            remedy=f"name a folder; or pip install 'bertworks[hub]'{also}",
         ) from None
     try:
         return Path(snapshot_download(name, allow_patterns=HUB_FILES))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
         reason = str(error).partition("\n")[0]
         raise NotFound(
-            f"no folder is called {name!r}, and the Hub did not give it: {reason}",
-            remedy="without a network, download the folder elsewhere and name its path",
+            f"no folder or preset is called {name!r}, and the Hub did not give it: {reason}",
+            remedy=f"without a network, fetch the folder on another machine and name its path{also}",
         ) from None

@@ -1,6 +1,6 @@
 """From the states of a text's tokens to one vector, as the folder says: the files of sentence-transformers, read and written.
 
-    N  tokens of the batch      B  sequences      R, T  rows and tokens of a run
+N  tokens of the batch      B  sequences      R, T  rows and tokens of a run
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Pooling:
             return states.index_select(0, layout.starts)
         if self.mode == "last":
             return states.index_select(0, layout.lasts)
-        runs = states.split([rows * length for rows, length, _ in layout.shapes])
+        runs = torch.split(states, [rows * length for rows, length, _ in layout.shapes])
         rows = [run.view(rows, length, -1) for run, (rows, length, _) in zip(runs, layout.shapes, strict=True)]
         return torch.cat([run.mean(1) if self.mode == "mean" else run.amax(1) for run in rows])
 
@@ -112,7 +112,9 @@ def _mode(path: Path) -> Mode:
     names = [named] if isinstance(named, str) else [name for flag, name in OLD_FLAGS.items() if values.get(flag)]
     others = [key for key, value in values.items() if key.startswith("pooling_mode_") and value and key not in OLD_FLAGS]
     if len(names) != 1 or others or names[0] not in THEIR_MODES or values.get("include_prompt", True) is False:
-        raise Unsupported(f"pooling {names + others} is not built here", place=str(path), remedy=f"known: {', '.join(THEIR_MODES)}, one of them")
+        raise Unsupported(
+            f"pooling {names + others} is not built here", place=str(path), remedy=f"known: {', '.join(THEIR_MODES)}, one of them"
+        )
     return THEIR_MODES[names[0]]
 
 

@@ -80,7 +80,9 @@ def _open(path: Path, stack: ExitStack) -> dict[str, Stored]:
         raise NotFound("a weights file is missing", place=str(path)) from None
     except (SafetensorError, OSError) as error:
         if path.is_file() and _looks_like_pickle(path):
-            raise BadWeights("a pickle where safetensors are expected", place=str(path), remedy="bertworks import, if you trust it") from None
+            raise BadWeights(
+                "a pickle where safetensors are expected", place=str(path), remedy="bertworks import, if you trust it"
+            ) from None
         raise BadWeights(f"not a whole safetensors file: {error}", place=str(path), remedy="fetch or save the file again") from None
     return {
         name: Stored(tuple(part.get_shape()), part.get_dtype() in FLOATS, partial(file.get_tensor, name)) for name, part in slices.items()

@@ -24,7 +24,8 @@ class Ledger:
         parts = [f"{self.texts:,} texts, {self.tokens:,} tokens"]
         if self.windowed_texts:
             parts.append(
-                f"{self.windowed_texts:,} texts with {self.windowed_tokens:,} tokens were longer than {self.limit} and read in windows, nothing lost"
+                f"{self.windowed_texts:,} texts with {self.windowed_tokens:,} tokens were longer than {self.limit} "
+                "and read in windows, nothing lost"
             )
         if self.cut_texts:
             share = self.cut_tokens / self.tokens

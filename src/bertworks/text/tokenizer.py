@@ -7,7 +7,7 @@ written back byte for byte, so a model saved again has the very same tokenizer.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,15 @@ from bertworks.errors import BadConfig, BadText, NotFound, TooLong, Unsupported
 from bertworks.text.ledger import Ledger, OnLong
 
 Ids = NDArray[np.int32]
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "added_tokens.json", "vocab.json", "merges.txt")
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "vocab.txt",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+)
 SPECIAL = {
     "unk": ("[UNK]", "<unk>"),
     "pad": ("[PAD]", "<pad>"),
@@ -86,7 +94,9 @@ class Tokenizer:
             except Exception as error:  # the library raises bare Exceptions
                 raise BadConfig(f"not a tokenizer: {error}", place=str(folder / "tokenizer.json")) from None
         elif "vocab.txt" in files:
-            backend = word_piece(_read_vocab(files["vocab.txt"], folder / "vocab.txt"), config)
+            vocab = _read_vocab(files["vocab.txt"], folder / "vocab.txt")
+            config.setdefault("do_lower_case", not _has_capitals(vocab))
+            backend = word_piece(vocab, config)
             files["tokenizer.json"] = backend.to_str(pretty=True).encode()
             files["tokenizer_config.json"] = json.dumps({"tokenizer_class": "BertTokenizer", **config}, indent=2).encode()
         else:
@@ -168,7 +178,8 @@ class Tokenizer:
 def _shorten(ids: Ids, room: int, on_long: OnLong, ledger: Ledger, index: int) -> list[Ids]:
     if on_long == "error":
         raise TooLong(
-            f"text {index} has {len(ids)} tokens, {room} fit into the model", remedy='on_long="window" reads it in windows, "truncate" cuts it'
+            f"text {index} has {len(ids)} tokens, {room} fit into the model",
+            remedy='on_long="window" reads it in windows, "truncate" cuts it',
         )
     if on_long == "truncate":
         ledger.cut_texts += 1
@@ -186,12 +197,11 @@ def word_piece(vocab: dict[str, int], config: dict[str, Any]) -> Backend:
     if missing:
         raise BadConfig(f"the vocabulary has no {', '.join(missing)}", place="vocab.txt")
     backend = Backend(models.WordPiece(vocab, unk_token=unk, max_input_chars_per_word=100))
-    lower = config.get("do_lower_case", True)
     backend.normalizer = normalizers.BertNormalizer(
         clean_text=True,
         handle_chinese_chars=config.get("tokenize_chinese_chars", True),
         strip_accents=config.get("strip_accents"),
-        lowercase=lower,
+        lowercase=config.get("do_lower_case", True),
     )
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.post_processor = processors.TemplateProcessing(
@@ -239,6 +249,11 @@ def _special_names(backend: Backend, config: dict[str, Any]) -> dict[str, str]:
         if known:
             found[kind] = known[0]
     return found
+
+
+def _has_capitals(vocab: Iterable[str]) -> bool:
+    """A vocabulary with capital letters was not made for lower-cased text."""
+    return any(piece != piece.lower() for piece in vocab if not (piece.startswith("[") and piece.endswith("]")))
 
 
 def _read_vocab(content: bytes, path: Path) -> dict[str, int]:

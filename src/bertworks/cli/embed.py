@@ -1,0 +1,85 @@
+"""`bertworks embed`: one vector for each line of a file."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bertworks.cli.show import AsJson, ModelName, progress_bar, show_json
+from bertworks.errors import BadText, NotFound, SaveFailed
+
+if TYPE_CHECKING:
+    from bertworks.text.ledger import OnLong
+
+
+def embed(
+    file: Annotated[str, typer.Argument(help="A text file, one text per line; - for standard input.")],
+    model: ModelName,
+    out: Annotated[Path, typer.Option("--out", help="Where the vectors go: a .npy file, (lines, hidden).")],
+    pooling: Annotated[str | None, typer.Option(help="mean, first, last or max; the folder's own if not given.")] = None,
+    on_long: Annotated[str, typer.Option(help="Texts longer than the model: window, truncate or error.")] = "window",
+    batch_tokens: Annotated[int, typer.Option(help="Tokens in a batch.")] = 2048,
+    as_json: AsJson = False,
+) -> None:
+    """Turn each line of a file into a vector. Nothing is cut in silence: long lines are read in windows, and counted."""
+    from dataclasses import asdict
+
+    from bertworks.text.ledger import Ledger
+    from bertworks.workbench import load
+
+    choice = _on_long(on_long)
+    lines = _read_lines(file)
+    bench, ledger = load(model), Ledger()
+    with progress_bar("tokens") as advance:
+        vectors = bench.encode(lines, pooling, on_long=choice, batch_tokens=batch_tokens, ledger=ledger, progress=advance)
+    _write(out, vectors)
+    if as_json:
+        show_json({"out": str(out), "shape": list(vectors.shape), "ledger": asdict(ledger)})
+    else:
+        typer.echo(f"{vectors.shape[0]:,} vectors of {vectors.shape[1]} numbers written to {out}")
+        typer.echo(str(ledger))
+
+
+def _on_long(value: str) -> OnLong:
+    if value not in ("window", "truncate", "error"):
+        raise typer.BadParameter(f"{value!r} is not one of window, truncate, error", param_hint="--on-long")
+    return value  # type: ignore[return-value]
+
+
+def _read_lines(file: str) -> list[str]:
+    from bertworks.text.tokenizer import check_texts
+
+    try:
+        content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except FileNotFoundError:
+        raise NotFound("no such file", place=file) from None
+    except OSError as error:
+        raise NotFound(f"cannot read it: {error.strerror}", place=file) from None
+    lines = []
+    for number, raw in enumerate(content.removesuffix(b"\n").split(b"\n"), start=1):
+        try:
+            line = raw.decode("utf-8").rstrip("\r")
+            check_texts([line])
+        except UnicodeDecodeError as error:
+            raise BadText(f"not UTF-8 at byte {error.start} of the line", place=f"{file}, line {number}") from None
+        except BadText as error:
+            cause = error.cause.replace("text 0", "the line")
+            raise BadText(cause, place=f"{file}, line {number}", remedy=error.remedy) from None
+        lines.append(line)
+    return lines
+
+
+def _write(out: Path, vectors: Any) -> None:
+    import numpy as np
+
+    new = out.with_name(f".{out.name}.new")
+    try:
+        with new.open("wb") as file:
+            np.save(file, vectors)
+        new.replace(out)
+    except OSError as error:
+        new.unlink(missing_ok=True)
+        raise SaveFailed(f"could not write: {error.strerror}", place=str(out)) from None

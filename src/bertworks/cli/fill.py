@@ -1,0 +1,33 @@
+"""`bertworks fill`: what belongs into the blanks of a text."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from bertworks.cli.show import AsJson, ModelName, console, show_json
+
+
+def fill(
+    text: Annotated[str, typer.Argument(help="A text with one or more [MASK].")],
+    model: ModelName,
+    top_k: Annotated[int, typer.Option(min=1, help="Candidates for each blank.")] = 5,
+    as_json: AsJson = False,
+) -> None:
+    """Fill the blanks of a text: each on its own, as BERT does, and jointly, the surest first."""
+    from dataclasses import asdict
+
+    from bertworks.workbench import load
+
+    filled = load(model).fill(text, top_k)
+    if as_json:
+        show_json(asdict(filled))
+        return
+    out = console()
+    for number, candidates in enumerate(filled.blanks, start=1):
+        best = "  ".join(f"{candidate.piece} {candidate.probability:.1%}" for candidate in candidates)
+        out.print(f"blank {number}      {best}", markup=False)
+    out.print(f"independent  {filled.independent}", markup=False)
+    if len(filled.blanks) > 1:
+        out.print(f"jointly      {filled.joint}", markup=False)

@@ -1,0 +1,52 @@
+"""`bertworks info`: what a model folder holds."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from bertworks.cli.show import AsJson, console, show_json
+
+
+def info(folder: Annotated[str, typer.Argument(help="A model folder, 'minilm', or a name on the Hub.")], as_json: AsJson = False) -> None:
+    """Say what a model folder holds, how long a text it takes, and whether transformers opens it."""
+    from bertworks.model.count import count_parameters
+    from bertworks.model.folder import describe
+    from bertworks.workbench import load
+
+    bench = load(folder)
+    described = describe(bench.model, bench.hf_config)
+    c = bench.config.encoder
+    theirs = described.get("architectures")
+    values: dict[str, Any] = {
+        "folder": folder,
+        "family": bench.config.family,
+        "layers": c.n_layers,
+        "hidden_size": c.hidden_size,
+        "heads_per_layer": c.n_heads,
+        "vocabulary": c.vocab_size,
+        "parameters": count_parameters(bench.model).total,
+        "heads": list(bench.model.heads),
+        "labels": list(bench.config.heads.labels) if {"sequence", "token"} & set(bench.model.heads) else [],
+        "positions": c.n_positions,
+        "limit": bench.limit,
+        "limit_from": "sentence_bert_config.json" if bench.pooling.limit is not None else "positions" if c.n_positions else "none",
+        "pooling": bench.pooling.mode,
+        "normalised": bench.pooling.normalise,
+        "pooling_from": "folder" if bench.pooling.stated else "default",
+        "tokenizer": bench.has_tokenizer,
+        "opens_in_transformers_as": theirs[0] if theirs else None,
+        "lineage": bench.lineage[:-1],
+        "remarks": bench.remarks,
+    }
+    if as_json:
+        show_json(values)
+        return
+    out = console()
+    for name, value in values.items():
+        text = ", ".join(map(str, value)) if isinstance(value, list) else f"{value:,}" if type(value) is int else str(value)
+        if name == "opens_in_transformers_as" and value is None:
+            text = "no: transformers cannot express this model, and refuses it by its model_type 'bertworks'"
+        if value not in ([], None) or name == "opens_in_transformers_as":
+            out.print(f"{name.replace('_', ' '):26} {text}", markup=False)

@@ -1,0 +1,57 @@
+"""The command line: one file per verb. Nothing heavy is imported before a verb runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import typer
+
+from bertworks import __version__
+from bertworks.cli.embed import embed
+from bertworks.cli.fill import fill
+from bertworks.cli.import_ import import_
+from bertworks.cli.info import info
+from bertworks.cli.params import params
+from bertworks.cli.show import show_error
+from bertworks.cli.tokenize import tokenize
+from bertworks.cli.tour import tour
+from bertworks.errors import BertworksError
+
+app = typer.Typer(
+    help="One workbench for the BERT family.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+VERBS: dict[str, Callable[..., None]] = {
+    "tour": tour,
+    "embed": embed,
+    "fill": fill,
+    "tokenize": tokenize,
+    "info": info,
+    "params": params,
+    "import": import_,
+}
+for name, verb in VERBS.items():
+    app.command(name)(verb)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"bertworks {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version.")) -> None:
+    """One workbench for the BERT family."""
+
+
+def run() -> None:
+    """The `bertworks` command. What the user can put right is said in plain words, with exit code 2."""
+    try:
+        app()
+    except BertworksError as error:
+        show_error(error, as_json="--json" in sys.argv)
+        sys.exit(2)

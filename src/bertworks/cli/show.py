@@ -1,0 +1,51 @@
+"""Printing: tables for people, JSON for programs, progress on a terminal only."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bertworks.errors import BertworksError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+ModelName = Annotated[str, typer.Option("--model", help="A model folder, 'minilm', or a name on the Hub.")]
+
+
+def console() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+
+
+def show_json(values: Any) -> None:
+    typer.echo(json.dumps(values, ensure_ascii=False, indent=2))
+
+
+def show_error(error: BertworksError, *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps({"error": error.as_dict()}, ensure_ascii=False), err=True)
+        return
+    typer.secho(f"error ({error.code}): {error.cause}", fg="red", err=True)
+    for title, text in (("where", error.place), ("what to do", error.remedy)):
+        if text:
+            typer.echo(f"  {title}: {text}", err=True)
+
+
+@contextmanager
+def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
+    """`advance(done, total)`, drawn on standard error if that is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task(title, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -1,0 +1,50 @@
+"""`bertworks tokenize`: how a model reads a text."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from bertworks.cli.show import AsJson, ModelName, console, show_json
+
+
+def tokenize(
+    text: Annotated[str, typer.Argument(help="A text.")],
+    model: ModelName,
+    pair: Annotated[str | None, typer.Option(help="A second text, read as sentence B.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the tokens of a text: piece, id, segment, and where in the text it stands."""
+    from dataclasses import asdict
+
+    from rich.table import Table
+    from rich.text import Text
+
+    from bertworks.model.locate import locate
+    from bertworks.text.tokenizer import Tokenizer
+
+    pieces = Tokenizer.load(locate(model)).pieces(text, pair)
+    if as_json:
+        show_json(asdict(pieces))
+        return
+    table = Table()
+    for column in ("piece", "id", "segment", "characters", "text"):
+        table.add_column(column, justify="left" if column in ("piece", "text") else "right")
+    sources = _sources(pieces.special, text, pair)
+    for piece, id, segment, (start, end), special, source in zip(
+        pieces.pieces, pieces.ids, pieces.segments, pieces.offsets, pieces.special, sources, strict=True
+    ):
+        place = "" if special else f"{start}-{end}"
+        table.add_row(Text(piece), str(id), str(segment), place, Text("" if special else source[start:end]))
+    console().print(table)
+
+
+def _sources(special: list[bool], text: str, pair: str | None) -> list[str]:
+    """Which text each piece points into: the second starts after special tokens that follow the first."""
+    sources, seen_first, in_second = [], False, False
+    for flag in special:
+        in_second = in_second or (flag and seen_first and pair is not None)
+        seen_first = seen_first or not flag
+        sources.append(pair if in_second and pair is not None else text)
+    return sources

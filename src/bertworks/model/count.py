@@ -1,0 +1,71 @@
+"""The parameter table: how many numbers a model learns, and where they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from bertworks.config import ModelConfig
+from bertworks.model.model import Model
+
+ROWS = (
+    "token embeddings",
+    "position embeddings",
+    "segment embeddings",
+    "embedding projection",
+    "attention",
+    "feed-forward",
+    "norms",
+    "biases",
+    "summary layer",
+    "heads",
+)
+NOT_IN_WEIGHTS_AND_NORMS = {"biases", "summary layer", "heads"}
+
+
+@dataclass(frozen=True)
+class ParameterTable:
+    """Two totals, since the literature has two: weights and norms of the encoder, and everything."""
+
+    rows: dict[str, int]
+
+    @property
+    def weights_and_norms(self) -> int:
+        return sum(count for name, count in self.rows.items() if name not in NOT_IN_WEIGHTS_AND_NORMS)
+
+    @property
+    def total(self) -> int:
+        return sum(self.rows.values())
+
+
+def count_parameters(model: Model) -> ParameterTable:
+    rows = dict.fromkeys(ROWS, 0)
+    for owner_name, owner in model.named_modules():
+        for name, parameter in owner.named_parameters(recurse=False):
+            rows[_row(owner_name, owner, name)] += parameter.numel()
+    return ParameterTable({name: count for name, count in rows.items() if count})
+
+
+def count_config(config: ModelConfig) -> ParameterTable:
+    """Without making the model: shapes only."""
+    with torch.device("meta"):
+        return count_parameters(Model(config))
+
+
+def _row(owner_name: str, owner: nn.Module, name: str) -> str:
+    part = owner_name.split(".")
+    if part[0] in ("summary", "heads"):
+        return "summary layer" if part[0] == "summary" else "heads"
+    if isinstance(owner, nn.LayerNorm):
+        return "norms"
+    if name == "bias":
+        return "biases"
+    if part == ["encoder"]:
+        return "token embeddings"  # XLNet's blank stands in for the token that is not seen
+    if part[1] == "embed":
+        return {"tokens": "token embeddings", "positions": "position embeddings", "segments": "segment embeddings"}[part[2]]
+    if part[1:] == ["project"]:
+        return "embedding projection"
+    return "feed-forward" if part[1] == "ffns" else "attention"

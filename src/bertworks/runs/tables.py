@@ -1,0 +1,45 @@
+"""Tables that a person reads in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from bertworks.model.count import ParameterTable
+
+
+def parameter_table(name: str, parameters: ParameterTable) -> Table:
+    table = Table(title=f"Parameters of {name}", title_justify="left")
+    table.add_column("part")
+    table.add_column("parameters", justify="right")
+    table.add_column("share", justify="right")
+    for part, count in parameters.rows.items():
+        table.add_row(part, f"{count:,}", f"{count / parameters.total:.1%}")
+    table.add_section()
+    table.add_row("weights and norms of the encoder", f"{parameters.weights_and_norms:,}", "")
+    table.add_row("all", f"{parameters.total:,}", "", style="bold")
+    return table
+
+
+def similarity_table(texts: Sequence[str], vectors: NDArray[np.float32]) -> Table:
+    """Cosine of every pair; the stronger the closer."""
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    cosines = unit @ unit.T
+    table = Table(title="How alike are they? (cosine of their vectors)", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("")
+    table.add_column("sentence")
+    for number in range(1, len(texts) + 1):
+        table.add_column(str(number), justify="right")
+    for number, (text, row) in enumerate(zip(texts, cosines, strict=True), start=1):
+        cells = [Text("·", style="dim") if other == number - 1 else _cosine(float(value)) for other, value in enumerate(row)]
+        table.add_row(str(number), text, *cells)
+    return table
+
+
+def _cosine(value: float) -> Text:
+    return Text(f"{value:.2f}", style="bold green" if value > 0.5 else "yellow" if value > 0.25 else "dim")

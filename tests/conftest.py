@@ -1,0 +1,21 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+torch.set_num_threads(1)  # two workers share two cores
+
+SHARED = Path(__file__).parents[2] / "shared" / "data"
+
+
+@pytest.fixture(scope="session")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for models that several tests read."""
+    return tmp_path_factory.mktemp("models")
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    if not SHARED.is_dir():
+        pytest.skip("the shared data are not on this machine")
+    return SHARED
