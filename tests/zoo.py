@@ -83,8 +83,11 @@ def hf_config(family: str, job: str = "base", **changes: Any) -> Any:
     return config
 
 
-def hf_model(family: str, job: str = "base", *, seed: int = 0, **changes: Any) -> Any:
-    """One of their models with weights drawn from N(0, 0.2); those of norms from N(1, 0.2), so that signals stay large."""
+def hf_model(family: str, job: str = "base", *, seed: int = 0, faint: bool = False, **changes: Any) -> Any:
+    """One of their models with weights drawn from N(0, 0.2); those of norms from N(1, 0.2), so that signals stay large.
+
+    `faint`: embeddings so small that a norm's epsilon can be seen.
+    """
     name = getattr(auto, TABLES[job])[family]
     model = getattr(transformers, name)(hf_config(family, job, **changes))
     draw = torch.Generator().manual_seed(seed)
@@ -92,13 +95,20 @@ def hf_model(family: str, job: str = "base", *, seed: int = 0, **changes: Any) -
         for name, parameter in model.named_parameters():
             is_norm = name.endswith("weight") and any(norm in name.lower() for norm in ("layernorm", "layer_norm", "ln_"))
             parameter.normal_(1.0 if is_norm else 0.0, 0.2, generator=draw)
+            if (
+                faint
+                and name.endswith("weight")
+                and any(table in name for table in ("embeddings.", "word_embedding", "wte", "wpe"))
+                and not is_norm
+            ):
+                parameter.mul_(1e-4)
     return model.eval()
 
 
 @functools.cache
-def hf_folder(family: str, job: str, root: Path) -> Path:
-    folder = root / f"{family}-{job}".replace(" ", "-")
-    hf_model(family, job).save_pretrained(folder)
+def hf_folder(family: str, job: str, root: Path, faint: bool = False) -> Path:
+    folder = root / f"{family}-{job}{'-faint' * faint}".replace(" ", "-")
+    hf_model(family, job, faint=faint).save_pretrained(folder)
     return folder
 
 

@@ -200,6 +200,12 @@ class Workbench:
         save_folder(self.model, path, hf_config=self.hf_config, files=files)
         return path
 
+    def _checked(self, tokens: Tokens) -> Tokens:
+        n_segments, used = self.config.encoder.n_segments, int(tokens.layout.queries.segments.max()) + 1
+        if 0 < n_segments < used:
+            raise Unsupported(f"the tokenizer marks {used} segments, the model knows {n_segments}", remedy="this model does not read pairs")
+        return tokens
+
     def _fitting(self, text: str, pair: str | None = None) -> Pieces:
         pieces = self.tokenizer.pieces(text, pair)
         if self.limit is not None and len(pieces.ids) > self.limit:
@@ -209,19 +215,20 @@ class Workbench:
         return pieces
 
     def _run(self, pieces: Pieces, *, keep_layers: bool = False) -> States:
-        tokens = Tokens.ragged(
-            torch.tensor(pieces.ids, device=self.device), [len(pieces.ids)], torch.tensor(pieces.segments, device=self.device)
-        )
         with torch.inference_mode():
-            states: States = self.model.encoder(tokens, keep_layers)
+            states: States = self.model.encoder(self._one(pieces.ids, pieces.segments), keep_layers)
         return states
+
+    def _one(self, ids: Sequence[int], segments: Sequence[int]) -> Tokens:
+        on = {"device": self.device}
+        return self._checked(Tokens.ragged(torch.tensor(ids, **on), [len(ids)], torch.tensor(segments, **on)))
 
     def _tokens(self, windows: Sequence[Window]) -> Tokens:
         ids, segments = (
             torch.from_numpy(np.concatenate(part).astype(np.int64)).to(self.device)
             for part in ([window.ids for window in windows], [window.segments for window in windows])
         )
-        return Tokens.ragged(ids, [len(window.ids) for window in windows], segments)
+        return self._checked(Tokens.ragged(ids, [len(window.ids) for window in windows], segments))
 
     def _check_fills(self) -> None:
         if "lm" not in self.model.heads:
@@ -233,7 +240,7 @@ class Workbench:
 
     def _predict(self, pieces: Pieces, ids: list[int], blanks: list[int]) -> torch.Tensor:
         """(blanks, vocabulary) probabilities."""
-        tokens = Tokens.ragged(torch.tensor(ids, device=self.device), [len(ids)], torch.tensor(pieces.segments, device=self.device))
+        tokens = self._one(ids, pieces.segments)
         places = torch.tensor(blanks, device=self.device)
         with torch.inference_mode():
             if self.config.encoder.attention == "relative":
