@@ -220,8 +220,8 @@ class Workbench:
         return states
 
     def _one(self, ids: Sequence[int], segments: Sequence[int]) -> Tokens:
-        on = {"device": self.device}
-        return self._checked(Tokens.ragged(torch.tensor(ids, **on), [len(ids)], torch.tensor(segments, **on)))
+        flat_ids, flat_segments = torch.tensor([ids, segments], device=self.device)
+        return self._checked(Tokens.ragged(flat_ids, [len(ids)], flat_segments))
 
     def _tokens(self, windows: Sequence[Window]) -> Tokens:
         ids, segments = (

@@ -65,7 +65,7 @@ def attend(
     recording, layer, outputs = _recording.get(), AttentionLayer(), []
     query_sizes, key_sizes = [rows * n for rows, n, _ in layout.shapes], [rows * n for rows, _, n in layout.shapes]
     for run, *flat in zip(layout.runs, torch.split(q, query_sizes), torch.split(k, key_sizes), torch.split(v, key_sizes), strict=True):
-        run_q, run_k, run_v = (t.view(len(run.keys.positions), -1, n_heads, t.size(-1) // n_heads).transpose(1, 2) for t in flat)
+        run_q, run_k, run_v = (t.view(run.keys.positions.size(0), -1, n_heads, t.size(-1) // n_heads).transpose(1, 2) for t in flat)
         bent_q, bias = bend(run_q, run)
         if score is None:
             output = _dot_product_attention(bent_q, run_k, run_v, run, bias, causal, dropout)

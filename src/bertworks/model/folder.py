@@ -159,7 +159,7 @@ def describe(model: Model, hf_config: Mapping[str, Any]) -> dict[str, Any]:
     if hf is None or name is None or not binary:
         return {**own_config(model.config), "heads": list(model.heads)}
     carried = hf_config if hf_config.get("model_type") == hf["model_type"] else {}
-    carried = {key: value for key, value in carried.items() if key != "auto_map"}
+    carried = {key: value for key, value in carried.items() if key not in ("auto_map", OURS)}
     return {**carried, **hf, "architectures": [name], "dtype": "float32"}
 
 

@@ -2,7 +2,8 @@
 
 A family is a row: how its fields are called there, and what is true of every model of that family. Reading fills our config
 from both; writing is the same table run backwards. A config can be expressed there if and only if writing it and reading it
-again gives the same config, so nothing is ever saved that would open elsewhere with other numbers.
+again gives the same config, so nothing is ever saved that would open elsewhere with other numbers. Rates that matter in
+training only (XLNet has one dropout, we have three) are no reason to refuse: what is left unsaid goes under a key of ours.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from bertworks.errors import BadConfig, Unsupported
 
 OURS = "bertworks"
 Values = dict[str, Any]
+RATES = {"dropout", "attention_dropout", "ffn_dropout", "head_dropout", "init_range"}
 
 ACTIVATION_NAMES = {
     "gelu": "gelu",
@@ -355,6 +357,8 @@ def from_hf(hf: Mapping[str, Any], place: str = "config.json") -> ModelConfig:
     values["labels"] = _labels(hf, place)
     if values.get("head_dropout") is None:
         values["head_dropout"] = values["dropout"]
+    ours = hf.get(OURS)
+    values |= {name: ours[name] for name in RATES & ours.keys()} if isinstance(ours, dict) else {}
     return _split(kind, values, place)
 
 
@@ -369,10 +373,14 @@ def to_hf(config: ModelConfig) -> Values | None:
     hf["id2label"] = {str(i): label for i, label in enumerate(config.heads.labels)}
     hf["label2id"] = {label: i for i, label in enumerate(config.heads.labels)}
     try:
-        same = from_hf(hf) == config
+        read = from_hf(hf)
     except (BadConfig, Unsupported):
-        same = False
-    return hf if same else None
+        return None
+    heard = {**read.encoder.model_dump(), **read.heads.model_dump()}
+    unsaid = {name: value for name, value in flat.items() if heard[name] != value}
+    if unsaid.keys() - RATES:
+        return None
+    return {**hf, OURS: unsaid} if unsaid else hf
 
 
 def own_config(config: ModelConfig) -> Values:

@@ -310,6 +310,7 @@ def plain_names(config: ModelConfig, keys: Iterable[str]) -> dict[str, str]:
 def find_heads(config: ModelConfig, present: Set[str], architectures: Sequence[str]) -> tuple[list[str], bool]:
     """Which heads a file holds, and whether it holds a summary layer. Where names do not decide, the class name does."""
     names = HF_NAMES[config.family]
+    present = present | {original for copy, original in names.tied.items() if copy in present}
     declared = next((names.architectures[name] for name in architectures if name in names.architectures), frozenset())
     heads: list[str] = []
     claimed: set[str] = set()

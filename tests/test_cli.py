@@ -1,0 +1,183 @@
+"""The command line as a user meets it: real processes, real exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bertworks
+from bertworks.text.tokenizer import Tokenizer
+
+BERTWORKS = str(Path(sys.executable).parent / "bertworks")
+README = Path(__file__).parents[1] / "README.md"
+SMALL = {"hidden_size": 16, "n_heads": 2, "ffn_size": 24, "n_layers": 3, "n_positions": 12}
+
+
+def run(*args: str | Path, stdin: bytes | None = None, code: int = 0) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "COLUMNS": "100"}
+    done = subprocess.run([BERTWORKS, *map(str, args)], input=stdin, capture_output=True, env=environment)
+    result = subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+    assert result.returncode == code, result.stderr
+    assert "Traceback" not in result.stderr
+    return result
+
+
+def run_json(*args: str | Path, **kwargs: Any) -> Any:
+    return json.loads(run(*args, "--json", **kwargs).stdout)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cli")
+    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "on", "mat", "##s"]))
+    return bertworks.new("bert-mini", heads=["lm"], tokenizer=Tokenizer.load(folder), **SMALL).save(folder / "model")
+
+
+def test_params() -> None:
+    assert "108,808,704" in run("params", "bert-base").stdout
+    table = run_json("params", "bert-base")
+    assert (table["weights_and_norms"], table["total"]) == (108_808_704, 109_482_240)
+
+
+def test_params_of_a_folder(folder: Path) -> None:
+    total = sum(p.numel() for p in bertworks.load(folder).model.parameters())
+    assert run_json("params", folder)["total"] == total
+    assert f"{total:,}" in run("params", folder).stdout
+
+
+def test_info(folder: Path) -> None:
+    info = run_json("info", "minilm")
+    assert (info["limit"], info["limit_from"], info["positions"]) == (256, "sentence_bert_config.json", 512)
+    assert info["opens_in_transformers_as"] == "BertModel" and info["normalised"] is True
+    assert re.search(r"^limit +256$", run("info", "minilm").stdout, re.MULTILINE)
+    assert run_json("info", folder)["heads"] == ["lm"]
+
+
+def test_info_says_what_others_refuse(tmp_path: Path) -> None:
+    bertworks.new("albert-mini", vocab_size=20, sharing="attention", **SMALL).save(tmp_path / "m")
+    assert run_json("info", tmp_path / "m")["opens_in_transformers_as"] is None
+    assert "refuses it by its model_type" in run("info", tmp_path / "m").stdout
+
+
+def test_embed(folder: Path, tmp_path: Path) -> None:
+    lines = ["the cat", "the cat sat on the mat " * 4, "mats"]
+    (tmp_path / "in.txt").write_bytes("\r\n".join(lines).encode())
+    done = run("embed", tmp_path / "in.txt", "--model", folder, "--out", tmp_path / "x.npy")
+    vectors = np.load(tmp_path / "x.npy", allow_pickle=False)
+    assert np.allclose(vectors, bertworks.load(folder).encode(lines), atol=1e-6)
+    assert "3 vectors of 16 numbers" in done.stdout and "1 texts with 24 tokens were longer than 10 and read in windows" in done.stdout
+    assert done.stderr == "", "a progress bar where there is no terminal"
+    out = run_json("embed", "-", "--model", folder, "--out", tmp_path / "y.npy", "--on-long", "truncate", stdin="\n".join(lines).encode())
+    assert out["shape"] == [3, 16] and out["ledger"]["cut_tokens"] == 14
+    assert not np.allclose(np.load(tmp_path / "y.npy")[1], vectors[1])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "x.npy", "y.npy"]
+
+
+def test_embed_draws_progress_on_a_terminal(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("the cat\n" * 300)
+    main, second = pty.openpty()
+    command = [
+        BERTWORKS,
+        "embed",
+        str(tmp_path / "in.txt"),
+        "--model",
+        str(folder),
+        "--out",
+        str(tmp_path / "x.npy"),
+        "--batch-tokens",
+        "8",
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=second, env={**os.environ, "TERM": "xterm"})
+    os.close(second)
+    drawn = b""
+    while True:
+        try:
+            chunk = os.read(main, 65536)
+        except OSError:
+            break
+        if not chunk:
+            break
+        drawn += chunk
+    os.close(main)
+    assert process.wait() == 0
+    assert b"tokens" in drawn and b"/1200" in drawn
+
+
+def test_fill(folder: Path) -> None:
+    out = run_json("fill", "the [MASK] sat on [MASK]", "--model", folder, "--top-k", "3")
+    assert [len(blank) for blank in out["blanks"]] == [3, 3]
+    text = run("fill", "the [MASK] sat on [MASK]", "--model", folder).stdout
+    assert "blank 2" in text and "jointly" in text
+
+
+def test_tokenize(folder: Path) -> None:
+    out = run_json("tokenize", "The cats", "--pair", "on mats", "--model", folder)
+    assert out["pieces"] == ["[CLS]", "the", "cat", "##s", "[SEP]", "on", "mat", "##s", "[SEP]"]
+    table = run("tokenize", "The CATs", "--pair", "on MATs", "--model", folder).stdout
+    assert "CAT" in table and "MAT" in table, "slices of the user's own texts"
+
+
+def test_import(tmp_path: Path, shared: Path) -> None:
+    out = run_json("import", shared / "weights" / "albert-rxnmapper", "--out", tmp_path / "rxn")
+    assert out["heads"] == ["lm"]
+    assert run_json("info", tmp_path / "rxn")["opens_in_transformers_as"] == "AlbertForMaskedLM"
+
+
+def test_tour() -> None:
+    out = run("tour").stdout
+    assert "109,482,240" in out
+    rows = dict(re.findall(r"^ (\d)  .*?\.  +(.*?) *$", out, re.MULTILINE))
+    cosines = {number: [float(value) for value in row.replace("·", "1").split()] for number, row in rows.items()}
+    assert len(cosines) == 6 and cosines["1"][1] > 0.4 > cosines["1"][2], "the two cats are closer than cat and bank"
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["params", "bert-bse"], "did you mean 'bert-base'"),
+        (["info", "./nowhere"], "no such folder"),
+        (["embed", "./nowhere.txt", "--model", "minilm", "--out", "x.npy"], "no such file"),
+        (["fill", "a [MASK]", "--model", "minilm"], "no language-model head"),
+        (["tokenize", "", "--model", "minilm"], "is empty"),
+        (["tokenize", "x" * 20_000, "--model", "minilm"], "one token would stand for 20,000 characters"),
+        (["import", "./nowhere", "--out", "x"], "no such folder"),
+    ],
+)
+def test_errors_are_plain_and_exit_with_2(args: list[str], says: str) -> None:
+    error = run(*args, code=2).stderr
+    assert error.startswith("error (") and says in error
+    told = json.loads(run(*args, "--json", code=2).stderr)["error"]
+    assert told["code"] and told["cause"]
+
+
+def test_bad_lines_are_named(folder: Path, tmp_path: Path) -> None:
+    for content, says in ((b"the\n\ncat\n", "line 2"), (b"the\ncat\n\xff\xfe\n", "line 3"), (b"", "line 1")):
+        (tmp_path / "in.txt").write_bytes(content)
+        error = run("embed", tmp_path / "in.txt", "--model", folder, "--out", tmp_path / "x.npy", code=2).stderr
+        assert says in error and not (tmp_path / "x.npy").exists()
+
+
+def test_an_unwritable_target_loses_nothing(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("the cat\n")
+    error = run("embed", tmp_path / "in.txt", "--model", folder, "--out", tmp_path / "no" / "x.npy", code=2).stderr
+    assert "could not write" in error
+
+
+def test_bad_options_exit_with_2() -> None:
+    assert "not one of window" in run("embed", "x", "--model", "minilm", "--out", "y", "--on-long", "guess", code=2).stderr
+    run("nonsense", code=2)
+
+
+def test_version_and_module() -> None:
+    assert run("--version").stdout.strip() == f"bertworks {bertworks.__version__}"
+    done = subprocess.run([sys.executable, "-m", "bertworks", "--version"], capture_output=True, text=True)
+    assert done.stdout.strip() == f"bertworks {bertworks.__version__}"

@@ -1,0 +1,211 @@
+"""Text to tokens: offsets that point into the user's text, ids that are transformers', and clear words for what is no text."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from pathlib import Path
+
+import numpy as np
+import pytest
+import transformers
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from bertworks.errors import BadConfig, BadText, NotFound, TooLong
+from bertworks.model.locate import locate
+from bertworks.text.ledger import Ledger
+from bertworks.text.tokenizer import Tokenizer, word_piece
+
+VOCAB = "[PAD] [UNK] [CLS] [SEP] [MASK] the cat ##s un ##aff ##able a b , 中 国 caf ##e".split()
+NASTY = [
+    "naïve café",
+    "e\u0301 NFD cafe\u0301",
+    "中国 and 中国人民",
+    "family \U0001f468\u200d\U0001f469\u200d\U0001f467 emoji",
+    "مرحبا بالعالم",
+    "a\u0300\u0301\u0302\u0303\u0304 stacked",
+    "tab\there\r\nand\x00nul\x07bell",
+    "x" * 200,
+    "hello,world!it's",
+    "ﬁne ligature ﬃ",
+    "İstanbul ẞ ŉ",
+    "\ufeffbom \u200b zero",
+    "한국어 ภาษาไทย",
+    "ＡＢＣ full width",
+    "a [MASK] b [SEP] c",
+    "¼ ² ℃",
+]
+
+
+@pytest.fixture(scope="module")
+def real() -> Tokenizer:
+    return Tokenizer.load(locate("minilm"))
+
+
+@pytest.fixture(scope="module")
+def theirs() -> transformers.PreTrainedTokenizerFast:
+    return transformers.AutoTokenizer.from_pretrained(locate("minilm"))
+
+
+def write_vocab(folder: Path, vocab: list[str] = VOCAB, **config: object) -> Path:
+    (folder / "vocab.txt").write_text("\n".join(vocab) + "\n", encoding="utf-8")
+    if config:
+        (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return folder
+
+
+def normalised(text: str) -> str:
+    """What BERT's uncased normaliser makes of a stretch of text."""
+    clean = "".join(c for c in text if c in "\t\n\r" or not (c in "\x00\ufffd" or unicodedata.category(c).startswith("C")))
+    return "".join(c for c in unicodedata.normalize("NFD", clean) if unicodedata.category(c) != "Mn").lower()
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60))
+@example("naïve cafe\u0301, 中国! \U0001f468\u200d\U0001f469")
+@example("İ ŉ ǰ ΐ")
+@example("a\u0300" * 30)
+def test_offsets_point_into_the_text(real: Tokenizer, text: str) -> None:
+    """Inside the text, monotone, and the slice is what the piece was made of."""
+    if not text.strip():
+        return
+    pieces = real.pieces(text)
+    end_before = 0
+    for piece, (start, end), special in zip(pieces.pieces, pieces.offsets, pieces.special, strict=True):
+        if special:
+            continue
+        assert 0 <= start <= end <= len(text)
+        assert start >= end_before or text[start:end] == "", (piece, start, end_before)
+        end_before = max(end_before, end)
+        if piece not in ("[UNK]", text[start:end]):  # the latter: special tokens that the user wrote
+            own = normalised(text[start:end]).replace(" ", "")
+            assert own.startswith(piece.removeprefix("##")) or piece.removeprefix("##") in own, (piece, text[start:end])
+
+
+@pytest.mark.parametrize("text", NASTY)
+def test_ids_are_theirs(real: Tokenizer, theirs: transformers.PreTrainedTokenizerFast, text: str) -> None:
+    encoded = theirs(text, "and a pair", return_offsets_mapping=True)
+    pieces = real.pieces(text, "and a pair")
+    assert pieces.ids == encoded["input_ids"]
+    assert pieces.segments == encoded["token_type_ids"]
+    assert pieces.offsets == [tuple(span) for span in encoded["offset_mapping"]]
+    assert real.encode([text])[0].tolist() == theirs(text, add_special_tokens=False)["input_ids"]
+
+
+@pytest.mark.parametrize("name", ["bert-base-uncased", "bert-base-cased", "bert-base-chinese"])
+@pytest.mark.parametrize("with_config", [True, False])
+def test_real_vocabularies(name: str, with_config: bool, shared: Path, tmp_path: Path) -> None:
+    """From vocab.txt alone; cased or not is read off the vocabulary when no file says it. Saved, AutoTokenizer agrees."""
+    cased = name != "bert-base-uncased"
+    lower = not cased if with_config else None
+    (tmp_path / "vocab.txt").write_bytes((shared / "vocab" / name / "vocab.txt").read_bytes())
+    if lower is not None:
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": lower}))
+    ours = Tokenizer.load(tmp_path)
+    theirs = transformers.BertTokenizer.from_pretrained(shared / "vocab" / name, do_lower_case=not cased)
+    assert len(theirs) == ours.vocab_size == {"bert-base-uncased": 30522, "bert-base-cased": 28996, "bert-base-chinese": 21128}[name]
+    (tmp_path / "saved").mkdir()
+    ours.save(tmp_path / "saved")
+    auto = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
+    for text in NASTY:
+        ids = ours.pieces(text).ids
+        assert ids == theirs(text)["input_ids"], text
+        assert ids == auto(text)["input_ids"], text
+
+
+def test_hand_made_vocabulary(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.load(write_vocab(tmp_path))
+    pieces = tokenizer.pieces("Unaffable CATS, 中国", "the café")
+    assert pieces.pieces == ["[CLS]", "un", "##aff", "##able", "cat", "##s", ",", "中", "国", "[SEP]", "the", "caf", "##e", "[SEP]"]
+    assert pieces.segments == [0] * 10 + [1] * 4
+    assert pieces.offsets[1:4] == [(0, 2), (2, 5), (5, 9)]
+    assert pieces.offsets[10:13] == [(0, 3), (4, 7), (7, 8)]
+    assert pieces.words[1:6] == [0, 0, 0, 1, 1]
+    assert tokenizer.decode(pieces.ids[1:4]) == "unaffable"
+    assert [tokenizer.id_of(kind) for kind in ("pad", "unk", "cls", "sep", "mask")] == [0, 1, 2, 3, 4]
+    assert tokenizer.pieces("a [MASK] b").ids == [2, 11, 4, 12, 3]
+
+
+def test_special_tokens_by_other_names(tmp_path: Path) -> None:
+    vocab = ["<pad>", "<unk>", "<s>", "</s>", "<mask>", "a"]
+    config = {"unk_token": "<unk>", "cls_token": "<s>", "sep_token": "</s>", "mask_token": {"content": "<mask>"}}
+    tokenizer = Tokenizer.load(write_vocab(tmp_path, vocab, **config))
+    assert tokenizer.pieces("a <mask>").pieces == ["<s>", "a", "<mask>", "</s>"]
+    assert tokenizer.id_of("mask") == 4 and tokenizer.id_of("pad") == 0
+
+
+@pytest.mark.parametrize("length", [1, 8, 9, 16, 17, 100])
+def test_windows_cover_every_token_once(tmp_path: Path, length: int) -> None:
+    tokenizer = Tokenizer.load(write_vocab(tmp_path))
+    ledger = Ledger()
+    windows = list(tokenizer.windows(["a b " * (length // 2) + "a" * (length % 2)], 10, "window", ledger))
+    own = np.concatenate([window.ids[1:-1] for window in windows])
+    assert own.tolist() == ([11, 12] * length)[:length]
+    assert all(len(window.ids) <= 10 and window.ids[0] == 2 and window.ids[-1] == 3 for window in windows)
+    sizes = [window.n_own for window in windows]
+    assert sum(sizes) == length and max(sizes) - min(sizes) <= 1
+    assert len(windows) == -(-length // 8)
+    assert (ledger.texts, ledger.tokens, ledger.windowed_texts) == (1, length, int(length > 8))
+    assert ledger.windowed_tokens == (length if length > 8 else 0) and ledger.cut_tokens == 0
+
+
+def test_cutting_is_counted_and_refusing_names_the_text(tmp_path: Path) -> None:
+    tokenizer, ledger = Tokenizer.load(write_vocab(tmp_path)), Ledger()
+    windows = list(tokenizer.windows(["a", "a " * 20], 10, "truncate", ledger))
+    assert [window.n_own for window in windows] == [1, 8]
+    assert (ledger.cut_texts, ledger.cut_tokens, ledger.tokens) == (1, 12, 21)
+    assert "12 tokens lost (57.1%)" in str(ledger)
+    with pytest.raises(TooLong, match="text 1 has 20 tokens, 8 fit"):
+        list(tokenizer.windows(["a", "a " * 20], 10, "error", Ledger()))
+
+
+@pytest.mark.parametrize(
+    ("texts", "complaint"),
+    [
+        (["fine", ""], "text 1 is empty"),
+        (["fine", " \n\t\u3000"], "text 1 is empty"),
+        (["ok", "half \ud83d here"], r"text 1 has half a character .*U\+D83D"),
+        (["ok", None], "text 1 is a NoneType"),
+        (["ok", 3.5], "text 1 is a float"),
+        (["ok", b"bytes"], "text 1 is a bytes"),
+    ],
+)
+def test_what_is_no_text(real: Tokenizer, texts: list[str], complaint: str) -> None:
+    with pytest.raises(BadText, match=complaint):
+        real.encode(texts)
+
+
+def test_ten_megabytes_without_a_space(real: Tokenizer) -> None:
+    with pytest.raises(BadText, match=r"one token would stand for 10,000,000 characters of text 1"):
+        real.encode(["fine", "x" * 10_000_000])
+    with pytest.raises(BadText, match="10,000,000 characters"):
+        real.pieces("x" * 10_000_000)
+    assert len(real.encode(["中" * 100_000])[0]) == 100_000  # no spaces there, and none needed
+
+
+def test_bad_tokenizer_files(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match=r"no tokenizer\.json and no vocab\.txt"):
+        Tokenizer.load(tmp_path)
+    with pytest.raises(BadConfig, match=r"the piece 'a' stands on line 1 and on line 2"):
+        Tokenizer.load(write_vocab(tmp_path, ["a", "a"]))
+    with pytest.raises(BadConfig, match=r"no \[UNK\], \[CLS\], \[SEP\]"):
+        Tokenizer.load(write_vocab(tmp_path, ["a", "b"]))
+    (tmp_path / "vocab.txt").write_bytes(b"ok\n\xff\xfe\n")
+    with pytest.raises(BadConfig, match="not UTF-8 at byte 3"):
+        Tokenizer.load(tmp_path)
+    for content in (b"", b"{}", b"[" * 100_000, b'{"version": "1.0"}', b"\xff"):
+        (tmp_path / "tokenizer.json").write_bytes(content)
+        with pytest.raises(BadConfig):
+            Tokenizer.load(tmp_path)
+
+
+def test_padding_and_truncation_of_the_file_do_not_apply(real: Tokenizer) -> None:
+    """MiniLM's tokenizer.json pads and cuts to 128."""
+    assert "truncation" in json.loads(real.files["tokenizer.json"]) and len(real.pieces("word " * 300).ids) == 302
+    assert len(real.pieces("word").ids) == 3
+
+
+def test_word_piece_needs_no_folder() -> None:
+    backend = word_piece({piece: i for i, piece in enumerate(VOCAB)}, {"do_lower_case": False})
+    assert backend.encode("cats Cat").tokens == ["[CLS]", "cat", "##s", "[UNK]", "[SEP]"]

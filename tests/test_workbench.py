@@ -1,0 +1,238 @@
+"""Texts in, vectors and words out: what load() and new() return."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import bertworks
+from bertworks import Ledger, Workbench
+from bertworks.errors import BadConfig, BadText, NotFound, TooLong, Unsupported
+from bertworks.model.layout import Tokens
+from bertworks.text.tokenizer import Tokenizer
+
+WORDS = ["the", "a", "cat", "dog", "sat", "ran", "on", "mat", "red", "big"]
+VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+SMALL = {"hidden_size": 16, "n_heads": 2, "ffn_size": 24, "n_layers": 3, "n_positions": 12, "init_range": 0.3}
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    folder = tmp_path_factory.mktemp("tokenizer")
+    (folder / "vocab.txt").write_text("\n".join(VOCAB))
+    return Tokenizer.load(folder)
+
+
+@pytest.fixture(scope="module")
+def bench(tokenizer: Tokenizer) -> Workbench:
+    return bertworks.new("bert-mini", heads=["lm"], tokenizer=tokenizer, seed=4, **SMALL)
+
+
+def states_of(bench: Workbench, ids: list[int]) -> torch.Tensor:
+    with torch.no_grad():
+        return bench.model.encoder(Tokens.ragged(torch.tensor(ids), [len(ids)])).last
+
+
+def test_vocabulary_size_comes_from_the_tokenizer(bench: Workbench) -> None:
+    assert bench.config.encoder.vocab_size == len(VOCAB)
+
+
+@pytest.mark.parametrize("pooling", [None, "mean", "first", "last", "max"])
+@pytest.mark.parametrize("batch_tokens", [1, 7, 10_000])
+def test_encode_is_pooling_of_states(bench: Workbench, pooling: str | None, batch_tokens: int) -> None:
+    texts = ["the cat sat", "a dog", "red", "the big red dog ran on the mat", "a cat"]
+    vectors = bench.encode(texts, pooling, batch_tokens=batch_tokens)
+    assert vectors.shape == (5, 16) and vectors.dtype == np.float32
+    for text, vector in zip(texts, vectors, strict=True):
+        states = states_of(bench, bench.tokenizer.pieces(text).ids)
+        expected = {"first": states[0], "last": states[-1], "max": states.amax(0)}.get(pooling or "mean", states.mean(0))
+        assert np.allclose(vector, expected.numpy(), atol=1e-5)
+
+
+def test_one_text_gives_one_vector(bench: Workbench) -> None:
+    assert np.allclose(bench.encode("the cat"), bench.encode(["the cat"])[0])
+    assert bench.encode("the cat").shape == (16,)
+    assert bench.encode([]).shape == (0, 16)
+
+
+def test_long_texts_are_windows_weighted_by_tokens(bench: Workbench) -> None:
+    words = (WORDS * 3)[:23]  # 10 fit beside [CLS] and [SEP]: windows of 8, 8, 7
+    ledger = Ledger()
+    vector = bench.encode([" ".join(words), "red"], ledger=ledger)[0]
+    ids = bench.tokenizer.encode([" ".join(words)])[0].tolist()
+    parts = [ids[:8], ids[8:16], ids[16:]]
+    means = [states_of(bench, [2, *part, 3]).mean(0).numpy() * len(part) for part in parts]
+    assert np.allclose(vector, sum(means) / 23, atol=1e-5)
+    assert (ledger.texts, ledger.tokens, ledger.windowed_texts, ledger.windowed_tokens) == (2, 24, 1, 23)
+    assert "1 texts with 23 tokens were longer than 10 and read in windows, nothing lost" in str(ledger)
+
+
+def test_cut_or_refused_on_request(bench: Workbench) -> None:
+    text, ledger = " ".join(WORDS * 2), Ledger()
+    cut = bench.encode([text], on_long="truncate", ledger=ledger)
+    assert np.allclose(cut, bench.encode([" ".join(WORDS)]), atol=1e-6)
+    assert (ledger.cut_texts, ledger.cut_tokens) == (1, 10)
+    with pytest.raises(TooLong, match="text 0 has 20 tokens, 10 fit"):
+        bench.encode([text], on_long="error")
+
+
+def test_no_limit_without_positions(tokenizer: Tokenizer) -> None:
+    bench = bertworks.new("xlnet-mini", tokenizer=tokenizer, hidden_size=16, n_heads=2, ffn_size=24, n_layers=2)
+    ledger = Ledger()
+    assert bench.limit is None
+    assert bench.encode([" ".join(WORDS * 100)], ledger=ledger).shape == (1, 16)
+    assert (ledger.windowed_texts, ledger.cut_texts) == (0, 0) and "none longer" in str(ledger)
+
+
+def test_progress_counts_tokens(bench: Workbench) -> None:
+    seen: list[tuple[int, int]] = []
+    bench.encode(["the cat", "a dog sat", "red"], batch_tokens=4, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(3, 12), (7, 12), (12, 12)]
+
+
+def test_wrong_arguments(bench: Workbench) -> None:
+    with pytest.raises(Unsupported, match="no such pooling: 'median'"):
+        bench.encode(["the"], "median")
+    with pytest.raises(BadConfig, match="batch_tokens"):
+        bench.encode(["the"], batch_tokens=0)
+    with pytest.raises(BadText, match="text 1 is empty"):
+        bench.encode(["the", ""])
+    with pytest.raises(BadConfig, match="layer 9"):
+        bench.states("the cat", layer=9)
+    with pytest.raises(TooLong):
+        bench.states(" ".join(WORDS * 2))
+
+
+def test_states_of_each_layer(bench: Workbench) -> None:
+    ids = bench.tokenizer.pieces("the cat sat").ids
+    assert np.allclose(bench.states("the cat sat"), states_of(bench, ids).numpy(), atol=1e-6)
+    layers = [bench.states("the cat sat", layer) for layer in range(4)]
+    assert all(layer.shape == (5, 16) for layer in layers)
+    assert np.array_equal(layers[3], bench.states("the cat sat", -1)) and np.array_equal(layers[0], bench.states("the cat sat", -4))
+    assert not np.allclose(layers[0], layers[1])
+
+
+def test_attention_of_a_pair(bench: Workbench) -> None:
+    view = bench.attention("the cat", "a dog sat")
+    assert view.tokens.pieces == ["[CLS]", "the", "cat", "[SEP]", "a", "dog", "sat", "[SEP]"]
+    assert view.tokens.segments == [0] * 4 + [1] * 4
+    assert view.probabilities.shape == (3, 2, 8, 8) and view.queries.shape == view.keys.shape == (3, 2, 8, 8)
+    assert np.allclose(view.probabilities.sum(-1), 1, atol=1e-5)
+    scores = np.einsum("lhqd,lhkd->lhqk", view.queries, view.keys) / np.sqrt(8)
+    assert np.allclose(np.exp(scores) / np.exp(scores).sum(-1, keepdims=True), view.probabilities, atol=1e-5)
+
+
+def test_pairs_need_segments(tokenizer: Tokenizer) -> None:
+    single = bertworks.new("bert-mini", tokenizer=tokenizer, n_segments=1, **SMALL)
+    assert single.attention("the cat").probabilities.shape[0] == 3
+    with pytest.raises(Unsupported, match="marks 2 segments, the model knows 1"):
+        single.attention("the cat", "a dog")
+
+
+def test_fill_independently_and_jointly(bench: Workbench) -> None:
+    text = "the [MASK] sat on [MASK]"
+    filled = bench.fill(text, top_k=3)
+    ids = bench.tokenizer.pieces(text).ids
+    blanks = [i for i, id in enumerate(ids) if id == 4]
+
+    def probabilities(ids: list[int]) -> torch.Tensor:
+        states = states_of(bench, ids)
+        with torch.no_grad():
+            return bench.model.read("lm", states, Tokens.ragged(torch.tensor(ids), [len(ids)]).layout).softmax(-1)
+
+    first = probabilities(ids)
+    for blank, candidates in zip(blanks, filled.blanks, strict=True):
+        values, indices = first[blank].topk(3)
+        assert [c.id for c in candidates] == indices.tolist() and [c.piece for c in candidates] == [VOCAB[i] for i in indices]
+        assert np.allclose([c.probability for c in candidates], values.numpy(), atol=1e-6)
+    surest = max(blanks, key=lambda blank: float(first[blank].max()))
+    other = next(blank for blank in blanks if blank != surest)
+    ids[surest] = int(first[surest].argmax())
+    ids[other] = int(probabilities(ids)[other].argmax())
+    assert [c.id for c in filled.joint_pieces] == [ids[blank] for blank in blanks]
+    assert filled.joint == bench.tokenizer.decode(ids[1:-1])
+
+
+def test_jointly_can_differ_from_independently(tokenizer: Tokenizer) -> None:
+    """Or the second way would be for nothing."""
+    benches = (bertworks.new("bert-mini", heads=["lm"], tokenizer=tokenizer, seed=seed, **SMALL) for seed in range(20))
+    filled = [bench.fill("the [MASK] [MASK] on [MASK] mat") for bench in benches]
+    assert any(f.joint != f.independent for f in filled)
+    assert any(f.joint == f.independent for f in filled)
+
+
+def test_fill_by_xlnets_query_stream(tokenizer: Tokenizer) -> None:
+    bench = bertworks.new(
+        "xlnet-mini", heads=["lm"], tokenizer=tokenizer, hidden_size=16, n_heads=2, ffn_size=24, n_layers=2, init_range=0.3
+    )
+    filled = bench.fill("the [MASK] sat")
+    ids = bench.tokenizer.pieces("the [MASK] sat").ids
+    changed = list(ids)
+    changed[2] = 7  # the query stream must not see what stands in the blank
+    tokens, ranks, place = torch.tensor(changed), torch.tensor([-1, -1, 0, -1, -1]), torch.tensor([2])
+    with torch.no_grad():
+        states = bench.model.encoder.predict(Tokens.ragged(tokens, [5]), ranks, place, [1])
+        expected = bench.model.read("lm", states, Tokens.ragged(tokens, [5]).layout).softmax(-1)[0]
+    assert filled.blanks[0][0].id == int(expected.argmax())
+    assert filled.blanks[0][0].probability == pytest.approx(float(expected.max()), abs=1e-6)
+
+
+def test_fill_says_why_not(bench: Workbench, tokenizer: Tokenizer) -> None:
+    with pytest.raises(BadText, match="no blank"):
+        bench.fill("the cat sat")
+    with pytest.raises(Unsupported, match="no language-model head"):
+        bertworks.new("bert-mini", tokenizer=tokenizer, **SMALL).fill("the [MASK]")
+    with pytest.raises(Unsupported, match="left to right"):
+        bertworks.new("gpt-mini", heads=["lm"], tokenizer=tokenizer, **SMALL).fill("the [MASK]")
+    with pytest.raises(Unsupported, match="no tokenizer"):
+        bertworks.new("bert-mini", heads=["lm"], vocab_size=15, **SMALL).fill("the [MASK]")
+
+
+def test_saved_and_loaded_it_is_the_same(bench: Workbench, tmp_path: Path) -> None:
+    bench.save(tmp_path / "m")
+    again = bertworks.load(tmp_path / "m")
+    texts = ["the cat sat", "a big dog ran on the mat"]
+    assert np.array_equal(again.encode(texts), bench.encode(texts))
+    assert again.fill("the [MASK]") == bench.fill("the [MASK]")
+    assert again.lineage[:2] == ["new bert-mini", f"loaded {tmp_path / 'm'}"]
+    assert json.loads((tmp_path / "m" / "bertworks.json").read_text())["lineage"] == ["new bert-mini"]
+
+
+def test_same_seed_same_weights() -> None:
+    a, b, c = (bertworks.new("bert-tiny", seed=seed, vocab_size=50).model.state_dict() for seed in (1, 1, 2))
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    assert not torch.equal(a["encoder.embed.tokens.weight"], c["encoder.embed.tokens.weight"])
+
+
+def test_a_run_stands_for_its_model(bench: Workbench, tmp_path: Path) -> None:
+    bench.save(tmp_path / "run" / "model")
+    (tmp_path / "run" / "run.json").write_text("{}")
+    assert bertworks.load(tmp_path / "run").config == bench.config
+
+
+def test_a_tokenizer_of_another_model(bench: Workbench, tmp_path: Path) -> None:
+    bench.save(tmp_path / "m")
+    (tmp_path / "m" / "tokenizer.json").unlink()
+    (tmp_path / "m" / "vocab.txt").write_text("\n".join([*VOCAB, "extra"]))
+    with pytest.raises(BadConfig, match="the tokenizer has 16 tokens, the model 15"):
+        bertworks.load(tmp_path / "m")
+
+
+def test_hub_names_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(NotFound, match="fetch the folder on another machine"):
+        bertworks.load("somebody/some-model")
+    with pytest.raises(NotFound, match="did you mean 'minilm'"):
+        bertworks.load("minilmm")
+    monkeypatch.setitem(__import__("sys").modules, "huggingface_hub", None)
+    with pytest.raises(NotFound, match=r"pip install 'bertworks\[hub\]'"):
+        bertworks.load("somebody/some-model")
+    with pytest.raises(NotFound, match="is a preset"):
+        bertworks.load("bert-base")
+    for name in ("../../etc/passwd", "/nowhere/at/all", "a/b/c", "~/x", "x\0y", ""):
+        with pytest.raises(NotFound):
+            bertworks.load(name)
