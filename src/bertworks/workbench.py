@@ -128,7 +128,7 @@ class Workbench:
         sums = np.zeros((len(texts), self.config.encoder.hidden_size), np.float32)
         weights = np.zeros((len(texts), 1), np.float32)
         done, total = 0, sum(len(window.ids) for window in windows)
-        for batch in _batches(windows, batch_tokens):
+        for batch in token_batches(windows, batch_tokens):
             tokens = self._tokens(batch)
             with torch.inference_mode():
                 vectors = how.pool(self.model.encoder(tokens).last, tokens.layout).cpu().numpy()
@@ -296,7 +296,7 @@ def _workbench(loaded: Loaded, folder: Path, name: str, device: str | torch.devi
     return Workbench(loaded.model.to(device), tokenizer, Pooling.load(folder), loaded.hf_config, lineage, loaded.remarks)
 
 
-def _batches(windows: Sequence[Window], batch_tokens: int) -> Iterator[list[Window]]:
+def token_batches(windows: Sequence[Window], batch_tokens: int) -> Iterator[list[Window]]:
     """Consecutive windows, as many as fit into the budget, at least one."""
     batch: list[Window] = []
     size = 0

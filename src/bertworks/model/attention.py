@@ -64,8 +64,9 @@ def attend(
     """q (Nq, H*D), k and v (Nk, H*D) -> (Nq, H*D). Without a `score` of its own, attention is a scaled dot product."""
     recording, layer, outputs = _recording.get(), AttentionLayer(), []
     query_sizes, key_sizes = [rows * n for rows, n, _ in layout.shapes], [rows * n for rows, _, n in layout.shapes]
-    for run, *flat in zip(layout.runs, torch.split(q, query_sizes), torch.split(k, key_sizes), torch.split(v, key_sizes), strict=True):
-        run_q, run_k, run_v = (t.view(run.keys.positions.size(0), -1, n_heads, t.size(-1) // n_heads).transpose(1, 2) for t in flat)
+    flat_runs = zip(torch.split(q, query_sizes), torch.split(k, key_sizes), torch.split(v, key_sizes), strict=True)
+    for (rows, _, _), run, flat in zip(layout.shapes, layout.runs, flat_runs, strict=True):
+        run_q, run_k, run_v = (t.view(rows, -1, n_heads, t.size(-1) // n_heads).transpose(1, 2) for t in flat)
         bent_q, bias = bend(run_q, run)
         if score is None:
             output = _dot_product_attention(bent_q, run_k, run_v, run, bias, causal, dropout)

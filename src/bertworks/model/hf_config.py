@@ -31,102 +31,78 @@ ACTIVATION_NAMES = {
 }
 THEIR_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu", "silu": "silu", "tanh": "tanh"}
 
-BERT_FIELDS = {
-    "vocab_size": "vocab_size",
-    "hidden_size": "hidden_size",
-    "n_layers": "num_hidden_layers",
-    "n_heads": "num_attention_heads",
-    "ffn_size": "intermediate_size",
-    "activation": "hidden_act",
-    "dropout": "hidden_dropout_prob",
-    "attention_dropout": "attention_probs_dropout_prob",
-    "n_positions": "max_position_embeddings",
-    "n_segments": "type_vocab_size",
-    "norm_eps": "layer_norm_eps",
-    "init_range": "initializer_range",
-    "head_dropout": "classifier_dropout",
+Fields = Mapping[str, tuple[str, Any]]
+"""Our field -> their field, and what they take it to be where config.json is silent."""
+
+BERT_FIELDS: Fields = {
+    "vocab_size": ("vocab_size", 30522),
+    "hidden_size": ("hidden_size", 768),
+    "n_layers": ("num_hidden_layers", 12),
+    "n_heads": ("num_attention_heads", 12),
+    "ffn_size": ("intermediate_size", 3072),
+    "activation": ("hidden_act", "gelu"),
+    "dropout": ("hidden_dropout_prob", 0.1),
+    "attention_dropout": ("attention_probs_dropout_prob", 0.1),
+    "n_positions": ("max_position_embeddings", 512),
+    "n_segments": ("type_vocab_size", 2),
+    "norm_eps": ("layer_norm_eps", 1e-12),
+    "init_range": ("initializer_range", 0.02),
+    "head_dropout": ("classifier_dropout", None),
 }
-BERT_DEFAULTS = {
-    "vocab_size": 30522,
-    "hidden_size": 768,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "intermediate_size": 3072,
-    "hidden_act": "gelu",
-    "hidden_dropout_prob": 0.1,
-    "attention_probs_dropout_prob": 0.1,
-    "max_position_embeddings": 512,
-    "type_vocab_size": 2,
-    "layer_norm_eps": 1e-12,
-    "initializer_range": 0.02,
-    "classifier_dropout": None,
-    "is_decoder": False,
-}
-
-
-def _nothing(values: Values, hf: Mapping[str, Any]) -> None:
-    pass
-
-
-def _lm_as_ffn(values: Values, hf: Mapping[str, Any]) -> None:
-    values["lm_activation"] = values["activation"]
-
-
-def _decoder(values: Values, hf: Mapping[str, Any]) -> None:
-    values["causal"] = bool(hf["is_decoder"])
-
-
-def _bert(values: Values, hf: Mapping[str, Any]) -> None:
-    _decoder(values, hf)
-    _lm_as_ffn(values, hf)
-
-
-def _roberta(values: Values, hf: Mapping[str, Any]) -> None:
-    _decoder(values, hf)
-    values["first_position"] = hf["pad_token_id"] + 1
-    values["n_positions"] -= values["first_position"]
-
-
-def _albert(values: Values, hf: Mapping[str, Any]) -> None:
-    _lm_as_ffn(values, hf)
-    values["n_layers"] *= hf["inner_group_num"]
-
-
-def _electra(values: Values, hf: Mapping[str, Any]) -> None:
-    _decoder(values, hf)
-    if values["embedding_size"] == values["hidden_size"]:
-        values["embedding_size"] = None
-
-
-def _gpt2(values: Values, hf: Mapping[str, Any]) -> None:
-    values["ffn_size"] = values["ffn_size"] or 4 * values["hidden_size"]
-
-
-def _xlnet(values: Values, hf: Mapping[str, Any]) -> None:
-    values["causal"] = hf["attn_type"] == "uni"
-    values["attention_dropout"] = values["ffn_dropout"] = values["dropout"]
 
 
 @dataclass(frozen=True)
 class HFFamily:
     """How a family is written down there."""
 
-    fields: Mapping[str, str]  # ours -> theirs
-    defaults: Mapping[str, Any]  # theirs, where config.json is silent
-    axes: Mapping[str, Any]  # ours, true of every model of the family
-    read: Callable[[Values, Mapping[str, Any]], None] = _nothing  # what is not one field for one field
-    write: Callable[[ModelConfig], Values] = field(default=lambda config: {})
-    only: Mapping[str, Any] = field(default_factory=dict)  # theirs: other values change the numbers and are not built here
+    fields: Fields
+    read: Callable[[Values, Mapping[str, Any]], Values]  # what is not one field for one field: (ours so far, theirs) -> ours
+    write: Callable[[ModelConfig], Values]  # the same, backwards
+    axes: Mapping[str, Any] = field(default_factory=dict)  # ours, true of every model of the family
+    only: Mapping[str, Any] = field(default_factory=dict)  # theirs: any other value changes the numbers and is not built here
 
 
-def _write_decoder(config: ModelConfig) -> Values:
-    return {"is_decoder": True} if config.encoder.causal else {}
+def _read_bert(ours: Values, hf: Mapping[str, Any]) -> Values:
+    return {"causal": hf.get("is_decoder", False), "lm_activation": ours["activation"]}
+
+
+def _read_roberta(ours: Values, hf: Mapping[str, Any]) -> Values:
+    first = hf.get("pad_token_id", 1) + 1
+    return {"causal": hf.get("is_decoder", False), "first_position": first, "n_positions": ours["n_positions"] - first}
+
+
+def _read_albert(ours: Values, hf: Mapping[str, Any]) -> Values:
+    return {"n_layers": ours["n_layers"] * ours["layers_per_group"], "lm_activation": ours["activation"]}
+
+
+def _read_electra(ours: Values, hf: Mapping[str, Any]) -> Values:
+    projected = ours["embedding_size"] != ours["hidden_size"]
+    return {"causal": hf.get("is_decoder", False), "embedding_size": ours["embedding_size"] if projected else None}
+
+
+def _read_distilbert(ours: Values, hf: Mapping[str, Any]) -> Values:
+    return {"lm_activation": ours["activation"]}
+
+
+def _read_xlnet(ours: Values, hf: Mapping[str, Any]) -> Values:
+    return {"causal": hf.get("attn_type", "bi") == "uni", "attention_dropout": ours["dropout"], "ffn_dropout": ours["dropout"]}
+
+
+def _read_gpt2(ours: Values, hf: Mapping[str, Any]) -> Values:
+    return {"ffn_size": ours["ffn_size"] or 4 * ours["hidden_size"]}
+
+
+def _write_bert(config: ModelConfig) -> Values:
+    return {"is_decoder": config.encoder.causal}
 
 
 def _write_roberta(config: ModelConfig) -> Values:
     c = config.encoder
-    positions = (c.n_positions or 0) + c.first_position
-    return {**_write_decoder(config), "max_position_embeddings": positions, "pad_token_id": c.first_position - 1}
+    return {
+        "is_decoder": c.causal,
+        "max_position_embeddings": (c.n_positions or 0) + c.first_position,
+        "pad_token_id": c.first_position - 1,
+    }
 
 
 def _write_albert(config: ModelConfig) -> Values:
@@ -134,130 +110,96 @@ def _write_albert(config: ModelConfig) -> Values:
 
 
 def _write_electra(config: ModelConfig) -> Values:
-    return {**_write_decoder(config), "embedding_size": config.encoder.embedding_width}
+    return {"is_decoder": config.encoder.causal, "embedding_size": config.encoder.embedding_width}
+
+
+def _write_distilbert(config: ModelConfig) -> Values:
+    return {}
 
 
 def _write_xlnet(config: ModelConfig) -> Values:
-    return {"attn_type": "uni"} if config.encoder.causal else {}
+    return {"attn_type": "uni" if config.encoder.causal else "bi"}
 
 
-NO_CROSS = {"add_cross_attention": False, "tie_word_embeddings": True, "position_embedding_type": "absolute"}
+def _write_gpt2(config: ModelConfig) -> Values:
+    return {"embd_pdrop": config.encoder.dropout}
+
+
+TIED = {"tie_word_embeddings": True}
+LIKE_BERT = {**TIED, "add_cross_attention": False, "position_embedding_type": "absolute"}
 
 HF_FAMILIES: dict[str, HFFamily] = {
-    "bert": HFFamily(
-        fields=BERT_FIELDS,
-        defaults=BERT_DEFAULTS,
-        axes={},
-        read=_bert,
-        write=_write_decoder,
-        only=NO_CROSS,
-    ),
+    "bert": HFFamily(fields=BERT_FIELDS, read=_read_bert, write=_write_bert, only=LIKE_BERT),
     "roberta": HFFamily(
-        fields=BERT_FIELDS,
-        defaults={**BERT_DEFAULTS, "vocab_size": 50265, "pad_token_id": 1},
-        axes={},
-        read=_roberta,
-        write=_write_roberta,
-        only=NO_CROSS,
+        fields={**BERT_FIELDS, "vocab_size": ("vocab_size", 50265)}, read=_read_roberta, write=_write_roberta, only=LIKE_BERT
     ),
     "albert": HFFamily(
         fields={
             **BERT_FIELDS,
-            "embedding_size": "embedding_size",
-            "n_groups": "num_hidden_groups",
-            "layers_per_group": "inner_group_num",
-            "head_dropout": "classifier_dropout_prob",
+            "vocab_size": ("vocab_size", 30000),
+            "embedding_size": ("embedding_size", 128),
+            "hidden_size": ("hidden_size", 4096),
+            "n_heads": ("num_attention_heads", 64),
+            "ffn_size": ("intermediate_size", 16384),
+            "n_groups": ("num_hidden_groups", 1),
+            "layers_per_group": ("inner_group_num", 1),
+            "activation": ("hidden_act", "gelu_new"),
+            "dropout": ("hidden_dropout_prob", 0.0),
+            "attention_dropout": ("attention_probs_dropout_prob", 0.0),
+            "head_dropout": ("classifier_dropout_prob", 0.1),
         },
-        defaults={
-            **BERT_DEFAULTS,
-            "vocab_size": 30000,
-            "embedding_size": 128,
-            "hidden_size": 4096,
-            "num_attention_heads": 64,
-            "intermediate_size": 16384,
-            "num_hidden_groups": 1,
-            "inner_group_num": 1,
-            "hidden_act": "gelu_new",
-            "hidden_dropout_prob": 0.0,
-            "attention_probs_dropout_prob": 0.0,
-            "classifier_dropout_prob": 0.1,
-        },
-        axes={"sharing": "all"},
-        read=_albert,
+        read=_read_albert,
         write=_write_albert,
-        only=NO_CROSS,
+        axes={"sharing": "all"},
+        only=LIKE_BERT,
     ),
     "electra": HFFamily(
-        fields={**BERT_FIELDS, "embedding_size": "embedding_size"},
-        defaults={
-            **BERT_DEFAULTS,
-            "embedding_size": 128,
-            "hidden_size": 256,
-            "num_attention_heads": 4,
-            "intermediate_size": 1024,
+        fields={
+            **BERT_FIELDS,
+            "embedding_size": ("embedding_size", 128),
+            "hidden_size": ("hidden_size", 256),
+            "n_heads": ("num_attention_heads", 4),
+            "ffn_size": ("intermediate_size", 1024),
         },
-        axes={"pooler": False, "summary_activation": "gelu"},
-        read=_electra,
+        read=_read_electra,
         write=_write_electra,
-        only={**NO_CROSS, "summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"},
+        axes={"pooler": False, "summary_activation": "gelu"},
+        only={**LIKE_BERT, "summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"},
     ),
     "distilbert": HFFamily(
         fields={
-            "vocab_size": "vocab_size",
-            "hidden_size": "dim",
-            "n_layers": "n_layers",
-            "n_heads": "n_heads",
-            "ffn_size": "hidden_dim",
-            "activation": "activation",
-            "dropout": "dropout",
-            "attention_dropout": "attention_dropout",
-            "n_positions": "max_position_embeddings",
-            "init_range": "initializer_range",
-            "head_dropout": "seq_classif_dropout",
+            "vocab_size": ("vocab_size", 30522),
+            "hidden_size": ("dim", 768),
+            "n_layers": ("n_layers", 6),
+            "n_heads": ("n_heads", 12),
+            "ffn_size": ("hidden_dim", 3072),
+            "activation": ("activation", "gelu"),
+            "dropout": ("dropout", 0.1),
+            "attention_dropout": ("attention_dropout", 0.1),
+            "n_positions": ("max_position_embeddings", 512),
+            "init_range": ("initializer_range", 0.02),
+            "head_dropout": ("seq_classif_dropout", 0.2),
         },
-        defaults={
-            "vocab_size": 30522,
-            "dim": 768,
-            "n_layers": 6,
-            "n_heads": 12,
-            "hidden_dim": 3072,
-            "activation": "gelu",
-            "dropout": 0.1,
-            "attention_dropout": 0.1,
-            "max_position_embeddings": 512,
-            "initializer_range": 0.02,
-            "seq_classif_dropout": 0.2,
-        },
+        read=_read_distilbert,
+        write=_write_distilbert,
         axes={"n_segments": 0, "pooler": False, "summary_activation": "relu"},
-        read=_lm_as_ffn,
-        only={"tie_word_embeddings": True},
+        only=TIED,
     ),
     "xlnet": HFFamily(
         fields={
-            "vocab_size": "vocab_size",
-            "hidden_size": "d_model",
-            "n_layers": "n_layer",
-            "n_heads": "n_head",
-            "ffn_size": "d_inner",
-            "activation": "ff_activation",
-            "dropout": "dropout",
-            "norm_eps": "layer_norm_eps",
-            "init_range": "initializer_range",
-            "head_dropout": "summary_last_dropout",
+            "vocab_size": ("vocab_size", 32000),
+            "hidden_size": ("d_model", 1024),
+            "n_layers": ("n_layer", 24),
+            "n_heads": ("n_head", 16),
+            "ffn_size": ("d_inner", 4096),
+            "activation": ("ff_activation", "gelu"),
+            "dropout": ("dropout", 0.1),
+            "norm_eps": ("layer_norm_eps", 1e-12),
+            "init_range": ("initializer_range", 0.02),
+            "head_dropout": ("summary_last_dropout", 0.1),
         },
-        defaults={
-            "vocab_size": 32000,
-            "d_model": 1024,
-            "n_layer": 24,
-            "n_head": 16,
-            "d_inner": 4096,
-            "ff_activation": "gelu",
-            "dropout": 0.1,
-            "layer_norm_eps": 1e-12,
-            "initializer_range": 0.02,
-            "summary_last_dropout": 0.1,
-            "attn_type": "bi",
-        },
+        read=_read_xlnet,
+        write=_write_xlnet,
         axes={
             "positions": "none",
             "n_positions": None,
@@ -269,10 +211,8 @@ HF_FAMILIES: dict[str, HFFamily] = {
             "pooler": False,
             "lm_transform": False,
         },
-        read=_xlnet,
-        write=_write_xlnet,
         only={
-            "tie_word_embeddings": True,
+            **TIED,
             "clamp_len": -1,
             "same_length": False,
             "bi_data": False,
@@ -283,33 +223,21 @@ HF_FAMILIES: dict[str, HFFamily] = {
     ),
     "gpt2": HFFamily(
         fields={
-            "vocab_size": "vocab_size",
-            "hidden_size": "n_embd",
-            "n_layers": "n_layer",
-            "n_heads": "n_head",
-            "ffn_size": "n_inner",
-            "activation": "activation_function",
-            "dropout": "resid_pdrop",
-            "attention_dropout": "attn_pdrop",
-            "n_positions": "n_positions",
-            "norm_eps": "layer_norm_epsilon",
-            "init_range": "initializer_range",
-            "head_dropout": "classifier_dropout",
+            "vocab_size": ("vocab_size", 50257),
+            "hidden_size": ("n_embd", 768),
+            "n_layers": ("n_layer", 12),
+            "n_heads": ("n_head", 12),
+            "ffn_size": ("n_inner", None),
+            "activation": ("activation_function", "gelu_new"),
+            "dropout": ("resid_pdrop", 0.1),
+            "attention_dropout": ("attn_pdrop", 0.1),
+            "n_positions": ("n_positions", 1024),
+            "norm_eps": ("layer_norm_epsilon", 1e-5),
+            "init_range": ("initializer_range", 0.02),
+            "head_dropout": ("classifier_dropout", None),
         },
-        defaults={
-            "classifier_dropout": None,
-            "vocab_size": 50257,
-            "n_embd": 768,
-            "n_layer": 12,
-            "n_head": 12,
-            "n_inner": None,
-            "activation_function": "gelu_new",
-            "resid_pdrop": 0.1,
-            "attn_pdrop": 0.1,
-            "n_positions": 1024,
-            "layer_norm_epsilon": 1e-5,
-            "initializer_range": 0.02,
-        },
+        read=_read_gpt2,
+        write=_write_gpt2,
         axes={
             "n_segments": 0,
             "causal": True,
@@ -322,14 +250,7 @@ HF_FAMILIES: dict[str, HFFamily] = {
             "lm_transform": False,
             "lm_bias": False,
         },
-        read=_gpt2,
-        write=lambda config: {"embd_pdrop": config.encoder.dropout},
-        only={
-            "tie_word_embeddings": True,
-            "add_cross_attention": False,
-            "scale_attn_weights": True,
-            "scale_attn_by_inverse_layer_idx": False,
-        },
+        only={**TIED, "add_cross_attention": False, "scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False},
     ),
 }
 
@@ -346,11 +267,10 @@ def from_hf(hf: Mapping[str, Any], place: str = "config.json") -> ModelConfig:
     for name, value in family.only.items():
         if hf.get(name, value) != value:
             raise Unsupported(f"{name} = {hf[name]!r} is not built here, only {value!r}", place=place)
-    theirs = {**family.defaults, **hf}
+    values = {ours: hf.get(theirs, default) for ours, (theirs, default) in family.fields.items()}
+    values["activation"] = _activation(values["activation"], place)
     try:
-        values = {ours: theirs[name] for ours, name in family.fields.items()}
-        values["activation"] = _activation(values["activation"], place)
-        family.read(values, theirs)
+        values |= family.read(values, hf)
     except TypeError as error:
         raise BadConfig(f"a field of the wrong type: {error}", place=place) from None
     values |= family.axes
@@ -367,8 +287,8 @@ def to_hf(config: ModelConfig) -> Values | None:
     family = HF_FAMILIES[config.family]
     flat = {**config.encoder.model_dump(), **config.heads.model_dump()}
     hf: Values = {"model_type": config.family}
-    hf |= {theirs: flat[ours] for ours, theirs in family.fields.items()}
-    hf |= {theirs: THEIR_ACTIVATIONS[flat["activation"]] for ours, theirs in family.fields.items() if ours == "activation"}
+    hf |= {theirs: flat[ours] for ours, (theirs, _) in family.fields.items()}
+    hf[family.fields["activation"][0]] = THEIR_ACTIVATIONS[config.encoder.activation]
     hf |= family.write(config)
     hf["id2label"] = {str(i): label for i, label in enumerate(config.heads.labels)}
     hf["label2id"] = {label: i for i, label in enumerate(config.heads.labels)}
