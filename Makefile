@@ -15,7 +15,7 @@ test: .venv/dev
 	@$(BIN)/mypy
 	@$(BIN)/pytest
 
-test-slow: .venv/dev
+test-slow: .venv/dev .venv/bench
 	@$(BIN)/pytest -m slow
 
 bench: .venv/bench

@@ -1,0 +1,100 @@
+"""What the README teaches works: its Python runs, its commands run, its files exist, and both languages show the same code."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import bertworks
+from bertworks.presets import PRESETS
+from bertworks.text.tokenizer import Tokenizer
+
+ROOT = Path(__file__).parents[1]
+README, CHINESE = (ROOT / name for name in ("README.md", "README.zh.md"))
+BIN = Path(sys.executable).parent
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return [text for name, text in fenced if name == language]
+
+
+def commands(path: Path) -> list[str]:
+    lines = [line for block in blocks(path, "") for line in block.splitlines()]
+    return [re.split(r" {3,}", line)[0] for line in lines if line.startswith("bertworks ")]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("readme")
+    (folder / "vocab.txt").write_text("\n".join("[PAD] [UNK] [CLS] [SEP] [MASK] a of tea cup pot".split()))
+    bench = bertworks.new("bert-tiny", heads=["lm"], tokenizer=Tokenizer.load(folder))
+    return bench.save(folder / "model")
+
+
+def test_python(tmp_path: Path) -> None:
+    code = blocks(README, "python")
+    assert len(code) == 1
+    done = subprocess.run([sys.executable, "-c", code[0]], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == re.search(r"print\(ledger\) +# (.*)", code[0])[1]  # type: ignore[index]
+    assert bertworks.load(tmp_path / "my-model").limit == 256
+
+
+@pytest.mark.parametrize("command", commands(README))
+def test_commands(command: str, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "file.txt").write_text("a cup of tea\n")
+    pickled = tmp_path / "pickled"
+    bertworks.load(folder).save(pickled)
+    if " import " in command:
+        from safetensors.torch import load_file
+
+        torch.save(load_file(pickled / "model.safetensors"), pickled / "pytorch_model.bin")
+        (pickled / "model.safetensors").unlink()
+        command = command.replace("FOLDER", str(pickled))
+    command = command.replace("FILE", str(tmp_path / "file.txt")).replace("FOLDER", str(folder)).replace("NEW", str(tmp_path / "new"))
+    done = subprocess.run([BIN / "bertworks", *shlex.split(command)[1:]], cwd=tmp_path, capture_output=True, text=True, env=os.environ)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+def test_every_verb_is_taught() -> None:
+    from bertworks.cli.main import VERBS
+
+    assert {command.split()[1] for command in commands(README)} >= set(VERBS) - {"tour"}
+    assert "make tour" in README.read_text()
+
+
+def test_file_map_is_the_tree() -> None:
+    tree = blocks(README, "")[-1]
+    assert tree.startswith("src/bertworks/")
+    for path in sorted((ROOT / "src" / "bertworks").rglob("*.py")):
+        if path.name not in ("__init__.py", "__main__.py"):
+            assert path.name in tree, f"{path.name} is not in the README's file map"
+    for name in re.findall(r"[a-z_]+\.(?:py|md)", tree):
+        assert list(ROOT.rglob(name)), f"the README's file map names {name}, which is not there"
+
+
+def test_every_preset_is_named() -> None:
+    text = README.read_text()
+    for name in PRESETS:
+        family, _, size = name.partition("-")
+        assert name in text or f"`-{size}`" in text or (size.endswith("-generator") and "with `-generator`" in text), name
+        assert f"`{family}-" in text
+
+
+def test_both_languages_show_the_same() -> None:
+    def strip(block: str) -> str:
+        return "\n".join(re.split(r" *#| {3,}", line)[0] for line in block.splitlines())
+
+    assert [strip(b) for b in blocks(README, "python")] == [strip(b) for b in blocks(CHINESE, "python")]
+    assert commands(README) == commands(CHINESE)
+    figures = re.compile(r"\d[\d,.]*\d")
+    assert set(figures.findall(README.read_text())) == set(figures.findall(CHINESE.read_text()))
