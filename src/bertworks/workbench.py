@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,7 @@ from bertworks.model.locate import locate
 from bertworks.model.memory import keep_freed_memory
 from bertworks.model.model import Model
 from bertworks.model.pooling import Pooling
+from bertworks.model.weights import PICKLE
 from bertworks.presets import preset as preset_config
 from bertworks.text.ledger import Ledger, OnLong
 from bertworks.text.tokenizer import Pieces, Tokenizer, Window
@@ -101,7 +103,7 @@ class Workbench:
 
     def encode(
         self,
-        texts: str | Sequence[str],
+        texts: str | Iterable[str],
         pooling: str | None = None,
         *,
         batch_tokens: int = BATCH_TOKENS,
@@ -118,7 +120,7 @@ class Workbench:
         if isinstance(texts, str):
             rows = self.encode([texts], pooling, batch_tokens=batch_tokens, on_long=on_long, ledger=ledger, progress=progress)
             return rows.reshape(-1)
-        how = self.pooling.with_mode(pooling)
+        texts, how = list(texts), self.pooling.with_mode(pooling)
         if batch_tokens < 1:
             raise BadConfig(f"batch_tokens = {batch_tokens} is not a number of tokens")
         prepared = [how.prompt + (text.lower() if how.lower_case else text) for text in texts] if how.prompt or how.lower_case else texts
@@ -261,6 +263,9 @@ class Workbench:
         )
 
 
+log = logging.getLogger("bertworks")
+
+
 def load(name: str | Path, *, device: str | torch.device = "cpu") -> Workbench:
     """A model by its folder, by the name `minilm`, or (with the hub extra) by its name on the Hub."""
     folder = locate(name)
@@ -269,7 +274,7 @@ def load(name: str | Path, *, device: str | torch.device = "cpu") -> Workbench:
 
 def import_pickled(folder: str | Path) -> Workbench:
     """A model from `pytorch_model.bin`, for the import verb: the one way in for a pickle."""
-    path = locate(folder)
+    path = locate(folder, also=PICKLE)
     return _workbench(import_folder(path), path, str(folder), "cpu")
 
 
@@ -292,6 +297,8 @@ def _workbench(loaded: Loaded, folder: Path, name: str, device: str | torch.devi
             remedy="tokenizer and model must come from the same folder",
         )
     own = read_json(folder / OWN_FILE) if (folder / OWN_FILE).is_file() else {}
+    for remark in loaded.remarks:
+        log.warning("%s: %s", folder, remark)
     lineage = [*map(str, own.get("lineage") or []), f"loaded {name}"]
     return Workbench(loaded.model.to(device), tokenizer, Pooling.load(folder), loaded.hf_config, lineage, loaded.remarks)
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from bertworks.cli.show import AsJson, ModelName, progress_bar, show_json
 from bertworks.errors import BadText, NotFound, SaveFailed
-
-if TYPE_CHECKING:
-    from bertworks.text.ledger import OnLong
+from bertworks.text.ledger import Ledger, OnLong
 
 
 def embed(
@@ -20,33 +18,25 @@ def embed(
     model: ModelName,
     out: Annotated[Path, typer.Option("--out", help="Where the vectors go: a .npy file, (lines, hidden).")],
     pooling: Annotated[str | None, typer.Option(help="mean, first, last or max; the folder's own if not given.")] = None,
-    on_long: Annotated[str, typer.Option(help="Texts longer than the model: window, truncate or error.")] = "window",
+    on_long: Annotated[OnLong, typer.Option(help="What to do with texts longer than the model.")] = "window",
     batch_tokens: Annotated[int, typer.Option(help="Tokens in a batch.")] = 2048,
     as_json: AsJson = False,
 ) -> None:
     """Turn each line of a file into a vector. Nothing is cut in silence: long lines are read in windows, and counted."""
     from dataclasses import asdict
 
-    from bertworks.text.ledger import Ledger
     from bertworks.workbench import load
 
-    choice = _on_long(on_long)
     lines = _read_lines(file)
     bench, ledger = load(model), Ledger()
     with progress_bar("tokens") as advance:
-        vectors = bench.encode(lines, pooling, on_long=choice, batch_tokens=batch_tokens, ledger=ledger, progress=advance)
+        vectors = bench.encode(lines, pooling, on_long=on_long, batch_tokens=batch_tokens, ledger=ledger, progress=advance)
     _write(out, vectors)
     if as_json:
         show_json({"out": str(out), "shape": list(vectors.shape), "ledger": asdict(ledger)})
     else:
         typer.echo(f"{vectors.shape[0]:,} vectors of {vectors.shape[1]} numbers written to {out}")
         typer.echo(str(ledger))
-
-
-def _on_long(value: str) -> OnLong:
-    if value not in ("window", "truncate", "error"):
-        raise typer.BadParameter(f"{value!r} is not one of window, truncate, error", param_hint="--on-long")
-    return value  # type: ignore[return-value]
 
 
 def _read_lines(file: str) -> list[str]:

@@ -35,7 +35,7 @@ def info(folder: Annotated[str, typer.Argument(help="A model folder, 'minilm', o
         "pooling": bench.pooling.mode,
         "normalised": bench.pooling.normalise,
         "pooling_from": "folder" if bench.pooling.stated else "default",
-        "tokenizer": bench.has_tokenizer,
+        "tokenizer": bench.tokenizer.kind if bench.has_tokenizer else None,
         "opens_in_transformers_as": theirs[0] if theirs else None,
         "lineage": bench.lineage[:-1],
         "remarks": bench.remarks,

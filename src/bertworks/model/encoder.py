@@ -90,7 +90,7 @@ class Embedding(nn.Module):
     def forward(self, tokens: Tokens) -> Tensor:  # (N, embedding_width)
         where = tokens.layout.queries
         x = self.tokens(tokens.ids) + self.positions(where.positions + self.first_position) + self.segments(where.segments)
-        y: Tensor = self.drop(self.norm(x))
+        y: Tensor = self.drop(self.norm(x.to(self.tokens.weight.dtype)))  # sinusoids are float32
         return y
 
 

@@ -301,9 +301,7 @@ def plain_names(config: ModelConfig, keys: Iterable[str]) -> dict[str, str]:
         if key.endswith(names.buffers):
             continue
         plain = re.sub(r"\.(gamma|beta)$", lambda m: {"gamma": ".weight", "beta": ".bias"}[m[1]], key)
-        root, _, rest = plain.partition(".")
-        inside = root in roots and not (root == names.prefix and rest.partition(".")[0] in roots)
-        found[key] = f"{names.prefix}.{plain}" if inside else plain
+        found[key] = f"{names.prefix}.{plain}" if plain.partition(".")[0] in roots else plain
     return found
 
 

@@ -16,8 +16,8 @@ HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 HUB_FILES = ["*.json", "*.safetensors", "*.txt"]
 
 
-def locate(name: str | Path) -> Path:
-    """The folder that a model's name stands for. A run's folder stands for the model in it."""
+def locate(name: str | Path, *, also: str | None = None) -> Path:
+    """The folder that a model's name stands for. A run's folder stands for the model in it. `also`: fetch this file too."""
     path = Path(name)
     if path.is_dir():
         return path / "model" if (path / "run.json").is_file() and (path / "model").is_dir() else path
@@ -31,7 +31,7 @@ def locate(name: str | Path) -> Path:
         )
     if str(name).startswith((".", "/", "~")) or not HUB_NAME.fullmatch(str(name)):
         raise NotFound("no such folder", place=str(name))
-    return _from_hub(str(name))
+    return _from_hub(str(name), [*HUB_FILES, also] if also else HUB_FILES)
 
 
 def _minilm() -> Path:
@@ -51,7 +51,7 @@ def _minilm() -> Path:
     return folder
 
 
-def _from_hub(name: str) -> Path:
+def _from_hub(name: str, files: list[str]) -> Path:
     hint = nearest(name, ["minilm", *PRESETS])
     also = f"; {hint}" if hint.startswith("did you mean") else ""
     try:
@@ -63,7 +63,7 @@ def _from_hub(name: str) -> Path:
             remedy=f"name a folder; or pip install 'bertworks[hub]'{also}",
         ) from None
     try:
-        return Path(snapshot_download(name, allow_patterns=HUB_FILES))
+        return Path(snapshot_download(name, allow_patterns=files))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
         reason = str(error).partition("\n")[0]
         raise NotFound(

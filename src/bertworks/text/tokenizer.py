@@ -108,6 +108,11 @@ class Tokenizer:
             (folder / name).write_bytes(content)
 
     @property
+    def kind(self) -> str:
+        """WordPiece, BPE or Unigram."""
+        return type(self.backend.model).__name__
+
+    @property
     def vocab_size(self) -> int:
         """One more than the largest id."""
         return max(self.backend.get_vocab(with_added_tokens=True).values()) + 1
@@ -148,6 +153,8 @@ class Tokenizer:
     def windows(self, texts: Sequence[str], limit: int | None, on_long: OnLong, ledger: Ledger) -> Iterator[Window]:
         """Each text framed by its special tokens, in as few windows of even length as the limit allows."""
         room = None if limit is None else limit - self.frame.size
+        if room is not None and room < 1:
+            raise BadConfig(f"a limit of {limit} tokens leaves no room for text beside {self.frame.size} special tokens")
         ledger.limit = room
         for index, ids in enumerate(self.encode(texts)):
             ledger.texts += 1

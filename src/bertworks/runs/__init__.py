@@ -1,0 +1,1 @@
+"""The other rooms joined into a run and its report."""
