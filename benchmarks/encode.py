@@ -63,7 +63,8 @@ def matrix_products(lines: list[str], bench: bertworks.Workbench) -> tuple[Side,
     are taken to run at the rate of the linear layers.
     """
     windows = sorted(bench.tokenizer.windows(lines, CUT, "truncate", Ledger()), key=lambda w: len(w.ids))
-    sizes = [sum(len(window.ids) for window in batch) for batch in token_batches(windows, BATCH_TOKENS)]
+    batches = token_batches(windows, BATCH_TOKENS, bench.tokenizer.frame.size)
+    sizes = [sum(bench.tokenizer.framed(batch)[2]) for batch in batches]
     weights = [m.weight for m in bench.model.encoder.modules() if isinstance(m, torch.nn.Linear)]
     inputs = {(size, w.size(1)): torch.randn(size, w.size(1)) for size in sizes for w in weights}
 

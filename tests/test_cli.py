@@ -109,7 +109,7 @@ def test_embed_draws_progress_on_a_terminal(folder: Path, tmp_path: Path) -> Non
         drawn += chunk
     os.close(main)
     assert process.wait() == 0
-    assert b"tokens" in drawn and b"/1200" in drawn
+    assert b"tokens" in drawn and b"/600" in drawn
 
 
 def test_fill(folder: Path) -> None:

@@ -140,10 +140,12 @@ def test_windows_cover_every_token_once(tmp_path: Path, length: int) -> None:
     tokenizer = Tokenizer.load(write_vocab(tmp_path))
     ledger = Ledger()
     windows = list(tokenizer.windows(["a b " * (length // 2) + "a" * (length % 2)], 10, "window", ledger))
-    own = np.concatenate([window.ids[1:-1] for window in windows])
-    assert own.tolist() == ([11, 12] * length)[:length]
-    assert all(len(window.ids) <= 10 and window.ids[0] == 2 and window.ids[-1] == 3 for window in windows)
-    sizes = [window.n_own for window in windows]
+    assert np.concatenate([window.ids for window in windows]).tolist() == ([11, 12] * length)[:length]
+    ids, segments, lengths = tokenizer.framed(windows)
+    rows = np.split(ids, np.cumsum(lengths)[:-1])
+    assert all(len(row) <= 10 and row[0] == 2 and row[-1] == 3 for row in rows) and not segments.any()
+    assert [row[1:-1].tolist() for row in rows] == [window.ids.tolist() for window in windows]
+    sizes = [len(window.ids) for window in windows]
     assert sum(sizes) == length and max(sizes) - min(sizes) <= 1
     assert len(windows) == -(-length // 8)
     assert (ledger.texts, ledger.tokens, ledger.windowed_texts) == (1, length, int(length > 8))
@@ -153,7 +155,7 @@ def test_windows_cover_every_token_once(tmp_path: Path, length: int) -> None:
 def test_cutting_is_counted_and_refusing_names_the_text(tmp_path: Path) -> None:
     tokenizer, ledger = Tokenizer.load(write_vocab(tmp_path)), Ledger()
     windows = list(tokenizer.windows(["a", "a " * 20], 10, "truncate", ledger))
-    assert [window.n_own for window in windows] == [1, 8]
+    assert [len(window.ids) for window in windows] == [1, 8]
     assert (ledger.cut_texts, ledger.cut_tokens, ledger.tokens) == (1, 12, 21)
     assert "12 tokens lost (57.1%)" in str(ledger)
     with pytest.raises(TooLong, match="text 1 has 20 tokens, 8 fit"):

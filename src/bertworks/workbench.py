@@ -124,20 +124,20 @@ class Workbench:
         if batch_tokens < 1:
             raise BadConfig(f"batch_tokens = {batch_tokens} is not a number of tokens")
         prepared = [how.prompt + (text.lower() if how.lower_case else text) for text in texts] if how.prompt or how.lower_case else texts
-        windows = sorted(
-            self.tokenizer.windows(prepared, self.limit, on_long, Ledger() if ledger is None else ledger), key=lambda w: len(w.ids)
-        )
+        ledger = Ledger() if ledger is None else ledger
+        windows = sorted(self.tokenizer.windows(prepared, self.limit, on_long, ledger), key=lambda window: len(window.ids))
         sums = np.zeros((len(texts), self.config.encoder.hidden_size), np.float32)
         weights = np.zeros((len(texts), 1), np.float32)
         done, total = 0, sum(len(window.ids) for window in windows)
-        for batch in token_batches(windows, batch_tokens):
+        for batch in token_batches(windows, batch_tokens, self.tokenizer.frame.size):
             tokens = self._tokens(batch)
             with torch.inference_mode():
                 vectors = how.pool(self.model.encoder(tokens).last, tokens.layout).cpu().numpy()
-            index, weight = [window.text for window in batch], np.array([[window.n_own or 1] for window in batch], np.float32)
+            index, sizes = [window.text for window in batch], [len(window.ids) for window in batch]
+            weight = np.array(sizes, np.float32).clip(1)[:, None]
             np.add.at(sums, index, vectors * weight)
             np.add.at(weights, index, weight)
-            done += sum(len(window.ids) for window in batch)
+            done += sum(sizes)
             if progress:
                 progress(done, total)
         means: Vectors = sums / weights
@@ -226,11 +226,9 @@ class Workbench:
         return self._checked(Tokens.ragged(flat_ids, [len(ids)], flat_segments))
 
     def _tokens(self, windows: Sequence[Window]) -> Tokens:
-        ids, segments = (
-            torch.from_numpy(np.concatenate(part).astype(np.int64)).to(self.device)
-            for part in ([window.ids for window in windows], [window.segments for window in windows])
-        )
-        return self._checked(Tokens.ragged(ids, [len(window.ids) for window in windows], segments))
+        ids, segments, lengths = self.tokenizer.framed(windows)
+        flat_ids, flat_segments = (torch.from_numpy(part.astype(np.int64)).to(self.device) for part in (ids, segments))
+        return self._checked(Tokens.ragged(flat_ids, lengths, flat_segments))
 
     def _check_fills(self) -> None:
         if "lm" not in self.model.heads:
@@ -303,16 +301,17 @@ def _workbench(loaded: Loaded, folder: Path, name: str, device: str | torch.devi
     return Workbench(loaded.model.to(device), tokenizer, Pooling.load(folder), loaded.hf_config, lineage, loaded.remarks)
 
 
-def token_batches(windows: Sequence[Window], batch_tokens: int) -> Iterator[list[Window]]:
-    """Consecutive windows, as many as fit into the budget, at least one."""
+def token_batches(windows: Sequence[Window], batch_tokens: int, frame_size: int) -> Iterator[list[Window]]:
+    """Consecutive windows with their special tokens, as many as fit into the budget, at least one."""
     batch: list[Window] = []
     size = 0
     for window in windows:
-        if batch and size + len(window.ids) > batch_tokens:
+        length = len(window.ids) + frame_size
+        if batch and size + length > batch_tokens:
             yield batch
             batch, size = [], 0
         batch.append(window)
-        size += len(window.ids)
+        size += length
     if batch:
         yield batch
 

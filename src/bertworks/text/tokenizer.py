@@ -39,6 +39,7 @@ SPECIAL = {
     "mask": ("[MASK]", "<mask>"),
 }
 LONGEST_WORD = 10_000  # characters that one token may stand for
+CHUNK = 4096  # texts whose tokens the library holds at once
 
 
 @dataclass(frozen=True)
@@ -55,12 +56,10 @@ class Frame:
 
 @dataclass(frozen=True)
 class Window:
-    """A stretch of a text that fits into the model, with its special tokens."""
+    """A stretch of a text that fits into the model together with its special tokens."""
 
     text: int  # which text
-    ids: Ids
-    segments: Ids
-    n_own: int  # tokens of the text itself
+    ids: Ids  # the text's own tokens
 
 
 @dataclass(frozen=True)
@@ -143,15 +142,18 @@ class Tokenizer:
     def encode(self, texts: Sequence[str]) -> list[Ids]:
         """The tokens of each text, without special tokens."""
         check_texts(texts)
-        with _guarded():
-            encoded = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        ids: list[Ids] = []
+        for start in range(0, len(texts), CHUNK):
+            with _guarded():
+                encoded = self.backend.encode_batch_fast(list(texts[start : start + CHUNK]), add_special_tokens=False)
+            ids += [np.array(one.ids, dtype=np.int32) for one in encoded]
         for index, text in enumerate(texts):
             if len(text) > LONGEST_WORD:
                 _check_widths(self.backend.encode(text, add_special_tokens=False).offsets, f"text {index}")
-        return [np.array(one.ids, dtype=np.int32) for one in encoded]
+        return ids
 
     def windows(self, texts: Sequence[str], limit: int | None, on_long: OnLong, ledger: Ledger) -> Iterator[Window]:
-        """Each text framed by its special tokens, in as few windows of even length as the limit allows."""
+        """Each text in as few windows, of even length, as the limit allows."""
         room = None if limit is None else limit - self.frame.size
         if room is not None and room < 1:
             raise BadConfig(f"a limit of {limit} tokens leaves no room for text beside {self.frame.size} special tokens")
@@ -162,17 +164,21 @@ class Tokenizer:
             parts = [ids]
             if room is not None and len(ids) > room:
                 parts = _shorten(ids, room, on_long, ledger, index)
-            for part in parts:
-                yield self._framed(index, part)
+            yield from (Window(index, part) for part in parts)
+
+    def framed(self, windows: Iterable[Window]) -> tuple[Ids, Ids, list[int]]:
+        """The windows with their special tokens, flat: ids, segments, and the length of each."""
+        (before, before_segments), (after, after_segments) = self.frame.before, self.frame.after
+        ids, segments, lengths = [], [], []
+        for window in windows:
+            ids += [before, window.ids, after]
+            segments += [before_segments, np.zeros_like(window.ids), after_segments]
+            lengths.append(len(window.ids) + self.frame.size)
+        return np.concatenate(ids), np.concatenate(segments), lengths
 
     def decode(self, ids: Sequence[int]) -> str:
         text: str = self.backend.decode(list(ids), skip_special_tokens=False)
         return text
-
-    def _framed(self, index: int, ids: Ids) -> Window:
-        (before, before_segments), (after, after_segments) = self.frame.before, self.frame.after
-        segments = np.concatenate([before_segments, np.zeros_like(ids), after_segments])
-        return Window(index, np.concatenate([before, ids, after]), segments, len(ids))
 
     def _probe_frame(self) -> Frame:
         encoded = self.backend.encode("a")
