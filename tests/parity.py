@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bertworks.model.layout import Tokens
 from bertworks.model.model import Model
-from zoo import padded, ragged_batch
+from zoo import PAD, padded, ragged_batch
 
 TOLERANCE = 1e-5
 READS = {
@@ -32,8 +32,8 @@ def our_tokens(family: str, ids: list[list[int]], segments: list[list[int]]) -> 
     return Tokens.ragged(torch.tensor(list(chain(*ids))), [len(row) for row in ids], flat_segments)
 
 
-def our_outputs(model: Model, family: str, job: str, seed: int = 1) -> list[Tensor]:
-    tokens = our_tokens(family, *ragged_batch(seed=seed))
+def our_outputs(model: Model, family: str, job: str, lowest: int = 3) -> list[Tensor]:
+    tokens = our_tokens(family, *ragged_batch(lowest=lowest))
     with torch.no_grad():
         states = model.encoder(tokens).last
         if job == "base":
@@ -41,18 +41,18 @@ def our_outputs(model: Model, family: str, job: str, seed: int = 1) -> list[Tens
         return [model.read(head, states, tokens.layout) for head in READS[job] if head in model.heads]
 
 
-def their_inputs(family: str, seed: int = 1) -> tuple[dict[str, Tensor], Tensor]:
+def their_inputs(family: str, lowest: int = 3, pad: int = PAD) -> tuple[dict[str, Tensor], Tensor]:
     """Their arguments, padded (XLNet on the left, where its last token is the summary), and the mask of real tokens."""
-    ids, segments = ragged_batch(seed=seed)
-    input_ids, mask = padded(ids, left=family == "xlnet")
+    ids, segments = ragged_batch(lowest=lowest)
+    input_ids, mask = padded(ids, left=family == "xlnet", pad=pad)
     inputs = {"input_ids": input_ids, "attention_mask": mask}
     if family not in WITHOUT_SEGMENTS:
         inputs["token_type_ids"] = padded(segments, left=family == "xlnet")[0]
     return inputs, mask.bool()
 
 
-def their_outputs(model: Any, family: str, job: str, seed: int = 1) -> list[Tensor]:
-    inputs, real = their_inputs(family, seed)
+def their_outputs(model: Any, family: str, job: str, lowest: int = 3) -> list[Tensor]:
+    inputs, real = their_inputs(family, lowest, model.config.pad_token_id)
     if job == "choice":
         with torch.no_grad():
             return [model(**{name: value[None] for name, value in inputs.items()}).logits.view(-1, 1)]

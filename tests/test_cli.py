@@ -18,7 +18,6 @@ import bertworks
 from bertworks.text.tokenizer import Tokenizer
 
 BERTWORKS = str(Path(sys.executable).parent / "bertworks")
-README = Path(__file__).parents[1] / "README.md"
 SMALL = {"hidden_size": 16, "n_heads": 2, "ffn_size": 24, "n_layers": 3, "n_positions": 12}
 
 
@@ -169,7 +168,9 @@ def test_bad_lines_are_named(folder: Path, tmp_path: Path) -> None:
 def test_an_unwritable_target_loses_nothing(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("the cat\n")
     error = run("embed", tmp_path / "in.txt", "--model", folder, "--out", tmp_path / "no" / "x.npy", code=2).stderr
-    assert "could not write" in error
+    assert "there is no such folder" in error
+    (tmp_path / "in2.txt").write_text("the cat\n" * 3)
+    assert "this is a folder" in run("embed", tmp_path / "in2.txt", "--model", folder, "--out", tmp_path, code=2).stderr
 
 
 def test_bad_options_exit_with_2() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -58,6 +59,27 @@ def test_writing(family: str, job: str, root: Path, tmp_path: Path) -> None:
     assert difference(our_outputs(loaded.model, family, job), their_outputs(model.eval(), family, job)) <= TOLERANCE
 
 
+OTHER_VALUES: dict[str, dict[str, Any]] = {
+    "bert": {"hidden_act": "relu", "layer_norm_eps": 1e-2, "type_vocab_size": 3},
+    "roberta": {"hidden_act": "relu", "layer_norm_eps": 1e-2, "type_vocab_size": 3, "pad_token_id": 5},
+    "albert": {"hidden_act": "relu", "layer_norm_eps": 1e-2, "num_hidden_groups": 3, "num_hidden_layers": 3, "embedding_size": 24},
+    "electra": {"hidden_act": "relu", "layer_norm_eps": 1e-2, "embedding_size": 24},
+    "xlnet": {"ff_activation": "relu", "layer_norm_eps": 1e-2},
+    "distilbert": {"activation": "relu"},
+    "gpt2": {"activation_function": "relu", "layer_norm_epsilon": 1e-2, "n_inner": None},
+}
+
+
+@pytest.mark.parametrize(("family", "job"), [cell for cell in CELLS if cell[1] in ("base", "pretraining", "masked", "sequence")])
+def test_other_values_in_the_config(family: str, job: str, tmp_path: Path) -> None:
+    """A field that was misread would hide behind its default."""
+    theirs = hf_model(family, job, **OTHER_VALUES[family])
+    theirs.save_pretrained(tmp_path)
+    model = load_folder(tmp_path).model
+    # ids 3 and 4 stay clear of the other padding id
+    assert difference(our_outputs(model, family, job, lowest=6), their_outputs(theirs, family, job, lowest=6)) <= TOLERANCE
+
+
 @families
 def test_states_of_every_layer(family: str, root: Path) -> None:
     model, theirs = load_folder(hf_folder(family, "base", root)).model, hf_model(family)
@@ -91,7 +113,8 @@ def test_two_streams_with_ragged_targets(seed: int, root: Path) -> None:
     model, theirs = load_folder(hf_folder("xlnet", "pretraining", root)).model, hf_model("xlnet", "pretraining")
     ids, segments = ragged_batch(lengths=(7, 4, 4, 12, 5), seed=seed)
     draw = random.Random(seed)
-    n_targets = [draw.randint(1, len(row) - 1) for row in ids]
+    n_targets = [draw.randint(0, len(row) - 1) for row in ids]
+    n_targets[0] = 3
     targets = [sorted(draw.sample(range(len(row)), n)) for row, n in zip(ids, n_targets, strict=True)]
     ranks = [[-1] * len(row) for row in ids]
     for row, places in zip(ranks, targets, strict=True):

@@ -80,12 +80,12 @@ def test_cut_or_refused_on_request(bench: Workbench) -> None:
         bench.encode([text], on_long="error")
 
 
-def test_no_limit_without_positions(tokenizer: Tokenizer) -> None:
+def test_windows_of_512_without_positions(tokenizer: Tokenizer) -> None:
     bench = bertworks.new("xlnet-mini", tokenizer=tokenizer, hidden_size=16, n_heads=2, ffn_size=24, n_layers=2)
     ledger = Ledger()
-    assert bench.limit is None
-    assert bench.encode([" ".join(WORDS * 100)], ledger=ledger).shape == (1, 16)
-    assert (ledger.windowed_texts, ledger.cut_texts) == (0, 0) and "none longer" in str(ledger)
+    assert bench.limit == 512
+    assert bench.encode([" ".join(WORDS * 51), " ".join(WORDS * 52)], ledger=ledger).shape == (2, 16)
+    assert (ledger.windowed_texts, ledger.windowed_tokens, ledger.cut_texts) == (1, 520, 0)
 
 
 def test_progress_counts_tokens(bench: Workbench) -> None:

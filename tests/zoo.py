@@ -112,18 +112,18 @@ def hf_folder(family: str, job: str, root: Path, faint: bool = False) -> Path:
     return folder
 
 
-def ragged_batch(lengths: tuple[int, ...] = (7, 3, 3, 12, 1), seed: int = 1) -> tuple[list[list[int]], list[list[int]]]:
+def ragged_batch(lengths: tuple[int, ...] = (7, 3, 3, 12, 1), seed: int = 1, lowest: int = 3) -> tuple[list[list[int]], list[list[int]]]:
     """Sequences of ids (never padding) and of segments: sentence A, then sentence B."""
     draw = random.Random(seed)
-    ids = [[draw.randrange(3, VOCAB) for _ in range(length)] for length in lengths]
+    ids = [[draw.randrange(lowest, VOCAB) for _ in range(length)] for length in lengths]
     segments = [[int(i > length // 2) for i in range(length)] for length in lengths]
     return ids, segments
 
 
-def padded(rows: list[list[int]], left: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+def padded(rows: list[list[int]], left: bool = False, pad: int = PAD) -> tuple[torch.Tensor, torch.Tensor]:
     """(B, T) and its mask."""
     width = max(map(len, rows))
-    fill = [[PAD] * (width - len(row)) for row in rows]
+    fill = [[pad] * (width - len(row)) for row in rows]
     values = [f + r if left else r + f for r, f in zip(rows, fill, strict=True)]
     mask = [[0] * len(f) + [1] * len(r) if left else [1] * len(r) + [0] * len(f) for r, f in zip(rows, fill, strict=True)]
     return torch.tensor(values), torch.tensor(mask)

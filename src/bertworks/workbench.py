@@ -23,14 +23,16 @@ from bertworks.model.layout import Tokens
 from bertworks.model.locate import locate
 from bertworks.model.memory import keep_freed_memory
 from bertworks.model.model import Model
-from bertworks.model.pooling import Pooling
+from bertworks.model.pooling import POOLING_FILES, Pooling
 from bertworks.model.weights import PICKLE
 from bertworks.presets import preset as preset_config
 from bertworks.text.ledger import Ledger, OnLong
-from bertworks.text.tokenizer import Pieces, Tokenizer, Window
+from bertworks.text.tokenizer import TOKENIZER_FILES, Pieces, Tokenizer, Window, check_texts
 
 OWN_FILE = "bertworks.json"
 BATCH_TOKENS = 2048
+UNSAID_LIMIT = 512  # XLNet takes any length, at a quadratic price; this is what it was trained on
+log = logging.getLogger("bertworks")
 Vectors = NDArray[np.float32]
 
 
@@ -92,10 +94,15 @@ class Workbench:
         return self._tokenizer is not None
 
     @property
-    def limit(self) -> int | None:
-        """The longest sequence, special tokens included: what the folder says, else the positions, else no limit."""
-        limits = [limit for limit in (self.pooling.limit, self.config.encoder.n_positions) if limit is not None]
-        return min(limits, default=None)
+    def limit(self) -> int:
+        """The longest sequence, special tokens included: what the folder says, else the positions, else 512."""
+        return self.limit_and_source[0]
+
+    @property
+    def limit_and_source(self) -> tuple[int, str]:
+        said = (self.pooling.limit, self.pooling.limit_file), (self.config.encoder.n_positions, "positions")
+        known = [(limit, source) for limit, source in said if limit is not None]
+        return min(known, default=(UNSAID_LIMIT, "custom: the model has no positions"))
 
     @property
     def device(self) -> torch.device:
@@ -123,6 +130,7 @@ class Workbench:
         texts, how = list(texts), self.pooling.with_mode(pooling)
         if batch_tokens < 1:
             raise BadConfig(f"batch_tokens = {batch_tokens} is not a number of tokens")
+        check_texts(texts)
         prepared = [how.prompt + (text.lower() if how.lower_case else text) for text in texts] if how.prompt or how.lower_case else texts
         ledger = Ledger() if ledger is None else ledger
         windows = sorted(self.tokenizer.windows(prepared, self.limit, on_long, ledger), key=lambda window: len(window.ids))
@@ -132,7 +140,7 @@ class Workbench:
         for batch in token_batches(windows, batch_tokens, self.tokenizer.frame.size):
             tokens = self._tokens(batch)
             with torch.inference_mode():
-                vectors = how.pool(self.model.encoder(tokens).last, tokens.layout).cpu().numpy()
+                vectors = _numpy(how.pool(self.model.encoder(tokens).last, tokens.layout))
             index, sizes = [window.text for window in batch], [len(window.ids) for window in batch]
             weight = np.array(sizes, np.float32).clip(1)[:, None]
             np.add.at(sums, index, vectors * weight)
@@ -199,7 +207,8 @@ class Workbench:
             self.pooling.save(new, self.config.encoder.hidden_size)
             (new / OWN_FILE).write_text(json.dumps(own, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
-        save_folder(self.model, path, hf_config=self.hf_config, files=files)
+        owned = {*TOKENIZER_FILES, *POOLING_FILES, OWN_FILE}
+        save_folder(self.model, path, hf_config=self.hf_config, files=files, owned=owned)
         return path
 
     def _checked(self, tokens: Tokens) -> Tokens:
@@ -210,7 +219,7 @@ class Workbench:
 
     def _fitting(self, text: str, pair: str | None = None) -> Pieces:
         pieces = self.tokenizer.pieces(text, pair)
-        if self.limit is not None and len(pieces.ids) > self.limit:
+        if len(pieces.ids) > self.limit:
             raise TooLong(
                 f"{len(pieces.ids)} tokens, {self.limit} fit into the model", remedy="shorten the text; encode() can read it in windows"
             )
@@ -261,9 +270,6 @@ class Workbench:
         )
 
 
-log = logging.getLogger("bertworks")
-
-
 def load(name: str | Path, *, device: str | torch.device = "cpu") -> Workbench:
     """A model by its folder, by the name `minilm`, or (with the hub extra) by its name on the Hub."""
     folder = locate(name)
@@ -278,27 +284,44 @@ def import_pickled(folder: str | Path) -> Workbench:
 
 def new(preset: str, *, heads: Iterable[str] = (), tokenizer: Tokenizer | None = None, seed: int = 0, **overrides: Any) -> Workbench:
     """A model of a published size with random weights; overrides are config fields."""
+    config = preset_config(preset)
     if tokenizer is not None:
         overrides.setdefault("vocab_size", tokenizer.vocab_size)
-    config = preset_config(preset).override(**overrides)
+        if config.encoder.first_position:  # RoBERTa's positions start after the padding id
+            overrides.setdefault("first_position", tokenizer.id_of("pad") + 1)
+    config = config.override(**overrides)
+    _check_vocabulary(tokenizer, config, preset)
     model = Model.fresh(config, heads, seed=seed).eval()
     return Workbench(model, tokenizer, Pooling(), {}, [f"new {preset}"], [])
 
 
 def _workbench(loaded: Loaded, folder: Path, name: str, device: str | torch.device) -> Workbench:
     tokenizer = Tokenizer.load(folder) if any((folder / file).is_file() for file in ("tokenizer.json", "vocab.txt")) else None
-    vocab_size = loaded.model.config.encoder.vocab_size
-    if tokenizer is not None and tokenizer.vocab_size > vocab_size:
-        raise BadConfig(
-            f"the tokenizer has {tokenizer.vocab_size} tokens, the model {vocab_size}",
-            place=str(folder),
-            remedy="tokenizer and model must come from the same folder",
-        )
+    _check_vocabulary(tokenizer, loaded.model.config, str(folder))
     own = read_json(folder / OWN_FILE) if (folder / OWN_FILE).is_file() else {}
-    for remark in loaded.remarks:
+    remarks = [*loaded.remarks, *(tokenizer.remarks if tokenizer else [])]
+    for remark in remarks:
         log.warning("%s: %s", folder, remark)
-    lineage = [*map(str, own.get("lineage") or []), f"loaded {name}"]
-    return Workbench(loaded.model.to(device), tokenizer, Pooling.load(folder), loaded.hf_config, lineage, loaded.remarks)
+    before = own.get("lineage")
+    lineage = list(dict.fromkeys([*map(str, before if isinstance(before, list) else []), f"loaded {name}"]))
+    return Workbench(_on(loaded.model, device), tokenizer, Pooling.load(folder), loaded.hf_config, lineage, remarks)
+
+
+def _on(model: Model, device: str | torch.device) -> Model:
+    try:
+        return model.to(device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise Unsupported(f"no such device here: {device!s} ({reason})", remedy="cpu is always there") from None
+
+
+def _check_vocabulary(tokenizer: Tokenizer | None, config: ModelConfig, place: str) -> None:
+    if tokenizer is not None and tokenizer.vocab_size > config.encoder.vocab_size:
+        raise BadConfig(
+            f"the tokenizer has {tokenizer.vocab_size} tokens, the model {config.encoder.vocab_size}",
+            place=place,
+            remedy="tokenizer and model must belong together",
+        )
 
 
 def token_batches(windows: Sequence[Window], batch_tokens: int, frame_size: int) -> Iterator[list[Window]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,6 +28,7 @@ def embed(
 
     from bertworks.workbench import load
 
+    _check_target(out)
     lines = _read_lines(file)
     bench, ledger = load(model), Ledger()
     with progress_bar("tokens") as advance:
@@ -62,6 +64,16 @@ def _read_lines(file: str) -> list[str]:
     return lines
 
 
+def _check_target(out: Path) -> None:
+    """Before the work, not after it."""
+    if out.is_dir() or not out.name:
+        raise SaveFailed("this is a folder", place=str(out), remedy="name a file, vectors.npy")
+    if not out.parent.is_dir():
+        raise SaveFailed("there is no such folder", place=str(out.parent))
+    if not os.access(out.parent, os.W_OK):
+        raise SaveFailed("this folder cannot be written to", place=str(out.parent))
+
+
 def _write(out: Path, vectors: Any) -> None:
     import numpy as np
 
@@ -72,4 +84,4 @@ def _write(out: Path, vectors: Any) -> None:
         new.replace(out)
     except OSError as error:
         new.unlink(missing_ok=True)
-        raise SaveFailed(f"could not write: {error.strerror}", place=str(out)) from None
+        raise SaveFailed(f"could not write: {error}", place=str(out)) from None

@@ -23,6 +23,4 @@ def import_(
     if as_json:
         show_json({"folder": str(out), "family": bench.config.family, "heads": list(bench.model.heads), "remarks": bench.remarks})
         return
-    for remark in bench.remarks:
-        typer.echo(f"note: {remark}", err=True)
     typer.echo(f"{bench.config.family} with {', '.join(bench.model.heads) or 'no heads'} written to {out}")

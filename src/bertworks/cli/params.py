@@ -21,9 +21,10 @@ def params(
     if name in PRESETS:
         table = count_config(preset(name))
     else:
-        from bertworks.workbench import load
+        from bertworks.model.folder import load_folder
+        from bertworks.model.locate import locate
 
-        table = count_parameters(load(name).model)
+        table = count_parameters(load_folder(locate(name)).model)
     if as_json:
         show_json({"name": name, "rows": table.rows, "weights_and_norms": table.weights_and_norms, "total": table.total})
     else:

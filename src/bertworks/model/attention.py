@@ -44,25 +44,25 @@ class Recording:
     layers: list[AttentionLayer] = field(default_factory=list)
 
 
-_recording: ContextVar[Recording | None] = ContextVar("recording", default=None)
+_recordings: ContextVar[tuple[Recording, ...]] = ContextVar("recordings", default=())
 
 
 @contextmanager
 def record_attention() -> Iterator[Recording]:
     """Keep probabilities, queries and keys of every layer that runs inside. The outputs stay the same to the bit."""
     recording = Recording()
-    token = _recording.set(recording)
+    token = _recordings.set((*_recordings.get(), recording))
     try:
         yield recording
     finally:
-        _recording.reset(token)
+        _recordings.reset(token)
 
 
 def attend(
     q: Tensor, k: Tensor, v: Tensor, layout: Layout, *, n_heads: int, causal: bool, dropout: float, bend: Bend, score: Score | None
 ) -> Tensor:
     """q (Nq, H*D), k and v (Nk, H*D) -> (Nq, H*D). Without a `score` of its own, attention is a scaled dot product."""
-    recording, layer, outputs = _recording.get(), AttentionLayer(), []
+    recordings, layer, outputs = _recordings.get(), AttentionLayer(), []
     query_sizes, key_sizes = [rows * n for rows, n, _ in layout.shapes], [rows * n for rows, _, n in layout.shapes]
     flat_runs = zip(torch.split(q, query_sizes), torch.split(k, key_sizes), torch.split(v, key_sizes), strict=True)
     for (rows, _, _), run, flat in zip(layout.shapes, layout.runs, flat_runs, strict=True):
@@ -73,12 +73,12 @@ def attend(
         else:
             output = F.dropout(_probabilities(score(bent_q, run_k), bias, run.sees(causal)), dropout) @ run_v
         outputs.append(output.transpose(1, 2).reshape(flat[0].shape))
-        if recording is not None:
+        if recordings:
             scores = _dot_products(bent_q, run_k) if score is None else score(bent_q, run_k)
             layer.probabilities += _probabilities(scores, bias, run.sees(causal)).detach().unbind()
             layer.queries += run_q.detach().unbind()
             layer.keys += run_k.detach().unbind()
-    if recording is not None:
+    for recording in recordings:
         recording.layers.append(layer)
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 

@@ -168,8 +168,11 @@ class Encoder(nn.Module):
 
     def share_embedding(self, other: Encoder) -> None:
         """One embedding for both, as ELECTRA's generator takes its discriminator's."""
-        if other.config.embedding_width != self.config.embedding_width:
-            raise BadConfig(f"embeddings of width {self.config.embedding_width} and {other.config.embedding_width} cannot be one")
+        fields = ("vocab_size", "embedding_width", "positions", "n_positions", "first_position", "n_segments", "norm_eps", "embedding_norm")
+        for name in fields:
+            mine, theirs = getattr(self.config, name), getattr(other.config, name)
+            if mine != theirs:
+                raise BadConfig(f"embeddings with {name} {mine} and {theirs} cannot be one")
         self.embed = other.embed
 
     def layers(self) -> Iterator[tuple[nn.Module, nn.Module]]:

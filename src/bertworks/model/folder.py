@@ -24,9 +24,9 @@ from torch import Tensor
 from bertworks.config import ModelConfig
 from bertworks.errors import BadConfig, BadWeights, BertworksError, NotFound, SaveFailed, Unsupported
 from bertworks.model.hf_config import OURS, from_hf, own_config, to_hf
-from bertworks.model.hf_names import HF_NAMES, Entry, architecture, find_heads, mapping, plain_names
+from bertworks.model.hf_names import HF_NAMES, Entry, architecture, find_heads, mapping, plain_names, spare_pooler
 from bertworks.model.model import Model
-from bertworks.model.weights import INDEX, PICKLE, WEIGHTS, Stored, open_weights, read_pickle, write_weights
+from bertworks.model.weights import INDEX, PICKLE, WEIGHTS, Stored, open_weights, read_pickle, weight_files, write_weights
 
 CONFIG = "config.json"
 MAX_JSON = 64 * 2**20
@@ -53,17 +53,22 @@ def import_folder(folder: Path) -> Loaded:
 
 
 def read_json(path: Path) -> dict[str, Any]:
+    values = read_any_json(path)
+    if not isinstance(values, dict):
+        raise BadConfig("not a JSON object", place=str(path))
+    return values
+
+
+def read_any_json(path: Path) -> Any:
+    """Of bounded size, and never a traceback."""
     try:
         if path.stat().st_size > MAX_JSON:
             raise BadConfig(f"{path.stat().st_size:,} bytes are too many for such a file", place=str(path))
-        values = json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise NotFound(f"no {path.name} in this folder", place=str(path.parent), remedy="a model folder has one") from None
     except (OSError, ValueError, RecursionError) as error:
         raise BadConfig(f"not a JSON file: {error}", place=str(path)) from None
-    if not isinstance(values, dict):
-        raise BadConfig("not a JSON object", place=str(path))
-    return values
 
 
 def _assemble(hf: dict[str, Any], stored: Mapping[str, Stored], folder: Path) -> Loaded:
@@ -71,18 +76,39 @@ def _assemble(hf: dict[str, Any], stored: Mapping[str, Stored], folder: Path) ->
     remarks = ["config.json names code to run (auto_map); it is ignored"] if "auto_map" in hf else []
     if hf["model_type"] == OURS:
         with torch.device("meta"):
-            model = Model(config, hf.get("heads", []), summary="summary.dense.weight" in stored)
+            model = Model(config, _strings(hf, "heads", folder), summary="summary.dense.weight" in stored)
         entries = [Entry(name, (name,)) for name in model.state_dict()]
     else:
-        stored = {name: stored[key] for key, name in plain_names(config, stored).items()}
-        heads, summary = find_heads(config, stored.keys(), hf.get("architectures") or [])
+        stored = _renamed(config, stored, folder)
+        heads, summary = find_heads(config, stored.keys(), _strings(hf, "architectures", folder))
         stored = _untie(config, stored, folder)
         with torch.device("meta"):
             model = Model(config, heads, summary=summary)
         entries = mapping(model)
+        spare = stored.keys() & spare_pooler(config) - {entry.theirs for entry in entries}
+        if spare:
+            remarks.append(f"{', '.join(sorted(spare))}: read by no head, left out")
+            stored = {name: tensor for name, tensor in stored.items() if name not in spare}
     _compare(model, entries, stored, folder)
     _fill(model, entries, stored)
     return Loaded(model.eval(), hf, remarks)
+
+
+def _strings(hf: Mapping[str, Any], key: str, folder: Path) -> list[str]:
+    values = hf.get(key) or []
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise BadConfig(f"{key} = {values!r} is not a list of names", place=str(folder / CONFIG))
+    return values
+
+
+def _renamed(config: ModelConfig, stored: Mapping[str, Stored], folder: Path) -> dict[str, Stored]:
+    """Under the names of today; two names for one tensor are one too many."""
+    renamed: dict[str, Stored] = {}
+    for key, name in plain_names(config, stored).items():
+        if name in renamed:
+            raise BadWeights(f"{name} is stored twice, once as {key}", place=str(folder))
+        renamed[name] = stored[key]
+    return renamed
 
 
 def _untie(config: ModelConfig, stored: Mapping[str, Stored], folder: Path) -> dict[str, Stored]:
@@ -132,8 +158,11 @@ def _fill(model: Model, entries: Iterable[Entry], stored: Mapping[str, Stored]) 
     model.load_state_dict(state, assign=True)
 
 
-def save_folder(model: Model, folder: Path, *, hf_config: Mapping[str, Any], files: Callable[[Path], None]) -> None:
-    """`hf_config`: fields of an earlier `config.json` to carry along. `files` writes what else belongs into the folder."""
+def save_folder(
+    model: Model, folder: Path, *, hf_config: Mapping[str, Any], files: Callable[[Path], None], owned: Iterable[str] = ()
+) -> None:
+    """`hf_config`: fields of an earlier `config.json` to carry along. `files` writes what else belongs to the model;
+    `owned` are the names it may write, and an earlier model's files of these names go."""
     described = describe(model, hf_config)
     if described["model_type"] == OURS:
         tensors = dict(model.state_dict())
@@ -148,23 +177,23 @@ def save_folder(model: Model, folder: Path, *, hf_config: Mapping[str, Any], fil
         write_weights(new / WEIGHTS, tensors)
         files(new)
 
-    replace_folder(folder, write, stale=(INDEX, PICKLE))
+    replace_folder(folder.resolve(), write, stale={INDEX, PICKLE, *owned})
 
 
 def describe(model: Model, hf_config: Mapping[str, Any]) -> dict[str, Any]:
     """The `config.json` of a model: theirs where they can express it, ours where not."""
     hf, name = to_hf(model.config), architecture(model)
-    # Their span and sentence-order heads have as many outputs as there are labels.
-    binary = not {"span", "pair"} & set(model.heads) or len(model.config.heads.labels) == 2
+    # Some heads of theirs have as many outputs as there are labels, where two are meant.
+    binary = not HF_NAMES[model.config.family].of_labels & set(model.heads) or len(model.config.heads.labels) == 2
     if hf is None or name is None or not binary:
         return {**own_config(model.config), "heads": list(model.heads)}
     carried = hf_config if hf_config.get("model_type") == hf["model_type"] else {}
     carried = {key: value for key, value in carried.items() if key not in ("auto_map", OURS)}
-    return {**carried, **hf, "architectures": [name], "dtype": "float32"}
+    return {**carried, **hf, "architectures": [name], "dtype": str(model.encoder.embed.tokens.weight.dtype).removeprefix("torch.")}
 
 
 def replace_folder(folder: Path, write: Callable[[Path], None], *, stale: Iterable[str] = ()) -> None:
-    """Write a folder so that at every moment the old one or the new one is there, whole. Files of others are kept."""
+    """Write a folder so that the old one or the new one is there, whole, at every moment. Files of others are kept."""
     if folder.exists() and not folder.is_dir():
         raise SaveFailed("there is a file of this name", place=str(folder))
     if folder.is_dir() and any(folder.iterdir()) and not (folder / CONFIG).is_file():
@@ -186,9 +215,11 @@ def replace_folder(folder: Path, write: Callable[[Path], None], *, stale: Iterab
 
 
 def _carry_over(old: Path, new: Path, stale: set[str]) -> None:
+    if (old / INDEX).is_file():
+        stale = stale | {path.name for path in weight_files(old)}
     for path in old.iterdir():
         target = new / path.name
-        if target.exists() or path.name in stale or (path.suffix == ".safetensors"):
+        if target.exists() or path.name in stale:
             continue
         if path.is_dir():
             shutil.copytree(path, target, symlinks=True)
@@ -217,7 +248,7 @@ def _exchange(new: Path, folder: Path) -> None:
         folder.rename(old)
         try:
             new.rename(folder)
-        except OSError:
+        except BaseException:  # also when interrupted: the old folder must have its name again
             old.rename(folder)
             raise
         old.rename(new)

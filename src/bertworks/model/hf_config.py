@@ -1,4 +1,4 @@
-"""Our config and Hugging Face's `config.json`, in both directions. Their words appear in this file and in `hf_names.py` only.
+"""Our config and Hugging Face's `config.json`, in both directions. Their words for a model's sizes appear here only.
 
 A family is a row: how its fields are called there, and what is true of every model of that family. Reading fills our config
 from both; writing is the same table run backwards. A config can be expressed there if and only if writing it and reading it
@@ -17,6 +17,7 @@ from bertworks.errors import BadConfig, Unsupported
 
 OURS = "bertworks"
 Values = dict[str, Any]
+MAX_LABELS = 2**20
 RATES = {"dropout", "attention_dropout", "ffn_dropout", "head_dropout", "init_range"}
 
 ACTIVATION_NAMES = {
@@ -57,7 +58,7 @@ class HFFamily:
 
     fields: Fields
     read: Callable[[Values, Mapping[str, Any]], Values]  # what is not one field for one field: (ours so far, theirs) -> ours
-    write: Callable[[ModelConfig], Values]  # the same, backwards
+    write: Callable[[ModelConfig], Values] = lambda config: {}  # the same, backwards
     axes: Mapping[str, Any] = field(default_factory=dict)  # ours, true of every model of the family
     only: Mapping[str, Any] = field(default_factory=dict)  # theirs: any other value changes the numbers and is not built here
 
@@ -111,10 +112,6 @@ def _write_albert(config: ModelConfig) -> Values:
 
 def _write_electra(config: ModelConfig) -> Values:
     return {"is_decoder": config.encoder.causal, "embedding_size": config.encoder.embedding_width}
-
-
-def _write_distilbert(config: ModelConfig) -> Values:
-    return {}
 
 
 def _write_xlnet(config: ModelConfig) -> Values:
@@ -181,7 +178,6 @@ HF_FAMILIES: dict[str, HFFamily] = {
             "head_dropout": ("seq_classif_dropout", 0.2),
         },
         read=_read_distilbert,
-        write=_write_distilbert,
         axes={"n_segments": 0, "pooler": False, "summary_activation": "relu"},
         only=TIED,
     ),
@@ -260,7 +256,7 @@ def from_hf(hf: Mapping[str, Any], place: str = "config.json") -> ModelConfig:
     kind = hf.get("model_type")
     if kind == OURS:
         return check_config(hf.get(OURS, {}), place)
-    if kind not in HF_FAMILIES:
+    if not isinstance(kind, str) or kind not in HF_FAMILIES:
         known = ", ".join([*HF_FAMILIES, OURS])
         raise Unsupported(f"model_type {kind!r} is not of the family", place=place, remedy=f"families that open here: {known}")
     family = HF_FAMILIES[kind]
@@ -314,7 +310,7 @@ def _split(kind: str, values: Values, place: str) -> ModelConfig:
 
 
 def _activation(name: Any, place: str) -> str:
-    if name not in ACTIVATION_NAMES:
+    if not isinstance(name, str) or name not in ACTIVATION_NAMES:
         raise Unsupported(f"activation {name!r} is not built here", place=place, remedy=f"known: {', '.join(ACTIVATION_NAMES)}")
     return ACTIVATION_NAMES[name]
 
@@ -322,7 +318,10 @@ def _activation(name: Any, place: str) -> str:
 def _labels(hf: Mapping[str, Any], place: str) -> tuple[str, ...]:
     names = hf.get("id2label")
     if not names:
-        return tuple(f"LABEL_{i}" for i in range(int(hf.get("num_labels", 2))))
+        count = hf.get("num_labels", 2)
+        if type(count) is not int or not 1 <= count <= MAX_LABELS:
+            raise BadConfig(f"num_labels = {count!r} is not a number of classes", place=place)
+        return tuple(f"LABEL_{i}" for i in range(count))
     try:
         return tuple(str(names[key]) for key in sorted(names, key=int))
     except (ValueError, TypeError, AttributeError):

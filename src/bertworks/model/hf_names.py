@@ -82,6 +82,7 @@ class HFNames:
     summary: Mapping[str, str]  # head -> their module for the summary layer; "" for every other case
     architectures: Mapping[str, frozenset[str]]  # class -> its heads; where two have the same, the first is written
     tied: Mapping[str, str] = field(default_factory=dict)  # a second name -> the tensor it is a copy of
+    of_labels: frozenset[str] = frozenset({"span"})  # heads with as many outputs as labels, where we have two
     reshaped: Callable[[ModelConfig], Iterator[Entry]] = lambda config: iter(())
     buffers: tuple[str, ...] = ("embeddings.position_ids", "embeddings.token_type_ids")  # ends of names that hold no weights
 
@@ -177,6 +178,7 @@ HF_NAMES: dict[str, HFNames] = {
             **CLASSIFIERS,
         },
         summary={"": "albert.pooler"},
+        of_labels=frozenset({"span", "pair"}),
         architectures=_classes("Albert", Model="", ForPreTraining="lm pair", ForMaskedLM="lm", ForQuestionAnswering="span", **LABELLING),
         tied={
             "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
@@ -322,6 +324,12 @@ def find_heads(config: ModelConfig, present: Set[str], architectures: Sequence[s
             claimed |= there
     place = _summary_place(names, heads)
     return heads, place is not None and any(key.startswith(place + ".") for key in present)
+
+
+def spare_pooler(config: ModelConfig) -> set[str]:
+    """The names of a headless model's summary layer: old files of other classes hold one that nothing reads."""
+    place = HF_NAMES[config.family].summary.get("", "")
+    return {f"{place}.weight", f"{place}.bias"}
 
 
 def _marks(names: HFNames, head: str) -> set[str]:

@@ -6,7 +6,7 @@ N  tokens of the batch      B  sequences      R, T  rows and tokens of a run
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from bertworks.errors import BadConfig, Unsupported
-from bertworks.model.folder import read_json
+from bertworks.model.folder import read_any_json, read_json
 from bertworks.model.layout import Layout
 
 Mode = Literal["mean", "first", "last", "max"]
@@ -25,7 +25,10 @@ OLD_FLAGS = {
     "pooling_mode_lasttoken": "lasttoken",
     "pooling_mode_max_tokens": "max",
 }
-MODULES, LIMIT, PROMPTS = "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"
+MODULES, LIMIT, SENTENCES = "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"
+POOLING, TOKENIZER = "1_Pooling", "tokenizer_config.json"
+POOLING_FILES = (MODULES, LIMIT, SENTENCES, POOLING, "2_Normalize")
+MAX_LIMIT = 2**24
 
 
 @dataclass(frozen=True)
@@ -34,12 +37,22 @@ class Pooling:
 
     mode: Mode = "mean"
     normalise: bool = False
-    limit: int | None = None  # tokens, special ones included; None: the model's positions
-    prompt: str = ""  # set before every text
+    limit: int | None = None  # tokens, special ones included; None: not said
+    limit_file: str = ""  # which file says so
     lower_case: bool = False
-    stated: bool = False  # the folder says so itself
+    stated: bool = False  # the folder has a modules.json
+    sentence_config: dict[str, Any] = field(default_factory=dict)  # config_sentence_transformers.json, written back as it was
+    refusal: str = ""  # what the folder asks for and is not built here
+
+    @property
+    def prompt(self) -> str:
+        """What is set before every text."""
+        prompts, name = self.sentence_config.get("prompts"), self.sentence_config.get("default_prompt_name")
+        return str(prompts.get(name) or "") if isinstance(prompts, dict) and isinstance(name, str) else ""
 
     def with_mode(self, mode: str | None) -> Pooling:
+        if mode is None and self.refusal:
+            raise Unsupported(f"the folder asks for {self.refusal}, which is not built here", remedy="name a pooling of your own choice")
         if mode is None:
             return self
         if mode not in get_args(Mode):
@@ -58,70 +71,84 @@ class Pooling:
 
     @classmethod
     def load(cls, folder: Path) -> Pooling:
-        limit, lower_case = _limit(folder)
+        limit, limit_file, lower_case = _limit(folder)
         if not (folder / MODULES).is_file():
-            return cls(limit=limit, lower_case=lower_case)
-        try:
-            modules = json.loads((folder / MODULES).read_text())
-            kinds = {module["type"].rpartition(".")[2]: module["path"] for module in modules}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise BadConfig(f"not a list of modules: {error!r}", place=str(folder / MODULES)) from None
-        strange = sorted(kinds.keys() - {"Transformer", "Pooling", "Normalize"})
-        if strange:
-            raise Unsupported(f"modules that are not built here: {', '.join(strange)}", place=str(folder / MODULES))
-        if Path(kinds.get("Pooling", "")).is_absolute() or ".." in Path(kinds.get("Pooling", "")).parts:
-            raise BadConfig("a module outside the folder", place=str(folder / MODULES))
-        mode = _mode(folder / kinds["Pooling"] / "config.json") if "Pooling" in kinds else "mean"
-        return cls(mode, "Normalize" in kinds, limit, _prompt(folder), lower_case, stated=True)
+            return cls(limit=limit, limit_file=limit_file, lower_case=lower_case)
+        kinds = _modules(folder)
+        sentence_config = read_json(folder / SENTENCES) if (folder / SENTENCES).is_file() else {}
+        refusals = [f"the module {kind}" for kind in sorted(kinds.keys() - {"Transformer", "Pooling", "Normalize"})]
+        if sentence_config.get("truncate_dim") is not None:
+            refusals.append(f"truncate_dim {sentence_config['truncate_dim']}")
+        mode, complaint = _mode(folder / kinds["Pooling"] / "config.json") if "Pooling" in kinds else ("mean", "")
+        return cls(
+            mode=mode,
+            normalise="Normalize" in kinds,
+            limit=limit,
+            limit_file=limit_file,
+            lower_case=lower_case,
+            stated=True,
+            sentence_config=sentence_config,
+            refusal=", ".join(filter(None, [*refusals, complaint])),
+        )
 
     def save(self, folder: Path, hidden_size: int) -> None:
-        """Only a folder that had settings of its own gets them again."""
-        if self.limit is not None:
-            _write(folder / LIMIT, {"max_seq_length": self.limit, "do_lower_case": self.lower_case})
-        if not self.stated:
+        """Only what the folder said itself is said again."""
+        if self.limit is not None or self.lower_case:
+            limit = {} if self.limit is None else {"max_seq_length": self.limit}
+            _write(folder / LIMIT, {**limit, "do_lower_case": self.lower_case})
+        if not self.stated or self.refusal:
             return
         kinds = ["Transformer", "Pooling", *(["Normalize"] if self.normalise else [])]
-        paths = ["", "1_Pooling", "2_Normalize"]
+        paths = ["", POOLING, "2_Normalize"]
         _write(
             folder / MODULES,
             [{"idx": i, "name": str(i), "path": paths[i], "type": f"sentence_transformers.models.{kind}"} for i, kind in enumerate(kinds)],
         )
         their_mode = next(theirs for theirs, ours in THEIR_MODES.items() if ours == self.mode)
         flags = {flag: name == their_mode for flag, name in OLD_FLAGS.items()}
-        _write(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": hidden_size, **flags})
-        if self.prompt:
-            _write(folder / PROMPTS, {"prompts": {"default": self.prompt}, "default_prompt_name": "default"})
+        _write(folder / POOLING / "config.json", {"word_embedding_dimension": hidden_size, **flags})
+        if self.sentence_config:
+            _write(folder / SENTENCES, self.sentence_config)
 
 
-def _limit(folder: Path) -> tuple[int | None, bool]:
+def _modules(folder: Path) -> dict[str, str]:
+    """Kind of module -> its folder."""
+    path = folder / MODULES
+    modules = read_any_json(path)
+    try:
+        kinds = {str(module["type"]).rpartition(".")[2]: str(module["path"]) for module in modules}
+    except (KeyError, TypeError) as error:
+        raise BadConfig(f"not a list of modules: {error!r}", place=str(path)) from None
+    for where in kinds.values():
+        if Path(where).is_absolute() or ".." in Path(where).parts:
+            raise BadConfig(f"a module outside the folder: {where!r}", place=str(path))
+    return kinds
+
+
+def _limit(folder: Path) -> tuple[int | None, str, bool]:
     if not (folder / LIMIT).is_file():
-        return None, False
+        return None, "", False
     values = read_json(folder / LIMIT)
-    limit = values.get("max_seq_length")
-    if limit is None and (folder / "tokenizer_config.json").is_file():
+    limit, source = values.get("max_seq_length"), LIMIT
+    if limit is None and (folder / TOKENIZER).is_file():
         # sentence-transformers 6 keeps it there
-        limit = read_json(folder / "tokenizer_config.json").get("model_max_length")
-    if limit is not None and (not isinstance(limit, int) or limit < 1):
-        raise BadConfig(f"max_seq_length = {limit!r} is not a number of tokens", place=str(folder / LIMIT))
-    return limit, bool(values.get("do_lower_case", False))
+        limit, source = read_json(folder / TOKENIZER).get("model_max_length"), TOKENIZER
+    if limit is None or (isinstance(limit, int) and limit > MAX_LIMIT):  # transformers writes 10^30 for "not known"
+        return None, "", bool(values.get("do_lower_case"))
+    if type(limit) is not int or limit < 1:
+        raise BadConfig(f"{limit!r} is not a number of tokens", place=str(folder / source))
+    return limit, source, bool(values.get("do_lower_case"))
 
 
-def _mode(path: Path) -> Mode:
+def _mode(path: Path) -> tuple[Mode, str]:
+    """The mode, and what is wrong with it."""
     values = read_json(path)
     named = values.get("pooling_mode")
     names = [named] if isinstance(named, str) else [name for flag, name in OLD_FLAGS.items() if values.get(flag)]
     others = [key for key, value in values.items() if key.startswith("pooling_mode_") and value and key not in OLD_FLAGS]
     if len(names) != 1 or others or names[0] not in THEIR_MODES or values.get("include_prompt", True) is False:
-        raise Unsupported(
-            f"pooling {names + others} is not built here", place=str(path), remedy=f"known: {', '.join(THEIR_MODES)}, one of them"
-        )
-    return THEIR_MODES[names[0]]
-
-
-def _prompt(folder: Path) -> str:
-    values: dict[str, Any] = read_json(folder / PROMPTS) if (folder / PROMPTS).is_file() else {}
-    name = values.get("default_prompt_name")
-    return str((values.get("prompts") or {}).get(name, "")) if name else ""
+        return "mean", f"pooling {' + '.join([*names, *others]) or 'of no kind'}"
+    return THEIR_MODES[names[0]], ""
 
 
 def _write(path: Path, values: Any) -> None:

@@ -7,7 +7,6 @@ allocated. A pickle is recognised and refused; `read_pickle`, for the import ver
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -63,8 +62,8 @@ def weight_files(folder: Path) -> list[Path]:
 
 def _shards(folder: Path) -> list[Path]:
     try:
-        names = set(json.loads((folder / INDEX).read_text())["weight_map"].values())
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        names = set(json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"].values())
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise BadWeights(f"not an index of weights files: {error!r}", place=str(folder / INDEX)) from None
     for name in names:
         if not isinstance(name, str) or Path(name).name != name:
@@ -101,7 +100,7 @@ def read_pickle(path: Path) -> dict[str, Stored]:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise NotFound(f"no {path.name} in this folder", place=str(path.parent)) from None
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
+    except Exception as error:  # a damaged pickle can fail in any way
         reason = str(error).partition("\n")[0]
         raise BadWeights(f"not a file of plain tensors: {reason}", place=str(path)) from None
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):

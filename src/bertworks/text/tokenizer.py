@@ -10,8 +10,9 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,16 +78,22 @@ class Pieces:
 class Tokenizer:
     """Text in, tokens out."""
 
-    def __init__(self, backend: Backend, files: dict[str, bytes], special: dict[str, str]) -> None:
+    def __init__(self, backend: Backend, files: dict[str, bytes], special: dict[str, str], remarks: list[str]) -> None:
         backend.no_padding()
         backend.no_truncation()
-        self.backend, self.files, self.special = backend, files, special
+        self.backend, self.files, self.special, self.remarks = backend, files, special, remarks
         self.frame = self._probe_frame()
 
     @classmethod
     def load(cls, folder: Path) -> Self:
         files = {name: (folder / name).read_bytes() for name in TOKENIZER_FILES if (folder / name).is_file()}
         config = {**_json(files, "special_tokens_map.json", folder), **_json(files, "tokenizer_config.json", folder)}
+        config |= {key: value["content"] for key, value in config.items() if isinstance(value, dict) and "content" in value}
+        remarks = []
+        if config.pop("auto_map", None):
+            remarks.append("tokenizer_config.json names code to run (auto_map); it is ignored")
+            kept = _json(files, "tokenizer_config.json", folder)
+            files["tokenizer_config.json"] = _dumps({key: value for key, value in kept.items() if key != "auto_map"})
         if "tokenizer.json" in files:
             try:
                 backend = Backend.from_buffer(files["tokenizer.json"])
@@ -94,13 +101,15 @@ class Tokenizer:
                 raise BadConfig(f"not a tokenizer: {error}", place=str(folder / "tokenizer.json")) from None
         elif "vocab.txt" in files:
             vocab = _read_vocab(files["vocab.txt"], folder / "vocab.txt")
+            _refuse_additions(vocab, config, _json(files, "added_tokens.json", folder), folder)
             config.setdefault("do_lower_case", not _has_capitals(vocab))
             backend = word_piece(vocab, config)
             files["tokenizer.json"] = backend.to_str(pretty=True).encode()
-            files["tokenizer_config.json"] = json.dumps({"tokenizer_class": "BertTokenizer", **config}, indent=2).encode()
+            files["tokenizer_config.json"] = _dumps({"tokenizer_class": "BertTokenizer", **config})
+            files.pop("special_tokens_map.json", None)  # said in tokenizer_config.json, in plain strings
         else:
             raise NotFound("no tokenizer.json and no vocab.txt in this folder", place=str(folder))
-        return cls(backend, files, _special_names(backend, config))
+        return cls(backend, files, _special_names(backend, config), remarks)
 
     def save(self, folder: Path) -> None:
         for name, content in self.files.items():
@@ -157,8 +166,12 @@ class Tokenizer:
         room = None if limit is None else limit - self.frame.size
         if room is not None and room < 1:
             raise BadConfig(f"a limit of {limit} tokens leaves no room for text beside {self.frame.size} special tokens")
+        if on_long not in get_args(OnLong):
+            raise BadConfig(f"on_long = {on_long!r} is not one of {', '.join(get_args(OnLong))}")
         ledger.limit = room
         for index, ids in enumerate(self.encode(texts)):
+            if not len(ids):
+                raise BadText(f"text {index} is empty to this tokenizer: it has no token for any of it", remedy="leave it out")
             ledger.texts += 1
             ledger.tokens += len(ids)
             parts = [ids]
@@ -205,16 +218,16 @@ def _shorten(ids: Ids, room: int, on_long: OnLong, ledger: Ledger, index: int) -
 
 def word_piece(vocab: dict[str, int], config: dict[str, Any]) -> Backend:
     """BERT's own tokenizer: clean, split CJK characters, lower-case, split at spaces and punctuation, longest piece first."""
-    unk, cls, sep = config.get("unk_token", "[UNK]"), config.get("cls_token", "[CLS]"), config.get("sep_token", "[SEP]")
-    missing = [name for name in (unk, cls, sep) if name not in vocab]
+    unk, cls, sep = (config.get(f"{kind}_token") or SPECIAL[kind][0] for kind in ("unk", "cls", "sep"))
+    missing = [str(name) for name in (unk, cls, sep) if not isinstance(name, str) or name not in vocab]
     if missing:
         raise BadConfig(f"the vocabulary has no {', '.join(missing)}", place="vocab.txt")
     backend = Backend(models.WordPiece(vocab, unk_token=unk, max_input_chars_per_word=100))
     backend.normalizer = normalizers.BertNormalizer(
         clean_text=True,
-        handle_chinese_chars=config.get("tokenize_chinese_chars", True),
-        strip_accents=config.get("strip_accents"),
-        lowercase=config.get("do_lower_case", True),
+        handle_chinese_chars=bool(config.get("tokenize_chinese_chars", True)),
+        strip_accents=None if config.get("strip_accents") is None else bool(config["strip_accents"]),
+        lowercase=bool(config.get("do_lower_case", True)),
     )
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.post_processor = processors.TemplateProcessing(
@@ -223,7 +236,8 @@ def word_piece(vocab: dict[str, int], config: dict[str, Any]) -> Backend:
         special_tokens=[(cls, vocab[cls]), (sep, vocab[sep])],
     )
     backend.decoder = decoders.WordPiece(prefix="##")
-    backend.add_special_tokens([name for names in SPECIAL.values() for name in names if name in vocab])
+    named = [config[f"{kind}_token"] for kind in SPECIAL if isinstance(config.get(f"{kind}_token"), str)]
+    backend.add_special_tokens([name for name in dict.fromkeys([*named, *chain(*SPECIAL.values())]) if name in vocab])
     return backend
 
 
@@ -256,12 +270,21 @@ def _check_widths(offsets: Sequence[tuple[int, int]], which: str) -> None:
 def _special_names(backend: Backend, config: dict[str, Any]) -> dict[str, str]:
     found = {}
     for kind, usual in SPECIAL.items():
-        named = config.get(f"{kind}_token")
-        named = named.get("content") if isinstance(named, dict) else named
-        known = [name for name in (named, *usual) if isinstance(name, str) and backend.token_to_id(name) is not None]
+        known = [name for name in (config.get(f"{kind}_token"), *usual) if isinstance(name, str) and backend.token_to_id(name) is not None]
         if known:
             found[kind] = known[0]
     return found
+
+
+def _refuse_additions(vocab: dict[str, int], config: dict[str, Any], added: dict[str, Any], folder: Path) -> None:
+    """Tokens outside vocab.txt, which only tokenizer.json can describe."""
+    decoder = config.pop("added_tokens_decoder", None)
+    listed = decoder.values() if isinstance(decoder, dict) else []
+    names = [*added, *(entry.get("content") for entry in listed if isinstance(entry, dict))]
+    unknown = [name for name in names if name not in vocab]
+    if unknown:
+        remedy = "save the tokenizer with transformers, which writes a tokenizer.json"
+        raise Unsupported(f"added tokens beside vocab.txt: {', '.join(map(repr, unknown[:5]))}", place=str(folder), remedy=remedy)
 
 
 def _has_capitals(vocab: Iterable[str]) -> bool:
@@ -289,6 +312,10 @@ def _json(files: dict[str, bytes], name: str, folder: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise BadConfig(f"not a JSON file: {error}", place=str(folder / name)) from None
     return values if isinstance(values, dict) else {}
+
+
+def _dumps(values: dict[str, Any]) -> bytes:
+    return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 @contextmanager
