@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bertworks.config import EncoderConfig, ModelConfig
+from bertworks.errors import BadConfig
 from bertworks.model.attention import record_attention
 from bertworks.model.heads import HEADS
 from bertworks.model.layout import Layout, Tokens
@@ -176,9 +177,7 @@ def test_gradients_by_finite_differences(attention: str) -> None:
     layout = batch([3, 2], vocab=9).layout
     parts = list(model.encoder.layers())
     x = torch.randn(5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    names = [name for name, _ in model.encoder.attentions.named_parameters()]
-    parameters = [p for _, p in model.encoder.attentions.named_parameters()]
-    assert names
+    parameters = [*model.encoder.attentions.parameters(), *model.encoder.ffns.parameters()]
 
     def run(x: Tensor, *_: Tensor) -> Tensor:
         for attend, ffn in parts:
@@ -186,6 +185,39 @@ def test_gradients_by_finite_differences(attention: str) -> None:
         return x
 
     assert torch.autograd.gradcheck(run, (x, *parameters), atol=1e-6)
+
+
+def test_weights_start_as_the_table_says() -> None:
+    bert = Model.fresh(preset("bert-mini"), ["lm"])
+    state = bert.state_dict()
+    for name, tensor in state.items():
+        if name.endswith("bias"):
+            assert not tensor.any(), name
+        elif "norm" in name or ".post." in name:
+            assert bool((tensor == 1).all()), name
+        else:
+            assert 0.018 < float(tensor.std()) < 0.022 and abs(float(tensor.mean())) < 0.002, name
+    gpt = Model.fresh(preset("gpt-mini")).state_dict()
+    for name in ("encoder.attentions.1.attn.out.weight", "encoder.ffns.2.down.weight"):
+        assert float(gpt[name].std()) == pytest.approx(0.02 / math.sqrt(8), rel=0.05)
+    assert float(gpt["encoder.ffns.2.up.weight"].std()) == pytest.approx(0.02, rel=0.05)
+    xlnet = Model.fresh(preset("xlnet-mini")).state_dict()
+    assert float(xlnet["encoder.attentions.0.attn.content_bias"].std()) == pytest.approx(0.02, rel=0.2)
+
+
+def test_recordings_nest() -> None:
+    model, tokens = make("bert"), batch([3])
+    with torch.no_grad(), record_attention() as outer:
+        with record_attention() as inner:
+            model.encoder(tokens)
+        model.encoder(tokens)
+    assert (len(outer.layers), len(inner.layers)) == (8, 4)
+
+
+def test_embeddings_that_differ_cannot_be_shared() -> None:
+    generator, discriminator = make("electra"), make("electra", vocab_size=60)
+    with pytest.raises(BadConfig, match="vocab_size 50 and 60"):
+        generator.encoder.share_embedding(discriminator.encoder)
 
 
 @torch.no_grad()

@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 import bertworks
 from bertworks.errors import BadConfig, BadWeights, NotFound, SaveFailed, Unsupported
 from bertworks.model.folder import import_folder, load_folder
+from bertworks.model.layout import Tokens
 from bertworks.model.weights import read_pickle
 from bertworks.presets import preset
 from bertworks.workbench import import_pickled
@@ -183,8 +184,12 @@ def test_refused_elsewhere_and_opened_here(name: str, changes: dict[str, Any], h
 def test_new_models_open_there(name: str, tmp_path: Path) -> None:
     bench = bertworks.new(name, **TINY, dropout=0.0, ffn_dropout=0.3)
     bench.save(tmp_path / "m")
-    _, report = transformers.AutoModel.from_pretrained(tmp_path / "m", output_loading_info=True)
+    theirs, report = transformers.AutoModel.from_pretrained(tmp_path / "m", output_loading_info=True)
     assert not report["missing_keys"] and not report["unexpected_keys"]
+    ids = torch.tensor([7, 8, 9, 10])
+    with torch.no_grad():
+        ours = bench.model.encoder(Tokens.ragged(ids, [4])).last
+        assert torch.allclose(theirs.eval()(ids[None]).last_hidden_state[0], ours, atol=1e-5)
     assert bertworks.load(tmp_path / "m").config == bench.config  # rates too that they have no word for
 
 
@@ -357,6 +362,80 @@ def test_a_poisoned_pickle_never_runs(copy: Any, tmp_path: Path) -> None:
         read_pickle(folder / "pytorch_model.bin")
 
 
+def test_a_pooler_that_nothing_reads(copy: Any) -> None:
+    """Old files of RobertaForSequenceClassification have one beside their classifier."""
+    folder = copy("roberta", "sequence")
+    tensors = load_file(folder / "model.safetensors")
+    tensors |= {"roberta.pooler.dense.weight": torch.zeros(24, 24), "roberta.pooler.dense.bias": torch.zeros(24)}
+    save_file(tensors, folder / "model.safetensors")
+    same_as_before(folder, "sequence", "roberta")
+    assert "read by no head" in load_folder(folder).remarks[0]
+
+
+def test_two_names_for_one_tensor(copy: Any) -> None:
+    folder = copy()
+    tensors = load_file(folder / "model.safetensors")
+    tensors["embeddings.word_embeddings.weight"] = tensors["bert.embeddings.word_embeddings.weight"] + 1
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(BadWeights, match="stored twice"):
+        load_folder(folder)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_labels": "abc", "id2label": None},
+        {"num_labels": 10**9, "id2label": None},
+        {"architectures": 5},
+        {"architectures": [["x"]]},
+        {"model_type": ["bert"]},
+        {"model_type": {}},
+        {"hidden_act": ["gelu"]},
+        {"is_decoder": "perhaps"},
+        {"layer_norm_eps": None},
+    ],
+)
+def test_fields_of_the_wrong_kind(copy: Any, changes: dict[str, Any]) -> None:
+    with pytest.raises((BadConfig, Unsupported)):
+        load_folder(edit(copy(), **changes))
+
+
+@pytest.mark.parametrize(
+    ("family", "field", "value"),
+    [
+        ("bert", "add_cross_attention", True),
+        ("bert", "position_embedding_type", "relative_key"),
+        ("xlnet", "clamp_len", 5),
+        ("xlnet", "same_length", True),
+        ("xlnet", "bi_data", True),
+        ("xlnet", "summary_type", "first"),
+        ("gpt2", "scale_attn_weights", False),
+        ("gpt2", "scale_attn_by_inverse_layer_idx", True),
+        ("electra", "summary_type", "last"),
+        ("distilbert", "tie_word_embeddings", False),
+    ],
+)
+def test_fields_that_change_the_numbers_are_not_passed_over(copy: Any, family: str, field: str, value: Any) -> None:
+    with pytest.raises(Unsupported, match=field):
+        load_folder(edit(copy(family, "base"), **{field: value}))
+
+
+def test_damaged_pickles(tmp_path: Path, copy: Any) -> None:
+    folder = copy()
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    whole = (folder / "pytorch_model.bin").read_bytes()
+    for keep in (0, 1, 10, 1000, len(whole) // 2, len(whole) - 1):
+        (folder / "pytorch_model.bin").write_bytes(whole[:keep])
+        with pytest.raises(BadWeights):
+            import_folder(folder)
+    for at in range(0, 2000, 37):
+        (folder / "pytorch_model.bin").write_bytes(whole[:at] + bytes([whole[at] ^ 255]) + whole[at + 1 :])
+        try:
+            import_folder(folder)
+        except BadWeights:
+            continue
+
+
 # Saving.
 
 
@@ -378,6 +457,64 @@ def test_saving_replaces_and_keeps_what_is_not_ours(tmp_path: Path) -> None:
     loaded = bertworks.load(folder).model.state_dict()
     assert torch.equal(loaded["encoder.embed.tokens.weight"], second.model.encoder.embed.tokens.weight)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m"], "temporary folders stayed behind"
+
+
+def test_saving_takes_the_old_models_files_away(tmp_path: Path) -> None:
+    """A tokenizer, a limit or a pooling of the model that was there before would be wrong for the new one."""
+    folder = tmp_path / "m"
+    bertworks.load("minilm").save(folder)
+    save_file({"x": torch.zeros(1)}, folder / "adapter_model.safetensors")
+    bertworks.new("bert-mini", **TINY).save(folder)
+    again = bertworks.load(folder)
+    assert not again.has_tokenizer and again.limit == 512 and not again.pooling.stated and not again.pooling.normalise
+    assert (folder / "adapter_model.safetensors").exists()
+
+
+def test_saving_over_shards(copy: Any) -> None:
+    folder = copy()
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").rename(folder / "part-0.safetensors")
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": dict.fromkeys(tensors, "part-0.safetensors")}))
+    bench = bertworks.load(folder)
+    bench.save(folder)
+    assert sorted(path.name for path in folder.iterdir() if "safetensors" in path.name) == ["model.safetensors"]
+    same_as_before(folder)
+
+
+def test_saving_through_a_link(tmp_path: Path) -> None:
+    bertworks.new("bert-mini", **TINY, seed=1).save(tmp_path / "real")
+    (tmp_path / "latest").symlink_to(tmp_path / "real")
+    second = bertworks.new("bert-mini", **TINY, seed=2)
+    second.save(tmp_path / "latest")
+    assert (tmp_path / "latest").is_symlink()
+    state = bertworks.load(tmp_path / "real").model.state_dict()
+    assert torch.equal(state["encoder.embed.tokens.weight"], second.model.encoder.embed.tokens.weight)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", "real"]
+
+
+@pytest.mark.parametrize("interrupt", [None, OSError, KeyboardInterrupt])
+def test_without_an_atomic_exchange(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupt: type[BaseException] | None) -> None:
+    folder = tmp_path / "m"
+    bertworks.new("bert-mini", **TINY, seed=1).save(folder)
+    before = snapshot(folder)
+    monkeypatch.setattr("bertworks.model.folder._swap", lambda a, b: False)
+    second = bertworks.new("bert-mini", **TINY, seed=2)
+    if interrupt is None:
+        second.save(folder)
+        assert torch.equal(load_folder(folder).model.encoder.embed.tokens.weight, second.model.encoder.embed.tokens.weight)
+    else:
+        rename = Path.rename
+
+        def fail(self: Path, target: Path) -> Path:
+            if self.suffix == ".new" and target == folder:
+                raise interrupt
+            return rename(self, target)
+
+        monkeypatch.setattr(Path, "rename", fail)
+        with pytest.raises((SaveFailed, KeyboardInterrupt)):
+            second.save(folder)
+        assert snapshot(folder) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m"]
 
 
 @pytest.mark.parametrize("where", ["write_weights", "_sync", "_exchange"])
@@ -426,7 +563,6 @@ def test_killed_while_saving(tmp_path: Path) -> None:
         "while True:\n    b.save(sys.argv[1]); a.save(sys.argv[1])\n"
     )
     models = [bertworks.new("bert-mini", seed=seed, **TINY).model.state_dict() for seed in (1, 2)]
-    process = None
     for moment in range(6):
         process = subprocess.Popen([sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE)
         assert process.stdout is not None and process.stdout.readline() == b"ready\n"

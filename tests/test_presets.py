@@ -36,6 +36,47 @@ def test_configs_go_round(name: str) -> None:
     assert from_hf(hf) == preset(name)
 
 
+# Encoder and pooler, as in the papers' tables and the released files.
+PUBLISHED = {
+    "bert-tiny": 4_385_920,
+    "bert-mini": 11_170_560,
+    "bert-small": 28_763_648,
+    "bert-medium": 41_373_184,
+    "bert-large": 335_141_888,
+    "bert-base-chinese": 102_267_648,
+    "roberta-base": 124_645_632,
+    "roberta-large": 355_359_744,
+    "albert-base": 11_683_584,
+    "albert-large": 17_683_968,
+    "albert-xlarge": 58_724_864,
+    "albert-xxlarge": 222_595_584,
+    "electra-small": 13_483_008,
+    "electra-base": 108_891_648,
+    "electra-large": 334_092_288,
+    "electra-base-generator": 33_511_168,
+    "xlnet-base": 116_718_336,
+    "xlnet-large": 360_268_800,
+    "distilbert-base": 66_362_880,
+    "gpt-small": 124_439_808,
+    "gpt-medium": 354_823_168,
+    "gpt-large": 774_030_080,
+    "gpt-xl": 1_557_611_200,
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_counts_are_the_published_ones(name: str) -> None:
+    assert count_config(preset(name)).total == PUBLISHED[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("bert-base", "bert"), ("albert-xxlarge", "albert"), ("electra-small", "electra"), ("xlnet-large", "xlnet"), ("gpt-small", "gpt2")],
+)
+def test_presets_are_their_default_configs(name: str, kind: str) -> None:
+    assert preset(name) == from_hf(transformers.AutoConfig.for_model(kind).to_dict())
+
+
 def test_bert_base_as_the_documents_count() -> None:
     table = count_config(preset("bert-base"))
     assert table.weights_and_norms == 108_808_704

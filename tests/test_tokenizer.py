@@ -12,7 +12,7 @@ import transformers
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bertworks.errors import BadConfig, BadText, NotFound, TooLong
+from bertworks.errors import BadConfig, BadText, NotFound, TooLong, Unsupported
 from bertworks.model.locate import locate
 from bertworks.text.ledger import Ledger
 from bertworks.text.tokenizer import Tokenizer, word_piece
@@ -127,11 +127,29 @@ def test_hand_made_vocabulary(tmp_path: Path) -> None:
 
 
 def test_special_tokens_by_other_names(tmp_path: Path) -> None:
-    vocab = ["<pad>", "<unk>", "<s>", "</s>", "<mask>", "a"]
-    config = {"unk_token": "<unk>", "cls_token": "<s>", "sep_token": "</s>", "mask_token": {"content": "<mask>"}}
+    vocab = ["<pad>", "<unk>", "<s>", "</s>", "[BLANK]", "a"]
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps({"cls_token": {"content": "<s>"}, "sep_token": {"content": "</s>"}}))
+    config = {"unk_token": "<unk>", "pad_token": "<pad>", "mask_token": {"content": "[BLANK]", "lstrip": False}}
     tokenizer = Tokenizer.load(write_vocab(tmp_path, vocab, **config))
-    assert tokenizer.pieces("a <mask>").pieces == ["<s>", "a", "<mask>", "</s>"]
+    assert tokenizer.pieces("a [BLANK]").pieces == ["<s>", "a", "[BLANK]", "</s>"]
     assert tokenizer.id_of("mask") == 4 and tokenizer.id_of("pad") == 0
+    (tmp_path / "saved").mkdir()
+    tokenizer.save(tmp_path / "saved")
+    assert transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")("a [BLANK]")["input_ids"] == [2, 5, 4, 3]
+    assert Tokenizer.load(tmp_path / "saved").pieces("a [BLANK]") == tokenizer.pieces("a [BLANK]")
+
+
+def test_added_tokens_beside_vocab_txt_are_refused(tmp_path: Path) -> None:
+    write_vocab(tmp_path)
+    (tmp_path / "added_tokens.json").write_text(json.dumps({"covid": 18}))
+    with pytest.raises(Unsupported, match="added tokens beside vocab.txt: 'covid'"):
+        Tokenizer.load(tmp_path)
+
+
+def test_remote_code_of_a_tokenizer_is_ignored_and_said(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.load(write_vocab(tmp_path, auto_map={"AutoTokenizer": "evil.Tokenizer"}))
+    assert "auto_map" in tokenizer.remarks[0]
+    assert b"auto_map" not in tokenizer.files["tokenizer_config.json"]
 
 
 @pytest.mark.parametrize("length", [1, 8, 9, 16, 17, 100])
@@ -157,6 +175,12 @@ def test_cutting_is_counted_and_refusing_names_the_text(tmp_path: Path) -> None:
     assert [len(window.ids) for window in windows] == [1, 8]
     assert (ledger.cut_texts, ledger.cut_tokens, ledger.tokens) == (1, 12, 21)
     assert "12 tokens lost (57.1%)" in str(ledger)
+    with pytest.raises(BadConfig, match="on_long = 'trunc' is not one of window, truncate, error"):
+        list(tokenizer.windows(["a"], 10, "trunc", Ledger()))  # type: ignore[arg-type]
+    with pytest.raises(BadConfig, match="leaves no room"):
+        list(tokenizer.windows(["a"], 2, "window", Ledger()))
+    with pytest.raises(BadText, match="text 1 is empty to this tokenizer"):
+        list(tokenizer.windows(["a", "\u200b\x07"], 10, "window", Ledger()))
     with pytest.raises(TooLong, match="text 1 has 20 tokens, 8 fit"):
         list(tokenizer.windows(["a", "a " * 20], 10, "error", Ledger()))
 

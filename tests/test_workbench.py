@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import transformers
 
 import bertworks
 from bertworks import Ledger, Workbench
@@ -236,3 +237,46 @@ def test_hub_names_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("../../etc/passwd", "/nowhere/at/all", "a/b/c", "~/x", "x\0y", ""):
         with pytest.raises(NotFound):
             bertworks.load(name)
+
+
+def test_roberta_positions_start_after_the_padding_id(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """Padding is 0 here, not 1: saved with the wrong one, transformers would move every position."""
+    bench = bertworks.new("roberta-mini", tokenizer=tokenizer, **SMALL)
+    assert bench.config.encoder.first_position == 1
+    bench.save(tmp_path / "m")
+    theirs = transformers.AutoModel.from_pretrained(tmp_path / "m").eval()
+    ids = torch.tensor(bench.tokenizer.pieces("the [UNK] cat sat").ids)
+    with torch.no_grad():
+        assert np.allclose(theirs(ids[None]).last_hidden_state[0].numpy(), bench.states("the [UNK] cat sat"), atol=1e-5)
+
+
+def test_a_model_too_small_for_its_tokenizer(tokenizer: Tokenizer) -> None:
+    with pytest.raises(BadConfig, match="the tokenizer has 15 tokens, the model 9"):
+        bertworks.new("bert-mini", tokenizer=tokenizer, vocab_size=9, **SMALL)
+
+
+def test_bfloat16(bench: Workbench, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    half = bertworks.new("bert-mini", heads=["lm"], tokenizer=tokenizer, seed=4, **SMALL)
+    half.model.bfloat16()
+    assert np.allclose(half.encode(["the cat"]), bench.encode(["the cat"]), atol=0.1)
+    half.save(tmp_path / "m")
+    assert json.loads((tmp_path / "m" / "config.json").read_text())["dtype"] == "bfloat16"
+
+
+def test_devices_that_are_not_there(bench: Workbench, tmp_path: Path) -> None:
+    bench.save(tmp_path / "m")
+    for device in ("gpu", "cuda" if not torch.cuda.is_available() else "nowhere"):
+        with pytest.raises(Unsupported, match="no such device here"):
+            bertworks.load(tmp_path / "m", device=device)
+
+
+def test_texts_of_every_kind(bench: Workbench) -> None:
+    expected = bench.encode(["the cat", "a dog"])
+    for texts in (("the cat", "a dog"), iter(["the cat", "a dog"]), np.array(["the cat", "a dog"])):
+        assert np.array_equal(bench.encode(texts), expected)
+
+
+def test_strange_lineage(bench: Workbench, tmp_path: Path) -> None:
+    bench.save(tmp_path / "m")
+    (tmp_path / "m" / "bertworks.json").write_text('{"lineage": 5}')
+    assert bertworks.load(tmp_path / "m").lineage == [f"loaded {tmp_path / 'm'}"]
