@@ -15,7 +15,7 @@ from bertworks.model.pooling import Pooling
 from bertworks.text.tokenizer import Tokenizer
 
 SMALL = {"hidden_size": 16, "n_heads": 2, "ffn_size": 24, "n_layers": 2, "n_positions": 12, "init_range": 0.3}
-OLD, NEW = "sentence_transformers.models", "sentence_transformers.sentence_transformer.modules.pooling"
+OLD = "sentence_transformers.models"
 
 
 @pytest.fixture
@@ -26,7 +26,9 @@ def folder(tmp_path: Path) -> Path:
 
 def settle(folder: Path, pooling: dict[str, Any], *, normalise: bool = False, **files: Any) -> Path:
     kinds = [("", f"{OLD}.Transformer"), ("1_Pooling", f"{OLD}.Pooling"), *([("2_Normalize", f"{OLD}.Normalize")] if normalise else [])]
-    (folder / "modules.json").write_text(json.dumps([{"idx": i, "path": path, "type": kind} for i, (path, kind) in enumerate(kinds)]))
+    (folder / "modules.json").write_text(
+        json.dumps([{"idx": i, "name": str(i), "path": path, "type": kind} for i, (path, kind) in enumerate(kinds)])
+    )
     (folder / "1_Pooling").mkdir(exist_ok=True)
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
     for name, content in files.items():
@@ -49,9 +51,8 @@ def settle(folder: Path, pooling: dict[str, Any], *, normalise: bool = False, **
 @pytest.mark.parametrize("normalise", [True, False])
 def test_modes(folder: Path, settings: dict[str, Any], mode: str, normalise: bool, tmp_path: Path) -> None:
     bench = bertworks.load(settle(folder, settings, normalise=normalise))
-    plain = bench.model and Pooling().with_mode(mode)
     bare = bertworks.load(folder)
-    bare.pooling = plain
+    bare.pooling = Pooling().with_mode(mode)
     expected = bare.encode(["the cat sat"])
     if normalise:
         expected = expected / np.linalg.norm(expected)
@@ -111,17 +112,9 @@ def test_strange_modules(folder: Path) -> None:
     (folder / "modules.json").write_text(json.dumps([*modules, {"path": "3_Dense", "type": f"{OLD}.Dense"}]))
     with pytest.raises(Unsupported, match="the module Dense"):
         bertworks.load(folder).encode(["the"])
-    for content in (
-        "{}",
-        "[5]",
-        '[{"type": 3}]',
-        "[" * 100_000,
-        '[{"type": "a.Pooling", "path": "../../etc"}]',
-        '[{"type": "x", "path": "/etc"}]',
-    ):
+    outside = ('[{"type": "a.Pooling", "path": "../../etc"}]', '[{"type": "x", "path": "/etc"}]')
+    for content in ("[5]", '[{"type": 3}]', "[" * 100_000, *outside):
         (folder / "modules.json").write_text(content)
-        if content == "{}":
-            continue
         with pytest.raises(BadConfig):
             bertworks.load(folder)
 

@@ -21,6 +21,8 @@ KEPT_OUT = {
     "presets": {"torch"},
     "errors": {"torch", "pydantic"},
 }
+# What the front door shows, and the room it comes from.
+SHOWN = {"load": "workbench", "new": "workbench", "Workbench": "workbench", "Ledger": "text", "record_attention": "model"}
 FILES = sorted(SOURCE.rglob("*.py"))
 
 
@@ -28,9 +30,7 @@ def room_of(module: str) -> str:
     name = module.split(".")[1]
     if name == "__version__":
         return "__init__"
-    return {"load": "workbench", "new": "workbench", "Workbench": "workbench", "Ledger": "text", "record_attention": "model"}.get(
-        name, name
-    )
+    return SHOWN.get(name, name)
 
 
 def imports(path: Path) -> set[str]:

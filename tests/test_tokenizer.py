@@ -142,7 +142,7 @@ def test_special_tokens_by_other_names(tmp_path: Path) -> None:
 def test_added_tokens_beside_vocab_txt_are_refused(tmp_path: Path) -> None:
     write_vocab(tmp_path)
     (tmp_path / "added_tokens.json").write_text(json.dumps({"covid": 18}))
-    with pytest.raises(Unsupported, match="added tokens beside vocab.txt: 'covid'"):
+    with pytest.raises(Unsupported, match=r"added tokens beside vocab\.txt: 'covid'"):
         Tokenizer.load(tmp_path)
 
 
