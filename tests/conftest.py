@@ -1,9 +1,14 @@
+import os
 from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 
 torch.set_num_threads(1)  # two workers share two cores
+# CI draws the same examples every time; at the desk new ones are tried.
+settings.register_profile("ci", derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 
