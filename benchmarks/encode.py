@@ -107,6 +107,7 @@ def main() -> None:
     print(f"of the limit: {linear:.0%} (linear layers alone), {linear * (1 + attention_share):.0%} (with attention's products)")
     loading = {
         "bertworks": lambda: bertworks.load(folder),
+        "bertworks, by name": lambda: bertworks.load("minilm"),  # with the SHA-256 of the weights
         "transformers": lambda: (AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)),
     }
     print("\nloading model and tokenizer")

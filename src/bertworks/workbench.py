@@ -131,27 +131,32 @@ class Workbench:
         if batch_tokens < 1:
             raise BadConfig(f"batch_tokens = {batch_tokens} is not a number of tokens")
         check_texts(texts)
-        prepared = [how.prompt + (text.lower() if how.lower_case else text) for text in texts] if how.prompt or how.lower_case else texts
+        prepared = [how.prompt + (text.lower() if how.lower_case else text) for text in texts]
         ledger = Ledger() if ledger is None else ledger
+        # Sorted by length, texts of equal length stand together and need neither padding nor masks.
         windows = sorted(self.tokenizer.windows(prepared, self.limit, on_long, ledger), key=lambda window: len(window.ids))
-        sums = np.zeros((len(texts), self.config.encoder.hidden_size), np.float32)
-        weights = np.zeros((len(texts), 1), np.float32)
+        means = self._pooled(windows, len(texts), how, batch_tokens, progress)
+        if how.normalise:
+            means /= np.linalg.norm(means, axis=1, keepdims=True).clip(1e-12)
+        return means
+
+    def _pooled(
+        self, windows: Sequence[Window], n_texts: int, how: Pooling, batch_tokens: int, progress: Callable[[int, int], None] | None
+    ) -> Vectors:
+        """The mean of each text's windows, weighted by their tokens."""
+        sums, weights = np.zeros((n_texts, self.config.encoder.hidden_size), np.float32), np.zeros((n_texts, 1), np.float32)
         done, total = 0, sum(len(window.ids) for window in windows)
         for batch in token_batches(windows, batch_tokens, self.tokenizer.frame.size):
             tokens = self._tokens(batch)
             with torch.inference_mode():
                 vectors = _numpy(how.pool(self.model.encoder(tokens).last, tokens.layout))
-            index, sizes = [window.text for window in batch], [len(window.ids) for window in batch]
-            weight = np.array(sizes, np.float32).clip(1)[:, None]
-            np.add.at(sums, index, vectors * weight)
-            np.add.at(weights, index, weight)
-            done += sum(sizes)
+            index, sizes = [window.text for window in batch], np.array([len(window.ids) for window in batch], np.float32)
+            np.add.at(sums, index, vectors * sizes[:, None])
+            np.add.at(weights, index, sizes[:, None])
+            done += int(sizes.sum())
             if progress:
                 progress(done, total)
-        means: Vectors = sums / weights
-        if how.normalise:
-            means /= np.linalg.norm(means, axis=1, keepdims=True).clip(1e-12)
-        return means
+        return sums / weights
 
     def states(self, text: str, layer: int = -1) -> Vectors:
         """The state of each token, special ones included, (tokens, hidden). Layer 0 is the embeddings, -1 the last."""

@@ -11,15 +11,29 @@ from bertworks.cli.show import AsJson, console, show_json
 
 def info(folder: Annotated[str, typer.Argument(help="A model folder, 'minilm', or a name on the Hub.")], as_json: AsJson = False) -> None:
     """Say what a model folder holds, how long a text it takes, and whether transformers opens it."""
+    values = _describe(folder)
+    if as_json:
+        show_json(values)
+        return
+    out = console()
+    for name, value in values.items():
+        text = ", ".join(map(str, value)) if isinstance(value, list) else f"{value:,}" if type(value) is int else str(value)
+        if name == "opens_in_transformers_as" and value is None:
+            text = "no: transformers cannot express this model, and refuses it by its model_type 'bertworks'"
+        if text and text != "None":
+            out.print(f"{name.replace('_', ' '):26} {text}", markup=False)
+
+
+def _describe(folder: str) -> dict[str, Any]:
     from bertworks.model.count import count_parameters
     from bertworks.model.folder import describe
     from bertworks.workbench import load
 
     bench = load(folder)
-    described = describe(bench.model, bench.hf_config)
-    c = bench.config.encoder
-    theirs = described.get("architectures")
-    values: dict[str, Any] = {
+    c, pooling = bench.config.encoder, bench.pooling
+    theirs = describe(bench.model, bench.hf_config).get("architectures")
+    limit, limit_from = bench.limit_and_source
+    return {
         "folder": folder,
         "family": bench.config.family,
         "layers": c.n_layers,
@@ -30,23 +44,13 @@ def info(folder: Annotated[str, typer.Argument(help="A model folder, 'minilm', o
         "heads": list(bench.model.heads),
         "labels": list(bench.config.heads.labels) if {"sequence", "token"} & set(bench.model.heads) else [],
         "positions": c.n_positions,
-        "limit": bench.limit,
-        "limit_from": bench.limit_and_source[1],
-        "pooling": f"not built here: {bench.pooling.refusal}" if bench.pooling.refusal else bench.pooling.mode,
-        "normalised": bench.pooling.normalise,
-        "pooling_from": "folder" if bench.pooling.stated else "default",
+        "limit": limit,
+        "limit_from": limit_from,
+        "pooling": f"not built here: {pooling.refusal}" if pooling.refusal else pooling.mode,
+        "normalised": pooling.normalise,
+        "pooling_from": "folder" if pooling.stated else "default",
         "tokenizer": bench.tokenizer.kind if bench.has_tokenizer else None,
         "opens_in_transformers_as": theirs[0] if theirs else None,
         "lineage": bench.lineage[:-1],
         "remarks": bench.remarks,
     }
-    if as_json:
-        show_json(values)
-        return
-    out = console()
-    for name, value in values.items():
-        text = ", ".join(map(str, value)) if isinstance(value, list) else f"{value:,}" if type(value) is int else str(value)
-        if name == "opens_in_transformers_as" and value is None:
-            text = "no: transformers cannot express this model, and refuses it by its model_type 'bertworks'"
-        if value not in ([], None) or name == "opens_in_transformers_as":
-            out.print(f"{name.replace('_', ' '):26} {text}", markup=False)
