@@ -148,6 +148,7 @@ def test_tour() -> None:
         (["fill", "a [MASK]", "--model", "minilm"], "no language-model head"),
         (["tokenize", "", "--model", "minilm"], "is empty"),
         (["tokenize", "x" * 20_000, "--model", "minilm"], "one token would stand for 20,000 characters"),
+        (["params", "x" * 300], "cannot be looked at"),
         (["import", "./nowhere", "--out", "x"], "no such folder"),
     ],
 )
@@ -170,7 +171,45 @@ def test_an_unwritable_target_loses_nothing(folder: Path, tmp_path: Path) -> Non
     error = run("embed", tmp_path / "in.txt", "--model", folder, "--out", tmp_path / "no" / "x.npy", code=2).stderr
     assert "there is no such folder" in error
     (tmp_path / "in2.txt").write_text("the cat\n" * 3)
-    assert "this is a folder" in run("embed", tmp_path / "in2.txt", "--model", folder, "--out", tmp_path, code=2).stderr
+    assert "not a regular file" in run("embed", tmp_path / "in2.txt", "--model", folder, "--out", tmp_path, code=2).stderr
+
+
+def test_embed_overwrites_neither_its_texts_nor_devices(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("the cat\n")
+    os.mkfifo(tmp_path / "pipe")
+    for out, says in (("in.txt", "the file with the texts"), ("pipe", "not a regular file")):
+        assert says in run("embed", tmp_path / "in.txt", "--model", folder, "--out", tmp_path / out, code=2).stderr
+    assert (tmp_path / "in.txt").read_text() == "the cat\n" and (tmp_path / "pipe").is_fifo()
+    assert "a device" in run("embed", "/dev/zero", "--model", folder, "--out", tmp_path / "x.npy", code=2).stderr
+    (tmp_path / "link.npy").symlink_to(tmp_path / "real.npy")
+    run("embed", tmp_path / "in.txt", "--model", folder, "--out", tmp_path / "link.npy")
+    assert (tmp_path / "link.npy").is_symlink() and np.load(tmp_path / "real.npy").shape == (1, 16)
+
+
+def test_lines_are_named_also_by_the_tokenizer(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("the cat\n\u200b\n" + "the cat " * 9 + "\n")
+    error = run("embed", tmp_path / "in.txt", "--model", folder, "--out", tmp_path / "x.npy", code=2).stderr
+    assert "the line is empty to this tokenizer" in error and "in.txt, line 2" in error
+
+
+def test_import_onto_itself(tmp_path: Path) -> None:
+    (tmp_path / "pytorch_model.bin").write_bytes(b"precious")
+    assert "must not be the old one" in run("import", tmp_path, "--out", tmp_path, code=2).stderr
+    assert (tmp_path / "pytorch_model.bin").read_bytes() == b"precious"
+
+
+def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
+    name = tmp_path / "[red]x :smile:"
+    bertworks.new("bert-mini", vocab_size=20, **SMALL).save(name)
+    assert "[red]x :smile:" in run("params", name).stdout
+
+
+def test_a_plain_terminal() -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([BERTWORKS, "tokenize", "thé日", "--model", "minilm"], capture_output=True, env=environment)
+    assert done.returncode == 0 and b"Traceback" not in done.stderr
+    closed = subprocess.run(f"{BERTWORKS} params bert-base >&-", shell=True, capture_output=True)
+    assert b"AttributeError" not in closed.stderr
 
 
 def test_bad_options_exit_with_2() -> None:

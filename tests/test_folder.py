@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import shutil
 import struct
@@ -420,6 +421,89 @@ def test_fields_that_change_the_numbers_are_not_passed_over(copy: Any, family: s
         load_folder(edit(copy(family, "base"), **{field: value}))
 
 
+@pytest.mark.parametrize("labels", [[1], ["a", "b"], {"0": "a", "7": "b"}, {"-1": "a", "0": "b"}, {"0": "a", "00": "b"}, {"0": 5}, "ab"])
+def test_labels_are_numbered_from_zero(copy: Any, labels: Any) -> None:
+    with pytest.raises(BadConfig, match="id2label"):
+        load_folder(edit(copy(job="sequence"), id2label=labels))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite(copy: Any, value: float) -> None:
+    folder = copy()
+    tensors = load_file(folder / "model.safetensors")
+    tensors["bert.pooler.dense.bias"][3] = value
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(BadWeights, match=r"bert\.pooler\.dense\.bias holds numbers that are not finite"):
+        load_folder(folder)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "pytorch_model.bin"])
+def test_a_pipe_is_not_waited_for(copy: Any, name: str) -> None:
+    folder = copy()
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    with pytest.raises((BadConfig, BadWeights, NotFound)):
+        (import_folder if name.endswith(".bin") else load_folder)(folder)
+
+
+def test_an_endless_config(copy: Any) -> None:
+    folder = copy()
+    (folder / "config.json").unlink()
+    (folder / "config.json").symlink_to("/dev/zero")
+    with pytest.raises(BadConfig, match="not a regular file"):
+        load_folder(folder)
+    (folder / "config.json").unlink()
+    with (folder / "config.json").open("wb") as file:
+        file.truncate(20 * 2**30)
+    with pytest.raises(BadConfig, match="too many"):
+        load_folder(folder)
+
+
+def test_tensors_larger_than_their_file(copy: Any) -> None:
+    folder = copy()
+    tensors = load_file(folder / "model.safetensors")
+    tensors["bert.embeddings.word_embeddings.weight"] = torch.zeros(1).expand(10**6, 24)
+    torch.save(tensors, folder / "pytorch_model.bin")
+    with pytest.raises(BadWeights, match="not a plain tensor"):
+        import_folder(edit(folder, vocab_size=10**6))
+
+
+def test_tensors_that_share_a_storage(copy: Any, tmp_path: Path) -> None:
+    folder = copy()
+    tensors = load_file(folder / "model.safetensors")
+    whole = torch.randn(2, 24)
+    tensors["bert.embeddings.LayerNorm.weight"], tensors["bert.embeddings.LayerNorm.bias"] = whole
+    torch.save(tensors, folder / "pytorch_model.bin")
+    import_pickled(folder).save(tmp_path / "m")
+    assert torch.equal(load_folder(tmp_path / "m").model.encoder.embed.norm.bias, whole[1])
+
+
+def test_a_model_larger_than_the_machine() -> None:
+    with pytest.raises(BadConfig, match=r"this model takes .* GiB, this machine has"):
+        bertworks.new("bert-base", hidden_size=2**17, n_heads=1, ffn_size=2**17, n_layers=200)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("bert-mini", {"positions": "sinusoidal", "hidden_size": 15, "n_heads": 3}),
+        ("xlnet-mini", {"hidden_size": 15, "n_heads": 3}),
+        ("albert-mini", {"lm_transform": False}),
+    ],
+)
+def test_parts_that_would_not_fit_together(name: str, changes: dict[str, Any]) -> None:
+    with pytest.raises(BadConfig):
+        preset(name).override(**changes)
+
+
+def test_half_characters_in_a_config(copy: Any) -> None:
+    folder = copy(job="sequence")
+    text = (folder / "config.json").read_text().replace("LABEL_1", "\\ud800")
+    (folder / "config.json").write_text(text)
+    with pytest.raises(BadConfig, match="not a JSON file"):
+        load_folder(folder)
+
+
 def test_damaged_pickles(tmp_path: Path, copy: Any) -> None:
     folder = copy()
     torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
@@ -468,6 +552,31 @@ def test_saving_takes_the_old_models_files_away(tmp_path: Path) -> None:
     again = bertworks.load(folder)
     assert not again.has_tokenizer and again.limit == 512 and not again.pooling.stated and not again.pooling.normalise
     assert (folder / "adapter_model.safetensors").exists()
+
+
+def test_what_cannot_be_kept_is_not_overwritten(tmp_path: Path) -> None:
+    """A folder with a module that is not built here: saving would turn its vectors into others."""
+    folder = tmp_path / "m"
+    bertworks.load("minilm").save(folder)
+    modules = [*json.loads((folder / "modules.json").read_text()), {"path": "3_Dense", "type": "sentence_transformers.models.Dense"}]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    before = snapshot(folder)
+    with pytest.raises(Unsupported, match="would be lost"):
+        bertworks.load(folder).save(folder)
+    assert snapshot(folder) == before and sorted(path.name for path in tmp_path.iterdir()) == ["m"]
+
+
+def test_saving_keeps_modes_and_strangers_config(tmp_path: Path) -> None:
+    bench = bertworks.new("bert-mini", **TINY)
+    bench.save(tmp_path / "m")
+    (tmp_path / "m").chmod(0o700)
+    bench.save(tmp_path / "m")
+    assert (tmp_path / "m").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "m" / "model.safetensors").stat().st_mode == (tmp_path / "m" / "config.json").stat().st_mode
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "config.json").write_text('{"name": "my app"}')
+    with pytest.raises(SaveFailed, match="not a model folder"):
+        bench.save(tmp_path / "app")
 
 
 def test_saving_over_shards(copy: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import unicodedata
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -212,11 +213,43 @@ def test_what_is_no_text(real: Tokenizer, texts: list[str], complaint: str) -> N
 
 
 def test_ten_megabytes_without_a_space(real: Tokenizer) -> None:
-    with pytest.raises(BadText, match=r"one token would stand for 10,000,000 characters of text 1"):
-        real.encode(["fine", "x" * 10_000_000])
-    with pytest.raises(BadText, match="10,000,000 characters"):
-        real.pieces("x" * 10_000_000)
+    for text in ("x" * 10_000_000, "!" * 10_000_000, "http://a.b/" * 1_000_000):
+        with pytest.raises(BadText, match="text 1 has more than 1,000,000 characters without a space"):
+            real.encode(["fine", text])
+        with pytest.raises(BadText, match="1,000,000 characters"):
+            real.pieces(text)
+    with pytest.raises(BadText, match="one token would stand for 20,000 characters of text 1"):
+        real.encode(["fine", "some words and " + "x" * 20_000])
     assert len(real.encode(["中" * 100_000])[0]) == 100_000  # no spaces there, and none needed
+
+
+def test_tokenizers_that_do_not_work(real: Tokenizer, tmp_path: Path) -> None:
+    """Well-formed files that fail, or that frame a text in a way of their own, when first used."""
+    whole = json.loads(real.files["tokenizer.json"])
+
+    def template(**changes: Any) -> dict[str, Any]:
+        return {**whole, "post_processor": {**whole["post_processor"], **changes}}
+
+    sep = {"SpecialToken": {"id": "[SEP]", "type_id": 0}}
+    broken = [
+        template(special_tokens={}),
+        template(single=[{"Sequence": {"id": "A", "type_id": 1}}, sep]),
+        {**whole, "model": {**whole["model"], "vocab": {"zz": 0}, "unk_token": "?"}, "added_tokens": []},
+    ]
+    for values in broken:
+        (tmp_path / "tokenizer.json").write_text(json.dumps(values))
+        with pytest.raises((BadConfig, Unsupported)):
+            Tokenizer.load(tmp_path)
+    moved = {**whole["post_processor"]["special_tokens"], "[SEP]": {"id": "[SEP]", "ids": [99_999], "tokens": ["[SEP]"]}}
+    far = template(special_tokens=moved)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(far))
+    assert Tokenizer.load(tmp_path).vocab_size == 100_000  # and so no model of 30,522 takes it
+
+
+@pytest.mark.parametrize("name", ["$A", "c:1", "[C LS]"])
+def test_special_tokens_with_strange_signs(tmp_path: Path, name: str) -> None:
+    with pytest.raises(BadConfig, match="cannot be special tokens"):
+        Tokenizer.load(write_vocab(tmp_path, ["[UNK]", "[SEP]", name, "a"], cls_token=name))
 
 
 def test_bad_tokenizer_files(tmp_path: Path) -> None:

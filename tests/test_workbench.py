@@ -183,6 +183,8 @@ def test_fill_by_xlnets_query_stream(tokenizer: Tokenizer) -> None:
 
 
 def test_fill_says_why_not(bench: Workbench, tokenizer: Tokenizer) -> None:
+    with pytest.raises(BadConfig, match="top_k = 0"):
+        bench.fill("the [MASK]", top_k=0)
     with pytest.raises(BadText, match="no blank"):
         bench.fill("the cat sat")
     with pytest.raises(Unsupported, match="no language-model head"):

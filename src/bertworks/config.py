@@ -59,6 +59,10 @@ class EncoderConfig(Frozen):
             raise ValueError(f"n_positions is needed with positions={self.positions!r}")
         if self.attention == "relative" and self.positions != "none":
             raise ValueError("attention='relative' carries the positions itself: use positions='none'")
+        if self.positions == "sinusoidal" and self.embedding_width % 2:
+            raise ValueError(f"sinusoids come in pairs: a width of {self.embedding_width} is odd")
+        if self.attention == "relative" and self.hidden_size % 2:
+            raise ValueError(f"sinusoids come in pairs: hidden_size {self.hidden_size} is odd")
         if self.sharing != "none" and self.n_layers % self.layers_per_group:
             raise ValueError(f"n_layers {self.n_layers} is not a multiple of layers_per_group {self.layers_per_group}")
         if self.sharing != "none" and self.n_groups > self.n_layers // self.layers_per_group:
@@ -98,6 +102,12 @@ class ModelConfig(Frozen):
     family: Family
     encoder: EncoderConfig
     heads: HeadConfig = HeadConfig()
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if not self.heads.lm_transform and self.encoder.embedding_width != self.encoder.hidden_size:
+            raise ValueError("lm_transform=False needs embeddings as wide as the states")
+        return self
 
     def override(self, **changes: Any) -> ModelConfig:
         """The same model with other values; the fields of both parts go by their plain names."""

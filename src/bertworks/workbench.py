@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from bertworks import __version__
 from bertworks.config import ModelConfig
 from bertworks.errors import BadConfig, BadText, TooLong, Unsupported
+from bertworks.files import read_json
 from bertworks.model.attention import record_attention
 from bertworks.model.encoder import States
-from bertworks.model.folder import Loaded, import_folder, load_folder, read_json, save_folder
+from bertworks.model.folder import Loaded, import_folder, load_folder, save_folder
 from bertworks.model.layout import Tokens
 from bertworks.model.locate import locate
 from bertworks.model.memory import keep_freed_memory
@@ -182,6 +183,8 @@ class Workbench:
     def fill(self, text: str, top_k: int = 5) -> Filled:
         """The best tokens for each blank in the text; a blank is written as the tokenizer's mask token."""
         self._check_fills()
+        if top_k < 1:
+            raise BadConfig(f"top_k = {top_k} is not a number of candidates")
         pieces, mask = self._fitting(text), self.tokenizer.id_of("mask")
         ids = list(pieces.ids)
         blanks = [place for place, id in enumerate(ids) if id == mask]
@@ -265,7 +268,7 @@ class Workbench:
             return self.model.read("lm", states, tokens.layout).softmax(-1)
 
     def _candidates(self, probabilities: torch.Tensor, top_k: int) -> list[Candidate]:
-        best = probabilities.topk(min(max(top_k, 1), len(probabilities)))
+        best = probabilities.topk(min(top_k, len(probabilities)))
         pieces = [self.tokenizer.backend.id_to_token(id) or f"<{id}>" for id in best.indices.tolist()]
         return [Candidate(*row) for row in zip(pieces, best.indices.tolist(), best.values.tolist(), strict=True)]
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
+from uuid import uuid4
 
 import typer
 
 from bertworks.cli.show import AsJson, ModelName, progress_bar, show_json
-from bertworks.errors import BadText, NotFound, SaveFailed
+from bertworks.errors import BadText, NotFound, SaveFailed, TooLong
 from bertworks.text.ledger import Ledger, OnLong
 
 
@@ -28,10 +32,11 @@ def embed(
 
     from bertworks.workbench import load
 
-    _check_target(out)
+    out = out.resolve()
+    _check_target(out, file)
     lines = _read_lines(file)
     bench, ledger = load(model), Ledger()
-    with progress_bar("tokens") as advance:
+    with progress_bar("tokens") as advance, _lines_named(file):
         vectors = bench.encode(lines, pooling, on_long=on_long, batch_tokens=batch_tokens, ledger=ledger, progress=advance)
     _write(out, vectors)
     if as_json:
@@ -44,6 +49,10 @@ def embed(
 def _read_lines(file: str) -> list[str]:
     from bertworks.text.tokenizer import check_texts
 
+    if file == "-" and sys.stdin is None:
+        raise NotFound("standard input is closed", place=file)
+    if file != "-" and Path(file).is_char_device():
+        raise NotFound("this is a device, not a file", place=file)
     try:
         content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except FileNotFoundError:
@@ -64,10 +73,25 @@ def _read_lines(file: str) -> list[str]:
     return lines
 
 
-def _check_target(out: Path) -> None:
+@contextmanager
+def _lines_named(file: str) -> Iterator[None]:
+    """What encode says of a text is said of a line."""
+    try:
+        yield
+    except (BadText, TooLong) as error:
+        match = re.match(r"text (\d+) ", error.cause)
+        if match is None:
+            raise
+        place = f"{file}, line {int(match[1]) + 1}"
+        raise type(error)(f"the line {error.cause[match.end() :]}", place=place, remedy=error.remedy) from None
+
+
+def _check_target(out: Path, file: str) -> None:
     """Before the work, not after it."""
-    if out.is_dir() or not out.name:
-        raise SaveFailed("this is a folder", place=str(out), remedy="name a file, vectors.npy")
+    if out.exists() and not out.is_file():
+        raise SaveFailed("this is not a regular file", place=str(out), remedy="name a file, vectors.npy")
+    if out.exists() and file != "-" and out == Path(file).resolve():
+        raise SaveFailed("this is the file with the texts", place=str(out), remedy="name another file")
     if not out.parent.is_dir():
         raise SaveFailed("there is no such folder", place=str(out.parent))
     if not os.access(out.parent, os.W_OK):
@@ -77,11 +101,13 @@ def _check_target(out: Path) -> None:
 def _write(out: Path, vectors: Any) -> None:
     import numpy as np
 
-    new = out.with_name(f".{out.name}.new")
+    new = out.with_name(f".{uuid4().hex}.new")
     try:
         with new.open("wb") as file:
             np.save(file, vectors)
         new.replace(out)
     except OSError as error:
-        new.unlink(missing_ok=True)
         raise SaveFailed(f"could not write: {error}", place=str(out)) from None
+    finally:
+        with suppress(OSError):
+            new.unlink(missing_ok=True)

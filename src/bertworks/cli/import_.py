@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from bertworks.cli.show import AsJson, show_json
+from bertworks.errors import SaveFailed
 
 
 def import_(
@@ -18,6 +19,8 @@ def import_(
     """Turn a folder with pytorch_model.bin into a safe one. The pickle is read by torch's reader of plain tensors."""
     from bertworks.workbench import import_pickled
 
+    if out.exists() and out.resolve() == Path(folder).resolve():
+        raise SaveFailed("the new folder must not be the old one: its pickle would go", place=str(out), remedy="choose another name")
     bench = import_pickled(folder)
     bench.save(out)
     if as_json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from io import TextIOWrapper
 
 import typer
 
@@ -50,6 +51,9 @@ def main(version: bool = typer.Option(False, "--version", callback=_version, is_
 
 def run() -> None:
     """The `bertworks` command. What the user can put right is said in plain words, with exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show a sign shows a question mark
     try:
         app()
     except BertworksError as error:

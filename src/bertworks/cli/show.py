@@ -22,7 +22,8 @@ ModelName = Annotated[str, typer.Option("--model", help="A model folder, 'minilm
 def console() -> Console:
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    on_terminal = sys.stdout is not None and sys.stdout.isatty()
+    return Console(highlight=False, emoji=False, soft_wrap=not on_terminal)
 
 
 def show_json(values: Any) -> None:
@@ -46,6 +47,7 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+    silent = sys.stderr is None or not sys.stderr.isatty()
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=silent) as progress:
         task = progress.add_task(title, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)

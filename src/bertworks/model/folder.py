@@ -22,14 +22,14 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from bertworks.config import ModelConfig
-from bertworks.errors import BadConfig, BadWeights, BertworksError, NotFound, SaveFailed, Unsupported
+from bertworks.errors import BadConfig, BadWeights, BertworksError, SaveFailed, Unsupported
+from bertworks.files import read_json
 from bertworks.model.hf_config import OURS, from_hf, own_config, to_hf
 from bertworks.model.hf_names import HF_NAMES, Entry, architecture, find_heads, mapping, plain_names, spare_pooler
 from bertworks.model.model import Model
 from bertworks.model.weights import INDEX, PICKLE, WEIGHTS, Stored, open_weights, read_pickle, weight_files, write_weights
 
 CONFIG = "config.json"
-MAX_JSON = 64 * 2**20
 
 
 @dataclass(frozen=True)
@@ -52,25 +52,6 @@ def import_folder(folder: Path) -> Loaded:
     return _assemble(read_json(folder / CONFIG), read_pickle(folder / PICKLE), folder)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    values = read_any_json(path)
-    if not isinstance(values, dict):
-        raise BadConfig("not a JSON object", place=str(path))
-    return values
-
-
-def read_any_json(path: Path) -> Any:
-    """Of bounded size, and never a traceback."""
-    try:
-        if path.stat().st_size > MAX_JSON:
-            raise BadConfig(f"{path.stat().st_size:,} bytes are too many for such a file", place=str(path))
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise NotFound(f"no {path.name} in this folder", place=str(path.parent), remedy="a model folder has one") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise BadConfig(f"not a JSON file: {error}", place=str(path)) from None
-
-
 def _assemble(hf: dict[str, Any], stored: Mapping[str, Stored], folder: Path) -> Loaded:
     config = from_hf(hf, str(folder / CONFIG))
     remarks = ["config.json names code to run (auto_map); it is ignored"] if "auto_map" in hf else []
@@ -90,7 +71,7 @@ def _assemble(hf: dict[str, Any], stored: Mapping[str, Stored], folder: Path) ->
             remarks.append(f"{', '.join(sorted(spare))}: read by no head, left out")
             stored = {name: tensor for name, tensor in stored.items() if name not in spare}
     _compare(model, entries, stored, folder)
-    _fill(model, entries, stored)
+    _fill(model, entries, stored, folder)
     return Loaded(model.eval(), hf, remarks)
 
 
@@ -119,7 +100,7 @@ def _untie(config: ModelConfig, stored: Mapping[str, Stored], folder: Path) -> d
             single[original] = single.pop(copy)
         elif copy in single:
             a, b = single.pop(copy), single[original]
-            if a.shape != b.shape or not torch.equal(a.read(), b.read()):
+            if a.shape != b.shape or not (a.is_float and b.is_float and torch.equal(a.read().float(), b.read().float())):
                 raise Unsupported(f"{copy} differs from {original}; here the two are one tensor", place=str(folder))
     return single
 
@@ -150,10 +131,13 @@ def _list(title: str, names: Iterable[str], most: int = 8) -> str:
     return f"{title}: {', '.join(ordered[:most])}{more}" if ordered else ""
 
 
-def _fill(model: Model, entries: Iterable[Entry], stored: Mapping[str, Stored]) -> None:
+def _fill(model: Model, entries: Iterable[Entry], stored: Mapping[str, Stored], folder: Path) -> None:
     state: dict[str, Tensor] = {}
     for entry in entries:
-        parts = entry.split(stored[entry.theirs].read().float())
+        tensor = stored[entry.theirs].read().float()
+        if not bool(tensor.isfinite().all()):
+            raise BadWeights(f"{entry.theirs} holds numbers that are not finite", place=str(folder))
+        parts = entry.split(tensor)
         state |= {name: part.contiguous() for name, part in zip(entry.ours, parts, strict=True)}
     model.load_state_dict(state, assign=True)
 
@@ -175,6 +159,7 @@ def save_folder(
     def write(new: Path) -> None:
         (new / CONFIG).write_text(json.dumps(described, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         write_weights(new / WEIGHTS, tensors)
+        shutil.copymode(new / CONFIG, new / WEIGHTS)  # the library writes for its owner only
         files(new)
 
     replace_folder(folder.resolve(), write, stale={INDEX, PICKLE, *owned})
@@ -196,7 +181,7 @@ def replace_folder(folder: Path, write: Callable[[Path], None], *, stale: Iterab
     """Write a folder so that the old one or the new one is there, whole, at every moment. Files of others are kept."""
     if folder.exists() and not folder.is_dir():
         raise SaveFailed("there is a file of this name", place=str(folder))
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / CONFIG).is_file():
+    if folder.is_dir() and any(folder.iterdir()) and not _is_model(folder):
         raise SaveFailed("this folder is not empty and not a model folder", place=str(folder), remedy="choose another name")
     new = folder.parent / f".{folder.name}.{uuid4().hex[:8]}.new"
     try:
@@ -214,9 +199,14 @@ def replace_folder(folder: Path, write: Callable[[Path], None], *, stale: Iterab
         shutil.rmtree(new, ignore_errors=True)  # after an exchange this is the old folder
 
 
+def _is_model(folder: Path) -> bool:
+    return (folder / CONFIG).is_file() and isinstance(read_json(folder / CONFIG).get("model_type"), str)
+
+
 def _carry_over(old: Path, new: Path, stale: set[str]) -> None:
+    shutil.copymode(old, new)
     if (old / INDEX).is_file():
-        stale = stale | {path.name for path in weight_files(old)}
+        stale = stale | {path.name for path in weight_files(old) if path.suffix == ".safetensors"}
     for path in old.iterdir():
         target = new / path.name
         if target.exists() or path.name in stale:

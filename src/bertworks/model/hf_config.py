@@ -86,7 +86,8 @@ def _read_distilbert(ours: Values, hf: Mapping[str, Any]) -> Values:
 
 
 def _read_xlnet(ours: Values, hf: Mapping[str, Any]) -> Values:
-    return {"causal": hf.get("attn_type", "bi") == "uni", "attention_dropout": ours["dropout"], "ffn_dropout": ours["dropout"]}
+    causal = {"bi": False, "uni": True}.get(hf.get("attn_type", "bi"), "neither bi nor uni")
+    return {"causal": causal, "attention_dropout": ours["dropout"], "ffn_dropout": ours["dropout"]}
 
 
 def _read_gpt2(ours: Values, hf: Mapping[str, Any]) -> Values:
@@ -322,7 +323,7 @@ def _labels(hf: Mapping[str, Any], place: str) -> tuple[str, ...]:
         if type(count) is not int or not 1 <= count <= MAX_LABELS:
             raise BadConfig(f"num_labels = {count!r} is not a number of classes", place=place)
         return tuple(f"LABEL_{i}" for i in range(count))
-    try:
-        return tuple(str(names[key]) for key in sorted(names, key=int))
-    except (ValueError, TypeError, AttributeError):
-        raise BadConfig(f"id2label must map numbers to names, not {names!r}", place=place) from None
+    numbers = [str(i) for i in range(len(names))] if isinstance(names, dict) else []
+    if not isinstance(names, dict) or names.keys() != set(numbers) or not all(isinstance(name, str) for name in names.values()):
+        raise BadConfig(f"id2label must map 0, 1, 2, ... to names, not {str(names)[:200]}", place=place)
+    return tuple(names[number] for number in numbers)

@@ -19,10 +19,13 @@ HUB_FILES = ["*.json", "*.safetensors", "*.txt"]
 def locate(name: str | Path, *, also: str | None = None) -> Path:
     """The folder that a model's name stands for. A run's folder stands for the model in it. `also`: fetch this file too."""
     path = Path(name)
-    if path.is_dir():
-        return path / "model" if (path / "run.json").is_file() and (path / "model").is_dir() else path
-    if path.exists():
-        raise NotFound("this is a file, not a model folder", place=str(path), remedy="name the folder that it lies in")
+    try:
+        if path.is_dir():
+            return path / "model" if (path / "run.json").is_file() and (path / "model").is_dir() else path
+        if path.exists():
+            raise NotFound("this is a file, not a model folder", place=str(path), remedy="name the folder that it lies in")
+    except (OSError, ValueError) as error:
+        raise NotFound(f"cannot be looked at: {error}"[:300], place=str(path)[:300]) from None
     if str(name) == "minilm":
         return _minilm()
     if str(name) in PRESETS:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
 
 from bertworks.config import ModelConfig
-from bertworks.errors import Unsupported, nearest
+from bertworks.errors import BadConfig, Unsupported, nearest
 from bertworks.model.encoder import Encoder
 from bertworks.model.heads import HEADS, OF_SUMMARY, Summary
 from bertworks.model.init import initialise
@@ -34,7 +35,13 @@ class Model(nn.Module):
     @classmethod
     def fresh(cls, config: ModelConfig, heads: Iterable[str] = (), *, seed: int = 0) -> Model:
         """With new random weights."""
-        model = cls(config, heads)
+        names = tuple(heads)
+        with torch.device("meta"):
+            needed = sum(parameter.nbytes for parameter in cls(config, names).parameters())
+        available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if needed > available:
+            raise BadConfig(f"this model takes {needed / 2**30:,.0f} GiB, this machine has {available / 2**30:,.0f}")
+        model = cls(config, names)
         initialise(model, config.encoder, torch.Generator().manual_seed(seed))
         return model
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from bertworks.errors import BadConfig, Unsupported
-from bertworks.model.folder import read_any_json, read_json
+from bertworks.files import read_any_json, read_json
 from bertworks.model.layout import Layout
 
 Mode = Literal["mean", "first", "last", "max"]
@@ -96,7 +96,11 @@ class Pooling:
         if self.limit is not None or self.lower_case:
             limit = {} if self.limit is None else {"max_seq_length": self.limit}
             _write(folder / LIMIT, {**limit, "do_lower_case": self.lower_case})
-        if not self.stated or self.refusal:
+        if self.refusal:
+            raise Unsupported(
+                f"the folder asked for {self.refusal}, which would be lost", remedy="set .pooling to a Pooling() of your own choice first"
+            )
+        if not self.stated:
             return
         kinds = ["Transformer", "Pooling", *(["Normalize"] if self.normalise else [])]
         paths = ["", POOLING, "2_Normalize"]
@@ -116,13 +120,18 @@ def _modules(folder: Path) -> dict[str, str]:
     path = folder / MODULES
     modules = read_any_json(path)
     try:
-        kinds = {str(module["type"]).rpartition(".")[2]: str(module["path"]) for module in modules}
+        kinds = {_kind(str(module["type"])): str(module["path"]) for module in modules}
     except (KeyError, TypeError) as error:
         raise BadConfig(f"not a list of modules: {error!r}", place=str(path)) from None
     for where in kinds.values():
         if Path(where).is_absolute() or ".." in Path(where).parts:
             raise BadConfig(f"a module outside the folder: {where!r}", place=str(path))
     return kinds
+
+
+def _kind(name: str) -> str:
+    """The last part of that library's own names; others are strangers."""
+    return name.rpartition(".")[2] if name.startswith("sentence_transformers.") else name
 
 
 def _limit(folder: Path) -> tuple[int | None, str, bool]:

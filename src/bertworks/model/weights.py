@@ -6,7 +6,6 @@ allocated. A pickle is recognised and refused; `read_pickle`, for the import ver
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from bertworks.errors import BadWeights, NotFound
+from bertworks.files import read_json
 
 WEIGHTS, INDEX, PICKLE = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
 FLOATS = {"F64", "F32", "F16", "BF16"}
@@ -47,11 +47,11 @@ def open_weights(folder: Path) -> Iterator[dict[str, Stored]]:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    if (folder / WEIGHTS).exists():
+    if (folder / WEIGHTS).is_file():
         return [folder / WEIGHTS]
-    if (folder / INDEX).exists():
+    if (folder / INDEX).is_file():
         return _shards(folder)
-    if (folder / PICKLE).exists():
+    if (folder / PICKLE).is_file():
         raise BadWeights(
             f"{PICKLE} is a pickle, which can run code when it is read",
             place=str(folder),
@@ -62,8 +62,8 @@ def weight_files(folder: Path) -> list[Path]:
 
 def _shards(folder: Path) -> list[Path]:
     try:
-        names = set(json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"].values())
-    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+        names = set(read_json(folder / INDEX)["weight_map"].values())
+    except (KeyError, AttributeError, TypeError) as error:
         raise BadWeights(f"not an index of weights files: {error!r}", place=str(folder / INDEX)) from None
     for name in names:
         if not isinstance(name, str) or Path(name).name != name:
@@ -72,12 +72,12 @@ def _shards(folder: Path) -> list[Path]:
 
 
 def _open(path: Path, stack: ExitStack) -> dict[str, Stored]:
+    if not path.is_file():
+        raise NotFound("a weights file is missing", place=str(path))
     try:
         file = stack.enter_context(safe_open(path, framework="pt"))
         slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    except FileNotFoundError:
-        raise NotFound("a weights file is missing", place=str(path)) from None
-    except (SafetensorError, OSError) as error:
+    except (SafetensorError, OSError, ValueError) as error:
         if path.is_file() and _looks_like_pickle(path):
             raise BadWeights(
                 "a pickle where safetensors are expected", place=str(path), remedy="bertworks import, if you trust it"
@@ -96,20 +96,20 @@ def _looks_like_pickle(path: Path) -> bool:
 
 def read_pickle(path: Path) -> dict[str, Stored]:
     """A torch checkpoint, by the reader that builds tensors and nothing else."""
+    if not path.is_file():
+        raise NotFound(f"no {path.name} in this folder", place=str(path.parent))
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise NotFound(f"no {path.name} in this folder", place=str(path.parent)) from None
     except Exception as error:  # a damaged pickle can fail in any way
         reason = str(error).partition("\n")[0]
         raise BadWeights(f"not a file of plain tensors: {reason}", place=str(path)) from None
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise BadWeights("not a dictionary of tensors", place=str(path))
-    return {str(name): Stored(tuple(tensor.shape), tensor.is_floating_point(), partial(_get, tensor)) for name, tensor in state.items()}
-
-
-def _get(tensor: Tensor) -> Tensor:
-    return tensor
+    for name, tensor in state.items():
+        # A small file can describe huge tensors: one number, repeated by strides of zero.
+        if tensor.is_nested or tensor.layout != torch.strided or tensor.nbytes > tensor.untyped_storage().nbytes():
+            raise BadWeights(f"{name} is not a plain tensor", place=str(path))
+    return {str(name): Stored(tuple(tensor.shape), tensor.is_floating_point(), tensor.clone) for name, tensor in state.items()}
 
 
 def write_weights(path: Path, tensors: Mapping[str, Tensor]) -> None:

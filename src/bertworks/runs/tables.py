@@ -14,7 +14,7 @@ from bertworks.model.count import ParameterTable
 
 
 def parameter_table(name: str, parameters: ParameterTable) -> Table:
-    table = Table(title=f"Parameters of {name}", title_justify="left")
+    table = Table(title=Text(f"Parameters of {name}"), title_justify="left")
     table.add_column("part")
     table.add_column("parameters", justify="right")
     table.add_column("share", justify="right")

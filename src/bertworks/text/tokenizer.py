@@ -7,7 +7,8 @@ written back byte for byte, so a model saved again has the very same tokenizer.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -19,7 +20,8 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
-from bertworks.errors import BadConfig, BadText, NotFound, TooLong, Unsupported
+from bertworks.errors import BadConfig, BadText, BertworksError, NotFound, TooLong, Unsupported
+from bertworks.files import parse_json, read_file
 from bertworks.text.ledger import Ledger, OnLong
 
 Ids = NDArray[np.int32]
@@ -39,6 +41,8 @@ SPECIAL = {
     "sep": ("[SEP]", "</s>", "<sep>"),
     "mask": ("[MASK]", "<mask>"),
 }
+PROBES = ("a", "A", "1", ".", "中")
+LONGEST_STRETCH = 1_000_000  # characters without a space: not text
 LONGEST_WORD = 10_000  # characters that one token may stand for
 CHUNK = 4096  # texts whose tokens the library holds at once
 
@@ -86,7 +90,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        files = {name: (folder / name).read_bytes() for name in TOKENIZER_FILES if (folder / name).is_file()}
+        files = {name: read_file(folder / name) for name in TOKENIZER_FILES if (folder / name).is_file()}
         config = {**_json(files, "special_tokens_map.json", folder), **_json(files, "tokenizer_config.json", folder)}
         config |= {key: value["content"] for key, value in config.items() if isinstance(value, dict) and "content" in value}
         remarks = []
@@ -109,7 +113,8 @@ class Tokenizer:
             files.pop("special_tokens_map.json", None)  # said in tokenizer_config.json, in plain strings
         else:
             raise NotFound("no tokenizer.json and no vocab.txt in this folder", place=str(folder))
-        return cls(backend, files, _special_names(backend, config), remarks)
+        with _guarded(lambda reason: BadConfig(f"the tokenizer does not work: {reason}", place=str(folder))):
+            return cls(backend, files, _special_names(backend, config), remarks)
 
     def save(self, folder: Path) -> None:
         for name, content in self.files.items():
@@ -123,7 +128,8 @@ class Tokenizer:
     @property
     def vocab_size(self) -> int:
         """One more than the largest id."""
-        return max(self.backend.get_vocab(with_added_tokens=True).values()) + 1
+        ids: list[int] = [*self.backend.get_vocab(with_added_tokens=True).values(), *self.frame.before[0], *self.frame.after[0]]
+        return int(max(ids)) + 1
 
     def id_of(self, kind: str) -> int:
         """The id of a special token: unk, pad, cls, sep, mask."""
@@ -136,7 +142,7 @@ class Tokenizer:
     def pieces(self, text: str, pair: str | None = None) -> Pieces:
         """A text or a pair with its special tokens, everything that can be known about each piece."""
         check_texts([text] if pair is None else [text, pair])
-        with _guarded():
+        with _guarded(_unreadable):
             encoded = self.backend.encode(text, pair)
         _check_widths(encoded.offsets, "the text")
         return Pieces(
@@ -153,7 +159,7 @@ class Tokenizer:
         check_texts(texts)
         ids: list[Ids] = []
         for start in range(0, len(texts), CHUNK):
-            with _guarded():
+            with _guarded(_unreadable):
                 encoded = self.backend.encode_batch_fast(list(texts[start : start + CHUNK]), add_special_tokens=False)
             ids += [np.array(one.ids, dtype=np.int32) for one in encoded]
         for index, text in enumerate(texts):
@@ -194,10 +200,14 @@ class Tokenizer:
         return text
 
     def _probe_frame(self) -> Frame:
-        encoded = self.backend.encode("a")
+        """What the tokenizer sets around a text, seen on a text that it has tokens for."""
+        probe = next((text for text in PROBES if self.backend.encode(text, add_special_tokens=False).ids), PROBES[0])
+        encoded, bare = self.backend.encode(probe), self.backend.encode(probe, add_special_tokens=False)
         ids, segments = np.array(encoded.ids, np.int32), np.array(encoded.type_ids, np.int32)
         own = np.flatnonzero(np.array(encoded.special_tokens_mask) == 0)
-        first, last = (own[0], own[-1] + 1) if len(own) else (0, 0)
+        first, last = (int(own[0]), int(own[-1]) + 1) if len(own) else (0, 0)
+        if ids[first:last].tolist() != bare.ids or segments[first:last].any():
+            raise Unsupported("the tokenizer does more than set special tokens around a text")
         return Frame((ids[:first], segments[:first]), (ids[last:], segments[last:]))
 
 
@@ -220,6 +230,8 @@ def word_piece(vocab: dict[str, int], config: dict[str, Any]) -> Backend:
     """BERT's own tokenizer: clean, split CJK characters, lower-case, split at spaces and punctuation, longest piece first."""
     unk, cls, sep = (config.get(f"{kind}_token") or SPECIAL[kind][0] for kind in ("unk", "cls", "sep"))
     missing = [str(name) for name in (unk, cls, sep) if not isinstance(name, str) or name not in vocab]
+    if not missing and not all(re.fullmatch(r"[^\s:$]+", name) for name in (cls, sep)):
+        raise BadConfig(f"{cls!r} and {sep!r} cannot be special tokens", place="vocab.txt")
     if missing:
         raise BadConfig(f"the vocabulary has no {', '.join(missing)}", place="vocab.txt")
     backend = Backend(models.WordPiece(vocab, unk_token=unk, max_input_chars_per_word=100))
@@ -255,6 +267,11 @@ def check_texts(texts: Sequence[str]) -> None:
                 place=f"character {error.start}",
                 remedy='text.encode("utf-8", "replace").decode() puts a question mark there',
             ) from None
+        if len(text) > LONGEST_STRETCH and max(map(len, text.split())) > LONGEST_STRETCH:
+            raise BadText(
+                f"text {index} has more than {LONGEST_STRETCH:,} characters without a space",
+                remedy="is this text at all? split it, or leave it out",
+            )
 
 
 def _check_widths(offsets: Sequence[tuple[int, int]], which: str) -> None:
@@ -280,7 +297,7 @@ def _refuse_additions(vocab: dict[str, int], config: dict[str, Any], added: dict
     """Tokens outside vocab.txt, which only tokenizer.json can describe."""
     decoder = config.pop("added_tokens_decoder", None)
     listed = decoder.values() if isinstance(decoder, dict) else []
-    names = [*added, *(entry.get("content") for entry in listed if isinstance(entry, dict))]
+    names = [*added, *(str(entry.get("content")) for entry in listed if isinstance(entry, dict))]
     unknown = [name for name in names if name not in vocab]
     if unknown:
         remedy = "save the tokenizer with transformers, which writes a tokenizer.json"
@@ -307,10 +324,7 @@ def _read_vocab(content: bytes, path: Path) -> dict[str, int]:
 
 
 def _json(files: dict[str, bytes], name: str, folder: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(files.get(name, b"{}"))
-    except (ValueError, RecursionError) as error:
-        raise BadConfig(f"not a JSON file: {error}", place=str(folder / name)) from None
+    values = parse_json(files.get(name, b"{}"), folder / name)
     return values if isinstance(values, dict) else {}
 
 
@@ -318,12 +332,16 @@ def _dumps(values: dict[str, Any]) -> bytes:
     return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
 
 
+def _unreadable(reason: str) -> BertworksError:
+    return BadText(f"the tokenizer could not read this text: {reason}")
+
+
 @contextmanager
-def _guarded() -> Iterator[None]:
+def _guarded(wrong: Callable[[str], BertworksError]) -> Iterator[None]:
     """The library's own failures, as ours."""
     try:
         yield
-    except (KeyboardInterrupt, SystemExit, MemoryError):
+    except (KeyboardInterrupt, SystemExit, MemoryError, BertworksError):
         raise
     except BaseException as error:  # a panic in the Rust code is not an Exception
-        raise BadText(f"the tokenizer could not read this text: {error}") from None
+        raise wrong(str(error)[:200]) from None
