@@ -12,7 +12,7 @@ import transformers
 
 import bertworks
 from bertworks import Ledger, Workbench
-from bertworks.errors import BadConfig, BadText, NotFound, TooLong, Unsupported
+from bertworks.errors import BadConfig, BadText, BadWeights, NotFound, TooLong, Unsupported
 from bertworks.model.layout import Tokens
 from bertworks.text.tokenizer import Tokenizer
 
@@ -282,3 +282,12 @@ def test_strange_lineage(bench: Workbench, tmp_path: Path) -> None:
     bench.save(tmp_path / "m")
     (tmp_path / "m" / "bertworks.json").write_text('{"lineage": 5}')
     assert bertworks.load(tmp_path / "m").lineage == [f"loaded {tmp_path / 'm'}"]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_results_that_are_not_finite(tokenizer: Tokenizer, value: float) -> None:
+    bench = bertworks.new("bert-mini", heads=["lm"], tokenizer=tokenizer, **SMALL)
+    bench.model.encoder.embed.tokens.weight.data[:] = value
+    for use in (lambda: bench.encode(["the"]), lambda: bench.states("the"), lambda: bench.fill("[MASK]"), lambda: bench.attention("the")):
+        with pytest.raises(BadWeights, match="not finite"):
+            use()

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bertworks import __version__
 from bertworks.config import ModelConfig
-from bertworks.errors import BadConfig, BadText, TooLong, Unsupported
+from bertworks.errors import BadConfig, BadText, BadWeights, TooLong, Unsupported
 from bertworks.files import read_json
 from bertworks.model.attention import record_attention
 from bertworks.model.encoder import States
@@ -265,7 +265,7 @@ class Workbench:
                 states = self.model.encoder.predict(tokens, ranks, places, [len(blanks)])
             else:
                 states = self.model.encoder(tokens).last.index_select(0, places)
-            return self.model.read("lm", states, tokens.layout).softmax(-1)
+            return torch.from_numpy(_numpy(self.model.read("lm", states, tokens.layout).softmax(-1)))
 
     def _candidates(self, probabilities: torch.Tensor, top_k: int) -> list[Candidate]:
         best = probabilities.topk(min(top_k, len(probabilities)))
@@ -348,4 +348,7 @@ def token_batches(windows: Sequence[Window], batch_tokens: int, frame_size: int)
 
 
 def _numpy(tensor: torch.Tensor) -> Vectors:
+    """Results for the user. Weights are not read through when a model is loaded; what comes of them is looked at here."""
+    if not bool(tensor.isfinite().all()):
+        raise BadWeights("the model gives numbers that are not finite", remedy="its weights are damaged; fetch or save them again")
     return tensor.float().cpu().numpy()

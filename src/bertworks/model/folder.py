@@ -71,7 +71,7 @@ def _assemble(hf: dict[str, Any], stored: Mapping[str, Stored], folder: Path) ->
             remarks.append(f"{', '.join(sorted(spare))}: read by no head, left out")
             stored = {name: tensor for name, tensor in stored.items() if name not in spare}
     _compare(model, entries, stored, folder)
-    _fill(model, entries, stored, folder)
+    _fill(model, entries, stored)
     return Loaded(model.eval(), hf, remarks)
 
 
@@ -131,13 +131,10 @@ def _list(title: str, names: Iterable[str], most: int = 8) -> str:
     return f"{title}: {', '.join(ordered[:most])}{more}" if ordered else ""
 
 
-def _fill(model: Model, entries: Iterable[Entry], stored: Mapping[str, Stored], folder: Path) -> None:
+def _fill(model: Model, entries: Iterable[Entry], stored: Mapping[str, Stored]) -> None:
     state: dict[str, Tensor] = {}
     for entry in entries:
-        tensor = stored[entry.theirs].read().float()
-        if not bool(tensor.isfinite().all()):
-            raise BadWeights(f"{entry.theirs} holds numbers that are not finite", place=str(folder))
-        parts = entry.split(tensor)
+        parts = entry.split(stored[entry.theirs].read().float())
         state |= {name: part.contiguous() for name, part in zip(entry.ours, parts, strict=True)}
     model.load_state_dict(state, assign=True)
 
