@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import tempfile
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from bertworks.model.folder import load_folder
 from bertworks.model.layout import Tokens
 from bertworks.model.model import Model
-from zoo import PAD, padded, ragged_batch
+from zoo import CELLS, PAD, hf_folder, hf_model, padded, ragged_batch
 
 TOLERANCE = 1e-5
 READS = {
@@ -80,3 +83,17 @@ def difference(ours: list[Tensor], theirs: list[Tensor]) -> float:
         gap = float(((a - b).abs() / (1 + b.abs())).max())
         worst = max(worst, gap if gap == gap else float("inf"))
     return worst
+
+
+def main() -> None:
+    """The figures of the README: how many model classes agree, and how well."""
+    with tempfile.TemporaryDirectory() as root:
+        gaps = {}
+        for family, job in CELLS:
+            model = load_folder(hf_folder(family, job, Path(root))).model
+            gaps[family, job] = difference(our_outputs(model, family, job), their_outputs(hf_model(family, job), family, job))
+    print(f"{len(gaps)} model classes, worst difference {max(gaps.values()):.1e} ({' '.join(max(gaps, key=lambda cell: gaps[cell]))})")
+
+
+if __name__ == "__main__":
+    main()

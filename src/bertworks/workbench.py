@@ -22,7 +22,6 @@ from bertworks.model.encoder import States
 from bertworks.model.folder import Loaded, import_folder, load_folder, save_folder
 from bertworks.model.layout import Tokens
 from bertworks.model.locate import locate
-from bertworks.model.memory import keep_freed_memory
 from bertworks.model.model import Model
 from bertworks.model.pooling import POOLING_FILES, Pooling
 from bertworks.model.weights import PICKLE
@@ -76,7 +75,6 @@ class Workbench:
     def __init__(
         self, model: Model, tokenizer: Tokenizer | None, pooling: Pooling, hf_config: dict[str, Any], lineage: list[str], remarks: list[str]
     ) -> None:
-        keep_freed_memory()
         self.model, self._tokenizer, self.pooling = model, tokenizer, pooling
         self.hf_config, self.lineage, self.remarks = hf_config, lineage, remarks
 
