@@ -13,6 +13,8 @@ import pytest
 import torch
 
 import bertworks
+from bertworks.data.corpus import Corpus
+from bertworks.data.prepare import prepare
 from bertworks.presets import PRESETS
 from bertworks.text.tokenizer import Tokenizer
 
@@ -51,6 +53,7 @@ def test_python(tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", commands(README))
 def test_commands(command: str, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "file.txt").write_text("a cup of tea\n")
+    (tmp_path / "files.txt").write_text("a cup of tea. A pot of tea. A cup.\n\na pot. A tea.\n\na cup of a pot\n\nof tea\n")
     pickled = tmp_path / "pickled"
     bertworks.load(folder).save(pickled)
     if " import " in command:
@@ -59,6 +62,11 @@ def test_commands(command: str, folder: Path, tmp_path: Path) -> None:
         torch.save(load_file(pickled / "model.safetensors"), pickled / "pytorch_model.bin")
         (pickled / "model.safetensors").unlink()
         command = command.replace("FOLDER", str(pickled))
+    if " masks " in command:
+        prepare(Corpus([str(tmp_path / "files.txt")]), Tokenizer.load(folder), tmp_path / "shards")
+    command = (
+        command.replace("FILES", str(tmp_path / "files.txt")).replace("VOCAB", str(folder)).replace("SHARDS", str(tmp_path / "shards"))
+    )
     command = command.replace("FILE", str(tmp_path / "file.txt")).replace("FOLDER", str(folder)).replace("NEW", str(tmp_path / "new"))
     done = subprocess.run([BIN / "bertworks", *shlex.split(command)[1:]], cwd=tmp_path, capture_output=True, text=True, env=os.environ)
     assert done.returncode == 0, done.stderr

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -15,12 +15,17 @@ from bertworks.errors import BadConfig, nearest
 
 Family = Literal["bert", "roberta", "albert", "electra", "xlnet", "distilbert", "gpt2"]
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"]
+Pairs = Literal["nsp", "sop", "none", "stream"]
+Where = Literal["token", "word", "ngram", "span"]
 Size = Annotated[int, Field(ge=1, le=2**17)]
 Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 
 class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+Checked = TypeVar("Checked", bound=Frozen)
 
 
 class EncoderConfig(Frozen):
@@ -120,10 +125,41 @@ class ModelConfig(Frozen):
         return check_config({"family": self.family, **parts})
 
 
+class DataConfig(Frozen):
+    """How shards become training examples."""
+
+    pairs: Pairs = Field(
+        "none", description="nsp: next sentence or random; sop: in order or swapped; none: full sentences; stream: all text"
+    )
+    max_length: int = Field(128, ge=8, le=2**20, description="longest example, with its special tokens")
+    cross_documents: bool = Field(True, description="full sentences may go on into the next document, after a separator")
+    short_rate: float = Field(0.1, ge=0, le=1, description="share of examples made shorter than max_length on purpose")
+    masking: Where = Field("token", description="what is masked together: token, word, ngram (1 to 3 words) or span (up to 10 words)")
+    mask_rate: float = Field(0.15, ge=0, le=1, description="share of tokens to predict")
+    mask_share: float = Field(0.8, ge=0, le=1, description="share of these that become the mask token")
+    random_share: float = Field(0.1, ge=0, le=1, description="share of these that become a random token; the rest is kept")
+    mask_epochs: int = Field(0, ge=0, description="1: the same masks in every epoch; k: they repeat after k epochs; 0: never")
+    held_out: float = Field(0.01, ge=0, le=0.5, description="share of the text kept for evaluation")
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.mask_share + self.random_share > 1 + 1e-9:
+            raise ValueError(f"mask_share {self.mask_share} and random_share {self.random_share} are more than 1 together")
+        return self
+
+
 def check_config(values: Mapping[str, Any], place: str | None = None) -> ModelConfig:
     """A `ModelConfig`, or a `BadConfig` that names every wrong field."""
+    return _check(ModelConfig, values, place)
+
+
+def check_data(values: Mapping[str, Any], place: str | None = None) -> DataConfig:
+    return _check(DataConfig, values, place)
+
+
+def _check(kind: type[Checked], values: Mapping[str, Any], place: str | None) -> Checked:
     try:
-        return ModelConfig.model_validate(values)
+        return kind.model_validate(values)
     except ValidationError as error:
         raise BadConfig("; ".join(map(_complaint, error.errors())), place=place, remedy="correct these config fields") from None
 

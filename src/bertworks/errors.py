@@ -49,6 +49,12 @@ class BadWeights(BertworksError):
     code = "bad-weights"
 
 
+class BadShards(BertworksError):
+    """Prepared text that is damaged, unfinished, or made for another tokenizer."""
+
+    code = "bad-shards"
+
+
 class BadText(BertworksError):
     """A text that cannot be read as text."""
 

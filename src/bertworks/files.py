@@ -1,12 +1,17 @@
-"""Small files, read without trust: regular files only, of bounded size, and never a traceback."""
+"""Files: small ones read without trust, all of them written whole or not at all, folders with one writer at a time."""
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+from uuid import uuid4
 
-from bertworks.errors import BadConfig, NotFound
+from bertworks.errors import BadConfig, NotFound, SaveFailed
 
 MAX_BYTES = 256 * 2**20
 
@@ -42,3 +47,54 @@ def parse_json(content: bytes, path: Path) -> Any:
     except (ValueError, RecursionError) as error:
         raise BadConfig(f"not a JSON file: {str(error)[:200]}", place=str(path)) from None
     return values
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file that appears under its name, synced to the disk, when all of it is written; until then the old one stays."""
+    new = path.with_name(f".{uuid4().hex}.new")
+    try:
+        with new.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise SaveFailed(f"could not write: {error.strerror or error}", place=str(path)) from None
+    finally:
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
+
+
+def write_json(path: Path, values: Any) -> None:
+    with whole_file(path) as file:
+        file.write((json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def sync_folder(folder: Path) -> None:
+    """A new name is safe only when its folder is on the disk too."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One writer at a time. The lock goes with the process, however that ends, so it is never stale."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise SaveFailed(f"cannot write here: {error.strerror}", place=str(folder)) from None
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            cause = "another process is writing to this folder"
+            raise SaveFailed(cause, place=str(folder), remedy="wait for it, or name another") from None
+        yield
+    finally:
+        os.close(handle)

@@ -13,7 +13,9 @@ from bertworks.cli.embed import embed
 from bertworks.cli.fill import fill
 from bertworks.cli.import_ import import_
 from bertworks.cli.info import info
+from bertworks.cli.masks import masks
 from bertworks.cli.params import params
+from bertworks.cli.prepare import prepare
 from bertworks.cli.show import show_error
 from bertworks.cli.tokenize import tokenize
 from bertworks.cli.tour import tour
@@ -27,6 +29,8 @@ app = typer.Typer(
 )
 VERBS: dict[str, Callable[..., None]] = {
     "tour": tour,
+    "prepare": prepare,
+    "masks": masks,
     "embed": embed,
     "fill": fill,
     "tokenize": tokenize,

@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 ModelName = Annotated[str, typer.Option("--model", help="A model folder, 'minilm', or a name on the Hub.")]
 
+Sources = Annotated[
+    list[str], typer.Argument(help="Files of text, JSON lines, CSV, TSV or Parquet, folders of them; - for standard input.")
+]
+Column = Annotated[str | None, typer.Option(help="The column with the text, in tables; guessed and said if not given.")]
+LineDocs = Annotated[bool, typer.Option("--line-docs", help="Every line of a text file is a document.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first damaged sign or row instead of counting it.")]
+
 
 def console() -> Console:
     from rich.console import Console
@@ -47,6 +54,19 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    silent = sys.stderr is None or not sys.stderr.isatty()
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=silent) as progress:
+        task = progress.add_task(title, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+@contextmanager
+def byte_progress(title: str) -> Iterator[Callable[[int, int | None], None]]:
+    """The same for bytes: how much, how fast, how long yet."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     silent = sys.stderr is None or not sys.stderr.isatty()
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=silent) as progress:
         task = progress.add_task(title, total=None)

@@ -1,27 +1,28 @@
 """Text to tokens and back, on the `tokenizers` library: what a model folder says, with offsets into the user's own text.
 
-A folder has a `tokenizer.json`, or a `vocab.txt` from which BERT's WordPiece is built. What the folder held is kept and
-written back byte for byte, so a model saved again has the very same tokenizer.
+A folder has a `tokenizer.json`, or vocabulary files from which one is built. What the folder held is kept and written back
+byte for byte, so a model saved again has the very same tokenizer.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer as Backend
-from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import decoders
 
-from bertworks.errors import BadConfig, BadText, BertworksError, NotFound, TooLong, Unsupported
+from bertworks.errors import BadConfig, BadText, BertworksError, TooLong, Unsupported
 from bertworks.files import parse_json, read_file
+from bertworks.text.backends import fast_config, from_vocabulary, special_names
 from bertworks.text.ledger import Ledger, OnLong
 
 Ids = NDArray[np.int32]
@@ -33,14 +34,8 @@ TOKENIZER_FILES = (
     "added_tokens.json",
     "vocab.json",
     "merges.txt",
+    "spiece.model",
 )
-SPECIAL = {
-    "unk": ("[UNK]", "<unk>"),
-    "pad": ("[PAD]", "<pad>"),
-    "cls": ("[CLS]", "<s>", "<cls>"),
-    "sep": ("[SEP]", "</s>", "<sep>"),
-    "mask": ("[MASK]", "<mask>"),
-}
 PROBES = ("a", "A", "1", ".", "中")
 LONGEST_STRETCH = 1_000_000  # characters without a space: not text
 LONGEST_WORD = 10_000  # characters that one token may stand for
@@ -49,14 +44,14 @@ CHUNK = 4096  # texts whose tokens the library holds at once
 
 @dataclass(frozen=True)
 class Frame:
-    """The special tokens around a text: ids and segments."""
+    """The special tokens around one text or two: before, between and after, each as ids and segments."""
 
-    before: tuple[Ids, Ids]
-    after: tuple[Ids, Ids]
+    parts: tuple[tuple[Ids, Ids], ...]
+    segments: tuple[int, ...]  # of each text
 
     @property
     def size(self) -> int:
-        return len(self.before[0]) + len(self.after[0])
+        return sum(len(ids) for ids, _ in self.parts)
 
 
 @dataclass(frozen=True)
@@ -86,7 +81,7 @@ class Tokenizer:
         backend.no_padding()
         backend.no_truncation()
         self.backend, self.files, self.special, self.remarks = backend, files, special, remarks
-        self.frame = self._probe_frame()
+        self.frame = self._probe_frame(pair=False)
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -103,22 +98,35 @@ class Tokenizer:
                 backend = Backend.from_buffer(files["tokenizer.json"])
             except Exception as error:  # the library raises bare Exceptions
                 raise BadConfig(f"not a tokenizer: {error}", place=str(folder / "tokenizer.json")) from None
-        elif "vocab.txt" in files:
-            vocab = _read_vocab(files["vocab.txt"], folder / "vocab.txt")
-            _refuse_additions(vocab, config, _json(files, "added_tokens.json", folder), folder)
-            config.setdefault("do_lower_case", not _has_capitals(vocab))
-            backend = word_piece(vocab, config)
-            files["tokenizer.json"] = backend.to_str(pretty=True).encode()
-            files["tokenizer_config.json"] = _dumps({"tokenizer_class": "BertTokenizer", **config})
-            files.pop("special_tokens_map.json", None)  # said in tokenizer_config.json, in plain strings
         else:
-            raise NotFound("no tokenizer.json and no vocab.txt in this folder", place=str(folder))
+            added = _json(files, "added_tokens.json", folder)
+            with _guarded(lambda reason: BadConfig(f"no tokenizer can be built: {reason}", place=str(folder))):
+                backend, config = from_vocabulary(files, config, added, folder)
+            files["tokenizer.json"] = backend.to_str(pretty=True).encode()
+            files["tokenizer_config.json"] = _dumps(config)
+            files.pop("special_tokens_map.json", None)  # said in tokenizer_config.json, in plain strings
         with _guarded(lambda reason: BadConfig(f"the tokenizer does not work: {reason}", place=str(folder))):
-            return cls(backend, files, _special_names(backend, config), remarks)
+            return cls(backend, files, special_names(backend, config), remarks)
+
+    @classmethod
+    def made(cls, backend: Backend, config: dict[str, Any], files: dict[str, bytes]) -> Self:
+        """A tokenizer that we trained or changed, with files as `transformers` opens them: as they are, by no class of its own."""
+        config = fast_config(backend, config)
+        backend.no_padding()
+        backend.no_truncation()
+        own = {"tokenizer.json": backend.to_str(pretty=True).encode(), "tokenizer_config.json": _dumps(config)}
+        return cls(backend, {**files, **own}, special_names(backend, config), [])
 
     def save(self, folder: Path) -> None:
         for name, content in self.files.items():
             (folder / name).write_bytes(content)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of everything that decides about ids; padding and truncation do not, we never use them."""
+        layout = json.loads(self.files["tokenizer.json"])
+        layout |= {"padding": None, "truncation": None}
+        return hashlib.sha256(json.dumps(layout, ensure_ascii=False, sort_keys=True).encode()).hexdigest()
 
     @property
     def kind(self) -> str:
@@ -128,7 +136,7 @@ class Tokenizer:
     @property
     def vocab_size(self) -> int:
         """One more than the largest id."""
-        ids: list[int] = [*self.backend.get_vocab(with_added_tokens=True).values(), *self.frame.before[0], *self.frame.after[0]]
+        ids: list[int] = [*self.backend.get_vocab(with_added_tokens=True).values(), *(id for ids, _ in self.frame.parts for id in ids)]
         return int(max(ids)) + 1
 
     def id_of(self, kind: str) -> int:
@@ -187,7 +195,7 @@ class Tokenizer:
 
     def framed(self, windows: Iterable[Window]) -> tuple[Ids, Ids, list[int]]:
         """The windows with their special tokens, flat: ids, segments, and the length of each."""
-        (before, before_segments), (after, after_segments) = self.frame.before, self.frame.after
+        (before, before_segments), (after, after_segments) = self.frame.parts
         ids, segments, lengths = [], [], []
         for window in windows:
             ids += [before, window.ids, after]
@@ -199,16 +207,35 @@ class Tokenizer:
         text: str = self.backend.decode(list(ids), skip_special_tokens=False)
         return text
 
-    def _probe_frame(self) -> Frame:
-        """What the tokenizer sets around a text, seen on a text that it has tokens for."""
+    def readable(self, id: int) -> str:
+        """A piece without the signs that tell how it joins its neighbours."""
+        piece = self.backend.id_to_token(id)
+        if piece is None:
+            return f"#{id}"
+        if isinstance(self.backend.decoder, decoders.ByteLevel) and piece not in self.special.values():
+            return self.decode([id]).strip() or "␣"
+        return str(piece).removeprefix("##").removeprefix("▁") or str(piece)
+
+    @cached_property
+    def pair_frame(self) -> Frame:
+        return self._probe_frame(pair=True)
+
+    def _probe_frame(self, pair: bool) -> Frame:
+        """What the tokenizer sets around a text, or two, seen on a text that it has tokens for."""
         probe = next((text for text in PROBES if self.backend.encode(text, add_special_tokens=False).ids), PROBES[0])
-        encoded, bare = self.backend.encode(probe), self.backend.encode(probe, add_special_tokens=False)
+        bare = self.backend.encode(probe, add_special_tokens=False).ids
+        encoded = self.backend.encode(probe, probe if pair else None)
         ids, segments = np.array(encoded.ids, np.int32), np.array(encoded.type_ids, np.int32)
-        own = np.flatnonzero(np.array(encoded.special_tokens_mask) == 0)
-        first, last = (int(own[0]), int(own[-1]) + 1) if len(own) else (0, 0)
-        if ids[first:last].tolist() != bare.ids or segments[first:last].any():
+        own = [np.flatnonzero([which == text for which in encoded.sequence_ids]) for text in range(2 if pair else 1)]
+        edges = [edge for found in own if len(found) for edge in (int(found[0]), int(found[-1]) + 1)] or [0] * (2 * len(own))
+        texts = list(zip(edges[::2], edges[1::2], strict=True))
+        if any(ids[begin:end].tolist() != bare or len(set(segments[begin:end].tolist())) > 1 for begin, end in texts):
             raise Unsupported("the tokenizer does more than set special tokens around a text")
-        return Frame((ids[:first], segments[:first]), (ids[last:], segments[last:]))
+        if segments[texts[0][0] : texts[0][1]].any():
+            raise Unsupported("the tokenizer gives a single text another segment than 0")
+        gaps = zip([0, *edges[1::2]], [*edges[::2], len(ids)], strict=True)
+        parts = tuple((ids[begin:end], segments[begin:end]) for begin, end in gaps)
+        return Frame(parts, tuple(int(segments[begin]) if end > begin else 0 for begin, end in texts))
 
 
 def _shorten(ids: Ids, room: int, on_long: OnLong, ledger: Ledger, index: int) -> list[Ids]:
@@ -224,33 +251,6 @@ def _shorten(ids: Ids, room: int, on_long: OnLong, ledger: Ledger, index: int) -
     ledger.windowed_texts += 1
     ledger.windowed_tokens += len(ids)
     return np.array_split(ids, -(-len(ids) // room))
-
-
-def word_piece(vocab: dict[str, int], config: dict[str, Any]) -> Backend:
-    """BERT's own tokenizer: clean, split CJK characters, lower-case, split at spaces and punctuation, longest piece first."""
-    unk, cls, sep = (config.get(f"{kind}_token") or SPECIAL[kind][0] for kind in ("unk", "cls", "sep"))
-    missing = [str(name) for name in (unk, cls, sep) if not isinstance(name, str) or name not in vocab]
-    if not missing and not all(re.fullmatch(r"[^\s:$]+", name) for name in (cls, sep)):
-        raise BadConfig(f"{cls!r} and {sep!r} cannot be special tokens", place="vocab.txt")
-    if missing:
-        raise BadConfig(f"the vocabulary has no {', '.join(missing)}", place="vocab.txt")
-    backend = Backend(models.WordPiece(vocab, unk_token=unk, max_input_chars_per_word=100))
-    backend.normalizer = normalizers.BertNormalizer(
-        clean_text=True,
-        handle_chinese_chars=bool(config.get("tokenize_chinese_chars", True)),
-        strip_accents=None if config.get("strip_accents") is None else bool(config["strip_accents"]),
-        lowercase=bool(config.get("do_lower_case", True)),
-    )
-    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    backend.post_processor = processors.TemplateProcessing(
-        single=f"{cls}:0 $A:0 {sep}:0",
-        pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
-        special_tokens=[(cls, vocab[cls]), (sep, vocab[sep])],
-    )
-    backend.decoder = decoders.WordPiece(prefix="##")
-    named = [config[f"{kind}_token"] for kind in SPECIAL if isinstance(config.get(f"{kind}_token"), str)]
-    backend.add_special_tokens([name for name in dict.fromkeys([*named, *chain(*SPECIAL.values())]) if name in vocab])
-    return backend
 
 
 def check_texts(texts: Sequence[str]) -> None:
@@ -282,45 +282,6 @@ def _check_widths(offsets: Sequence[tuple[int, int]], which: str) -> None:
             place=f"characters {start:,} to {end:,}",
             remedy="is this text at all? split it, or leave it out",
         )
-
-
-def _special_names(backend: Backend, config: dict[str, Any]) -> dict[str, str]:
-    found = {}
-    for kind, usual in SPECIAL.items():
-        known = [name for name in (config.get(f"{kind}_token"), *usual) if isinstance(name, str) and backend.token_to_id(name) is not None]
-        if known:
-            found[kind] = known[0]
-    return found
-
-
-def _refuse_additions(vocab: dict[str, int], config: dict[str, Any], added: dict[str, Any], folder: Path) -> None:
-    """Tokens outside vocab.txt, which only tokenizer.json can describe."""
-    decoder = config.pop("added_tokens_decoder", None)
-    listed = decoder.values() if isinstance(decoder, dict) else []
-    names = [*added, *(str(entry.get("content")) for entry in listed if isinstance(entry, dict))]
-    unknown = [name for name in names if name not in vocab]
-    if unknown:
-        remedy = "save the tokenizer with transformers, which writes a tokenizer.json"
-        raise Unsupported(f"added tokens beside vocab.txt: {', '.join(map(repr, unknown[:5]))}", place=str(folder), remedy=remedy)
-
-
-def _has_capitals(vocab: Iterable[str]) -> bool:
-    """A vocabulary with capital letters was not made for lower-cased text."""
-    return any(piece != piece.lower() for piece in vocab if not (piece.startswith("[") and piece.endswith("]")))
-
-
-def _read_vocab(content: bytes, path: Path) -> dict[str, int]:
-    try:
-        lines = content.decode("utf-8").split("\n")
-    except UnicodeDecodeError as error:
-        raise BadConfig(f"not UTF-8 at byte {error.start}", place=str(path)) from None
-    vocab: dict[str, int] = {}
-    for number, line in enumerate(lines[:-1] if lines[-1] == "" else lines):
-        piece = line.rstrip("\r")
-        if piece in vocab:
-            raise BadConfig(f"the piece {piece!r} stands on line {vocab[piece] + 1} and on line {number + 1}", place=str(path))
-        vocab[piece] = number
-    return vocab
 
 
 def _json(files: dict[str, bytes], name: str, folder: Path) -> dict[str, Any]:

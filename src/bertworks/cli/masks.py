@@ -1,0 +1,41 @@
+"""`bertworks masks`: what the model will see."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from bertworks.cli.show import console
+
+
+def masks(
+    shards: Annotated[Path, typer.Argument(help="A folder that `bertworks prepare` wrote.")],
+    masking: Annotated[Literal["token", "word", "ngram", "span"], typer.Option(help="What is masked together.")] = "token",
+    pairs: Annotated[Literal["nsp", "sop", "none", "stream"], typer.Option(help="How sentences are put together.")] = "none",
+    html: Annotated[Path | None, typer.Option(help="Write a page as well.")] = None,
+    lines: Annotated[int, typer.Option(min=1, max=10_000, help="How many examples.")] = 20,
+    max_length: Annotated[int, typer.Option(help="Longest example, in tokens.")] = 128,
+    mask_rate: Annotated[float, typer.Option(help="Share of tokens to predict.")] = 0.15,
+    seed: Annotated[int, typer.Option(min=0, help="Other draws.")] = 0,
+    epoch: Annotated[int, typer.Option(min=0, help="Which epoch's draws.")] = 0,
+) -> None:
+    """Show training examples: what is hidden, replaced or kept, in colours; whole words; labels of pairs."""
+    from bertworks.config import check_data
+    from bertworks.data.shards import Shards
+    from bertworks.runs.masks import legend, print_view, view_masks, write_masks_page
+
+    config = check_data({"masking": masking, "pairs": pairs, "max_length": max_length, "mask_rate": mask_rate})
+    found, views = view_masks(Shards(shards), config, seed=seed, epoch=epoch, lines=lines)
+    out = console()
+    out.print(legend())
+    for number, view in enumerate(views, start=1):
+        line = print_view(view)
+        line.pad_left(0)
+        out.print(f"[dim]{number:>3}[/dim] ", end="")
+        out.print(line)
+    out.print(f"[dim]{found.plan.tally}[/dim]")
+    if html is not None:
+        write_masks_page(html, found, views)
+        out.print(f"page written to {html}")

@@ -1,0 +1,314 @@
+"""Files of any usual kind, read as a stream of documents in bounded memory.
+
+Text (a blank line ends a document, or every line is one), JSON lines, CSV and TSV, Parquet; plain, or packed with gzip, xz or
+zstd; folders, and standard input. What was damaged, cut or left out on the way is counted in `Tally` and said.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import lzma
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import import_module
+from io import BufferedReader
+from itertools import chain, islice
+from pathlib import Path
+from typing import IO, Any
+
+from bertworks.errors import BadText, NotFound, Unsupported
+
+TABLES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
+TEXTS = (".txt", ".text", ".md", ".rst")
+PACKED = (".gz", ".xz", ".zst")
+USUAL_COLUMNS = ("text", "content", "document", "article", "body", "review", "sentence", "paragraph")
+LONGEST_LINE = 2**25  # bytes
+LONGEST_DOCUMENT = 2**22  # characters; longer ones become several
+GUESSED_FROM = 100  # rows
+
+
+@dataclass
+class Tally:
+    """What the reading found."""
+
+    files: int = 0
+    documents: int = 0
+    characters: int = 0
+    replaced: int = 0  # signs that were not UTF-8
+    split_documents: int = 0
+    bad_rows: int = 0
+    other_files: int = 0
+    columns: dict[str, str] = field(default_factory=dict)  # which column held the text, by file
+
+    def remarks(self) -> list[str]:
+        said = [f"text column of {file}: {column!r}" for file, column in islice(self.columns.items(), 10)]
+        if self.other_files:
+            said.append(f"{self.other_files:,} files of other kinds were left out")
+        if self.replaced:
+            said.append(f"{self.replaced:,} signs were not UTF-8 and became U+FFFD")
+        if self.bad_rows:
+            said.append(f"{self.bad_rows:,} rows could not be read or had no text, and were left out")
+        if self.split_documents:
+            said.append(f"{self.split_documents:,} documents were longer than {LONGEST_DOCUMENT:,} characters and became several")
+        return said
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the files are to be read."""
+
+    column: str | None = None  # of the text in tables; guessed if not given
+    line_docs: bool = False  # every line of a text file is a document
+    strict: bool = False  # stop at the first damaged sign or row
+
+
+class Corpus:
+    """Documents, one after the other, in the order of the files; each is text whose lines are paragraphs."""
+
+    def __init__(self, sources: Sequence[str], reading: Reading | None = None) -> None:
+        self.reading, self.tally = reading or Reading(), Tally()
+        self.paths: list[Path | None] = []  # None is standard input
+        for source in sources:
+            self.paths += [None] if source == "-" else self._files(Path(source))
+        if not self.paths:
+            raise NotFound("no files of text", place=", ".join(sources), remedy=f"known kinds: {', '.join([*TEXTS, *TABLES])}")
+        sizes = [None if path is None or not path.is_file() else path.stat().st_size for path in self.paths]
+        self.total = None if None in sizes else sum(size or 0 for size in sizes)  # bytes
+        self.done = 0  # bytes of the files already read
+        self._position: Callable[[], int] = lambda: 0
+
+    @property
+    def position(self) -> int:
+        """Bytes read so far, as they stand on the disk."""
+        return self.done + self._position()
+
+    def __iter__(self) -> Iterator[str]:
+        self.tally = Tally(other_files=self.tally.other_files)
+        self.done = 0
+        for path in self.paths:
+            self.tally.files += 1
+            for document in self._documents(path):
+                for part in self._bounded(document):
+                    self.tally.documents += 1
+                    self.tally.characters += len(part)
+                    yield part
+            self._position = lambda: 0
+            self.done += 0 if path is None else path.stat().st_size
+
+    def _files(self, path: Path) -> list[Path]:
+        if path.is_dir():
+            found = sorted(file for file in path.rglob("*") if file.is_file() and not _hidden(file.relative_to(path)))
+            known = [file for file in found if _kind(file) is not None]
+            self.tally.other_files += len(found) - len(known)
+            return known
+        if not path.exists():
+            raise NotFound("no such file or folder", place=str(path))
+        return [path]
+
+    def _bounded(self, document: str) -> Iterator[str]:
+        if len(document) <= LONGEST_DOCUMENT:
+            if document and not document.isspace():
+                yield document
+            return
+        self.tally.split_documents += 1
+        while len(document) > LONGEST_DOCUMENT:
+            space = max(document.rfind("\n", 0, LONGEST_DOCUMENT), document.rfind(" ", 0, LONGEST_DOCUMENT))
+            end = space if space > 0 else LONGEST_DOCUMENT
+            yield document[:end]
+            document = document[end:].lstrip()
+        if document:
+            yield document
+
+    def _documents(self, path: Path | None) -> Iterator[str]:
+        name = "standard input" if path is None else str(path)
+        kind = "text" if path is None else _kind(path) or "text"
+        try:
+            if kind == "parquet":
+                assert path is not None
+                yield from self._parquet(path)
+                return
+            with _unpacked(path) as (stream, position):
+                self._position = position
+                lines = self._lines(stream, name)
+                if kind == "text":
+                    yield from self._line_documents(lines) if self.reading.line_docs else self._blank_line_documents(lines)
+                else:
+                    rows = self._json_rows(lines, name) if kind == "jsonl" else self._csv_rows(lines, name, "\t" if kind == "tsv" else ",")
+                    yield from self._table(rows, name)
+        except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+            raise NotFound(f"cannot be read: {getattr(error, 'strerror', None) or error}", place=name) from None
+
+    def _lines(self, stream: IO[bytes], name: str) -> Iterator[str]:
+        """Decoded lines without their ends; damage is counted, or refused with its line."""
+        number = 0
+        while line := stream.readline(LONGEST_LINE + 1):
+            number += 1
+            if len(line) > LONGEST_LINE:
+                raise BadText(
+                    f"a line of more than {LONGEST_LINE // 2**20} MB",
+                    place=f"{name}, line {number}",
+                    remedy="is this text? break it into lines, or leave the file out",
+                )
+            if number == 1:
+                line = line.removeprefix(b"\xef\xbb\xbf")
+            if b"\0" in line:
+                cause = "UTF-16 text" if line[:2] in (b"\xff\xfe", b"\xfe\xff") else "a binary file"
+                raise BadText(f"{cause}, not UTF-8 text", place=f"{name}, line {number}", remedy="leave it out, or convert it to UTF-8")
+            try:
+                text = line.decode()
+            except UnicodeDecodeError as error:
+                if self.reading.strict:
+                    raise BadText(f"not UTF-8 at byte {error.start} of the line", place=f"{name}, line {number}") from None
+                text = line.decode(errors="replace")
+                self.tally.replaced += text.count("\ufffd") - line.count("\ufffd".encode())
+            yield text.rstrip("\r\n")
+
+    def _line_documents(self, lines: Iterator[str]) -> Iterator[str]:
+        return (line for line in lines if line and not line.isspace())
+
+    def _blank_line_documents(self, lines: Iterator[str]) -> Iterator[str]:
+        paragraphs: list[str] = []
+        size = 0
+        for line in lines:
+            blank = not line or line.isspace()
+            if (blank or size > LONGEST_DOCUMENT) and paragraphs:
+                self.tally.split_documents += not blank
+                yield "\n".join(paragraphs)
+                paragraphs, size = [], 0
+            if not blank:
+                paragraphs.append(line)
+                size += len(line) + 1
+        if paragraphs:
+            yield "\n".join(paragraphs)
+
+    def _table(self, rows: Iterator[dict[str, Any]], name: str) -> Iterator[str]:
+        first = list(islice(rows, GUESSED_FROM))
+        if not first:
+            return
+        column = self._column(first, name)
+        for at, row in enumerate(chain(first, rows), start=1):
+            text = row.get(column)
+            if isinstance(text, str):
+                yield text.replace("\r\n", "\n")
+            else:
+                self._bad_row(f"no text in column {column!r}", f"{name}, row {at}")
+
+    def _column(self, rows: list[dict[str, Any]], name: str) -> str:
+        columns = list(dict.fromkeys(key for row in rows for key in row if key is not None))
+        chosen = self.reading.column
+        if chosen is None:
+            lengths = {key: sum(len(row[key]) for row in rows if isinstance(row.get(key), str)) for key in columns}
+            usual = [key for key in columns if key.lower() in USUAL_COLUMNS and lengths[key]]
+            chosen = usual[0] if usual else max(columns, key=lambda key: lengths[key], default=None)
+            if chosen is None or not lengths[chosen]:
+                raise BadText(f"no column with text; columns: {', '.join(columns)}", place=name, remedy="name it with --column")
+            self.tally.columns[name] = chosen
+        elif chosen not in columns:
+            raise BadText(f"no column {chosen!r}", place=name, remedy=f"columns: {', '.join(columns)}")
+        return chosen
+
+    def _json_rows(self, lines: Iterator[str], name: str) -> Iterator[dict[str, Any]]:
+        for number, line in enumerate(lines, start=1):
+            if not line or line.isspace():
+                continue
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                self._bad_row(f"not JSON: {str(error)[:100]}", f"{name}, line {number}")
+                continue
+            if isinstance(row, dict):
+                yield {key: _whole(value) for key, value in row.items()}
+            else:
+                self._bad_row("not a JSON object", f"{name}, line {number}")
+
+    def _csv_rows(self, lines: Iterator[str], name: str, delimiter: str) -> Iterator[dict[str, Any]]:
+        csv.field_size_limit(LONGEST_LINE)
+        reader = csv.reader((line + "\n" for line in lines), delimiter=delimiter)
+        try:
+            header = next(reader, [])
+            for row in reader:
+                if len(row) == len(header):
+                    yield dict(zip(header, row, strict=True))
+                elif row:
+                    self._bad_row(f"{len(row)} fields, the header has {len(header)}", f"{name}, line {reader.line_num}")
+        except csv.Error as error:
+            raise BadText(f"not a table: {error}", place=f"{name}, line {reader.line_num}") from None
+
+    def _parquet(self, path: Path) -> Iterator[str]:
+        try:
+            parquet, arrow = import_module("pyarrow.parquet"), import_module("pyarrow")
+        except ImportError:
+            raise Unsupported("Parquet needs pyarrow", place=str(path), remedy="pip install 'bertworks[data]'") from None
+        try:
+            with path.open("rb") as file:
+                self._position = file.tell
+                table = parquet.ParquetFile(file)
+                names = [
+                    entry.name
+                    for entry in table.schema_arrow
+                    if arrow.types.is_string(entry.type) or arrow.types.is_large_string(entry.type)
+                ]
+                column = self._column([{key: "x" if key in names else 0 for key in table.schema_arrow.names}], str(path))
+                for at, batch in enumerate(table.iter_batches(batch_size=256, columns=[column])):
+                    for row, text in enumerate(batch.column(0).to_pylist()):
+                        if isinstance(text, str):
+                            yield text.replace("\r\n", "\n")
+                        else:
+                            self._bad_row(f"no text in column {column!r}", f"{path}, row {at * 256 + row + 1}")
+        except arrow.ArrowException as error:
+            raise BadText(f"not a Parquet file: {str(error)[:200]}", place=str(path)) from None
+
+    def _bad_row(self, cause: str, place: str) -> None:
+        if self.reading.strict:
+            raise BadText(cause, place=place)
+        self.tally.bad_rows += 1
+
+
+def _whole(value: Any) -> Any:
+    """JSON can hold half characters, which no file of ours could."""
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
+def _kind(path: Path) -> str | None:
+    suffix = Path(path.stem).suffix.lower() if path.suffix.lower() in PACKED else path.suffix.lower()
+    return TABLES.get(suffix) or ("text" if suffix in TEXTS else None)
+
+
+@contextmanager
+def _unpacked(path: Path | None) -> Iterator[tuple[IO[bytes], Callable[[], int]]]:
+    """A file, or standard input, as a stream of unpacked bytes, and how far it is read on the disk."""
+    if path is None:
+        if sys.stdin is None:
+            raise NotFound("standard input is closed")
+        yield sys.stdin.buffer, lambda: 0
+        return
+    if path.is_char_device() or path.is_block_device():
+        raise NotFound("this is a device, not a file", place=str(path))
+    with path.open("rb") as raw:
+        suffix = path.suffix.lower()
+        if suffix == ".zst":
+            try:
+                zstd = import_module("zstandard")
+            except ImportError:
+                raise Unsupported("zstd needs zstandard", place=str(path), remedy="pip install 'bertworks[data]'") from None
+            try:
+                yield BufferedReader(zstd.ZstdDecompressor().stream_reader(raw, read_across_frames=True)), raw.tell
+            except zstd.ZstdError as error:
+                raise OSError(str(error)) from None
+        elif suffix == ".xz":
+            with lzma.LZMAFile(raw) as unpacked:
+                yield BufferedReader(unpacked), raw.tell
+        elif suffix == ".gz":
+            with gzip.GzipFile(fileobj=raw) as unzipped:
+                yield BufferedReader(unzipped), raw.tell
+        else:
+            yield raw, raw.tell

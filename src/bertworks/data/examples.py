@@ -1,0 +1,268 @@
+"""Which stretches of the shards become an example: planned once per epoch, stored, and looked up by number.
+
+`nsp` and `sop` follow BERT (section 3.1 and appendix A.2) and ALBERT (section 3.1): sentences of a document are collected up to a
+target length, mostly the longest, sometimes shorter; a random point divides them into A and B. For half of the examples B is
+then taken from another document, and what it replaces goes back to be used again (nsp), or A and B change places (sop). A pair
+that is too long loses tokens at the ends of its longer half, and these are counted. `none` fills examples with full sentences
+(RoBERTa, section 4.2) and loses nothing; `stream` cuts the text wherever an example is full.
+
+A plan is a function of (seed, epoch, shard) and the settings, whoever makes it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertworks.config import DataConfig
+from bertworks.data.chance import Purpose, chance
+from bertworks.data.shards import Content, Shards
+from bertworks.errors import BadConfig, BadText
+from bertworks.files import read_json, whole_file, write_json
+
+Part = Literal["train", "held_out"]
+EXAMPLE = np.dtype([("a", "<i8"), ("b", "<i8"), ("a_size", "<u4"), ("b_size", "<u4"), ("breaks", "<u4"), ("label", "i1")])
+NO_LABEL, TRUE_ORDER, OTHER = -1, 0, 1  # in order; from another document, or swapped
+PASSAGE = 200  # sentences that are held out together, at most
+KEPT_PLANS = 8
+NEVER = 2**62
+Row = tuple[int, int, int, int, int, int]
+Stretch = tuple[int, int, int]
+
+
+@dataclass
+class PlanTally:
+    """Tokens in + repeated = tokens out + lost; repeated are those seen once more as the B of another document's A."""
+
+    examples: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    lost: int = 0
+    repeated: int = 0
+
+    def __str__(self) -> str:
+        said = f"{self.examples:,} examples, {self.tokens_in:,} tokens in, {self.tokens_out:,} out"
+        if self.lost:
+            said += f", {self.lost:,} lost to shortening ({self.lost / self.tokens_in:.1%})"
+        if self.repeated:
+            said += f", {self.repeated:,} seen once more in random pairs"
+        return said
+
+
+@dataclass(frozen=True)
+class Plan:
+    examples: NDArray[np.void]  # of EXAMPLE, mapped
+    tally: PlanTally
+    frame_size: int
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """With special tokens."""
+        sizes: NDArray[np.int64] = self.examples["a_size"].astype(np.int64) + self.examples["b_size"] + self.examples["breaks"]
+        return sizes + self.frame_size
+
+
+def make_plan(shards: Shards, config: DataConfig, part: Part, seed: int, epoch: int, cache: Path | None = None) -> Plan:
+    """The examples of an epoch, read from the cache if they were planned before."""
+    paired = config.pairs in ("nsp", "sop")
+    frame_size = (shards.tokenizer.pair_frame if paired else shards.tokenizer.frame).size
+    room = config.max_length - frame_size
+    if room < 2:
+        raise BadConfig(f"max_length = {config.max_length} leaves no room beside {frame_size} special tokens")
+    drawn = paired or (config.pairs == "none" and config.short_rate > 0)
+    key = {
+        "shards": [entry.sha256 for entry in shards.manifest.shards],
+        "config": config.model_dump(include={"pairs", "max_length", "cross_documents", "short_rate", "held_out"}),
+        "draws": [part, seed if drawn else 0, epoch if drawn else 0],
+        "version": 1,
+    }
+    name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:32]
+    folder = cache or shards.folder / "plans"
+    record = folder / f"{name}.json"
+    if not record.is_file():
+        _write_plan(Planner(shards, config, part, room), seed, epoch, folder, name)
+    tally = PlanTally(**read_json(record))
+    raw = np.memmap(folder / f"{name}.plan", dtype=EXAMPLE, mode="r") if tally.examples else np.empty(0, EXAMPLE)
+    return Plan(raw, tally, frame_size)
+
+
+def _write_plan(planner: Planner, seed: int, epoch: int, folder: Path, name: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with whole_file(folder / f"{name}.plan") as file:
+        for shard in range(len(planner.shards)):
+            file.write(planner.plan(shard, chance(seed, Purpose.EXAMPLES, epoch, shard)).tobytes())
+    write_json(folder / f"{name}.json", asdict(planner.tally))
+    for old in sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime)[:-KEPT_PLANS]:
+        old.unlink(missing_ok=True)
+        old.with_suffix(".plan").unlink(missing_ok=True)
+
+
+class Planner:
+    """Plans shards one by one."""
+
+    def __init__(self, shards: Shards, config: DataConfig, part: Part, room: int) -> None:
+        self.shards, self.config, self.part, self.room = shards, config, part, room
+        self.tally = PlanTally()
+        counts = shards.manifest.counts
+        self.n_documents = counts.documents
+        self.separated = "sep" in shards.tokenizer.special
+        self.held_out = HeldOut(counts.sentences, config.held_out)
+        if config.pairs == "nsp" and self.n_documents < 2:
+            remedy = "a blank line ends a document; or use sop pairs"
+            raise BadText("next-sentence pairs need at least two documents", place=str(shards.folder), remedy=remedy)
+
+    def plan(self, shard: int, rng: np.random.Generator) -> NDArray[np.void]:
+        content, base = self.shards[shard], int(self.shards.token_edges[shard])
+        tokens = [base, *(content.sentences.astype(np.int64) + base).tolist()]  # where each sentence begins, and the end
+        stretches = list(self._stretches(shard, content))
+        self.tally.tokens_in += sum(tokens[last] - tokens[first] for _, first, last in stretches)
+        if self.config.pairs in ("nsp", "sop"):
+            rows = list(self._pairs(rng, tokens, stretches))
+        else:
+            ends = [tokens[end] for end in content.documents.tolist()] if self.separated else []
+            rows = list(self._runs(rng, tokens, stretches, ends))
+        table = np.array(rows, dtype=EXAMPLE)
+        self.tally.examples += len(rows)
+        self.tally.tokens_out += int(table["a_size"].sum() + table["b_size"].sum())
+        return table
+
+    def _stretches(self, shard: int, content: Content) -> Iterator[Stretch]:
+        """The stretches of this part: which document, first sentence, last sentence."""
+        before, number, start = int(self.shards.sentence_edges[shard]), int(self.shards.document_edges[shard]), 0
+        for document, end in enumerate(content.documents.tolist(), start=number):
+            at = start
+            while at < end:
+                held, stop = self.held_out.look(before + at)
+                stop = min(end, stop - before)
+                if held == (self.part == "held_out"):
+                    yield document, at, stop
+                at = stop
+            start = end
+
+    def _runs(self, rng: np.random.Generator, tokens: list[int], stretches: list[Stretch], ends: list[int]) -> Iterator[Row]:
+        """Full sentences, or all text, up to the room; a document that begins inside an example costs a separator."""
+        whole = self.config.pairs == "none"
+        if self.config.cross_documents or not whole:
+            stretches = _joined(stretches)
+        draws = _uniforms(rng)
+        for _, first, last in stretches:
+            at, stop = tokens[first], tokens[last]
+            while at < stop:
+                room = self._target(draws) if whole else self.room
+                end = min(stop, at + room)
+                while end - at + _between(ends, at, end) > room:
+                    end -= 1
+                full = tokens[bisect_right(tokens, end) - 1]
+                if whole and full > at:  # a sentence longer than the room is cut
+                    end = full
+                yield at, 0, end - at, 0, _between(ends, at, end), NO_LABEL
+                at = end
+
+    def _pairs(self, rng: np.random.Generator, tokens: list[int], stretches: list[Stretch]) -> Iterator[Row]:
+        draws, swapping = _uniforms(rng), self.config.pairs == "sop"
+        for document, first, last in stretches:
+            at = first
+            while at < last:
+                target = self._target(draws)
+                end = min(last, max(at + 1, bisect_left(tokens, tokens[at] + target)))
+                other = next(draws) < 0.5
+                middle = at + 1 + int(next(draws) * (end - at - 1)) if end - at > 1 else end
+                begin, cut, stop = tokens[at], tokens[middle], tokens[end]
+                if other and not swapping:
+                    b, b_size = self._elsewhere(draws, document, max(1, target - (cut - begin)))
+                    self.tally.repeated += b_size
+                    yield self._shortened(rng, begin, cut - begin, b, b_size, OTHER)
+                    at = middle  # the rest goes back, to be used again
+                    continue
+                at = end
+                if middle == end:  # a single sentence is divided itself
+                    cut = begin + (stop - begin) // 2
+                if cut == begin:
+                    self.tally.lost += stop - begin
+                elif other:
+                    yield self._shortened(rng, cut, stop - cut, begin, cut - begin, OTHER)
+                else:
+                    yield self._shortened(rng, begin, cut - begin, cut, stop - cut, TRUE_ORDER)
+
+    def _target(self, draws: Iterator[float]) -> int:
+        """Mostly all the room; sometimes less, so that short texts are seen too."""
+        short = self.config.short_rate > 0 and next(draws) < self.config.short_rate
+        return 2 + int(next(draws) * (self.room - 1)) if short else self.room
+
+    def _elsewhere(self, draws: Iterator[float], document: int, target: int) -> tuple[int, int]:
+        """Sentences of another document, of `target` tokens or a little more; never of text held out from training."""
+        while True:
+            other = int(next(draws) * (self.n_documents - 1))
+            other += other >= document
+            shard = int(np.searchsorted(self.shards.document_edges, other, side="right")) - 1
+            content, local = self.shards[shard], other - int(self.shards.document_edges[shard])
+            first = int(content.documents[local - 1]) if local else 0
+            last = int(content.documents[local])
+            begin = first + int(next(draws) * (last - first))
+            held, stop = self.held_out.look(int(self.shards.sentence_edges[shard]) + begin)
+            if held and self.part == "train":
+                continue
+            last = min(last, stop - int(self.shards.sentence_edges[shard]))
+            start = int(content.sentences[begin - 1]) if begin else 0
+            end = begin + int(np.searchsorted(content.sentences[begin:last], start + target)) + 1
+            return int(self.shards.token_edges[shard]) + start, int(content.sentences[min(end, last) - 1]) - start
+
+    def _shortened(self, rng: np.random.Generator, a: int, a_size: int, b: int, b_size: int, label: int) -> Row:
+        """What is too much goes from the longer half, token by token, from its front or its end (BERT's own code)."""
+        excess = a_size + b_size - self.room
+        if excess > 0:
+            uneven = min(excess, abs(a_size - b_size))
+            from_a, from_b = (uneven, 0) if a_size > b_size else (0, uneven)
+            from_a, from_b = from_a + (excess - uneven) // 2, from_b + (excess - uneven + 1) // 2
+            a, b = a + int(rng.binomial(from_a, 0.5)), b + int(rng.binomial(from_b, 0.5))
+            a_size, b_size = a_size - from_a, b_size - from_b
+            random_b = label == OTHER and self.config.pairs == "nsp"
+            self.tally.lost += from_a + (0 if random_b else from_b)
+            self.tally.repeated -= from_b if random_b else 0
+        return a, b, a_size, b_size, 0, label
+
+
+class HeldOut:
+    """Which sentences are kept for evaluation: every so many passages one, the same ones for every run."""
+
+    def __init__(self, sentences: int, share: float) -> None:
+        self.every = round(1 / share) if share > 0 else 0  # passages
+        self.passage = max(1, min(PASSAGE, sentences // (2 * self.every))) if self.every else 1  # sentences
+        passages = -(-sentences // self.passage)
+        self.offset = int(chance(0, Purpose.HELD_OUT).integers(max(1, min(self.every, passages)))) if self.every else 0
+
+    def look(self, sentence: int) -> tuple[bool, int]:
+        """Whether a sentence is held out, and the next one that is on the other side."""
+        if not self.every:
+            return False, NEVER
+        number = sentence // self.passage
+        held = number % self.every == self.offset
+        return held, (number + (1 if held else (self.offset - number) % self.every)) * self.passage
+
+
+def _joined(stretches: list[Stretch]) -> list[Stretch]:
+    """Stretches that follow each other, as one."""
+    joined: list[Stretch] = []
+    for document, first, last in stretches:
+        if joined and joined[-1][2] == first:
+            document, first = joined.pop()[:2]
+        joined.append((document, first, last))
+    return joined
+
+
+def _between(ends: list[int], begin: int, end: int) -> int:
+    """How many documents end inside a stretch of tokens."""
+    return max(0, bisect_left(ends, end) - bisect_right(ends, begin))
+
+
+def _uniforms(rng: np.random.Generator) -> Iterator[float]:
+    while True:
+        yield from rng.random(1024).tolist()

@@ -1,0 +1,198 @@
+"""Ragged batches with a token budget: any batch of any epoch, at once, the same for every number of workers and machines.
+
+An epoch's examples are shuffled, sorted by length within windows so that a batch holds alike ones, cut where the budget is full, and
+the batches shuffled again. That takes one pass over the examples' lengths; after it a batch costs only itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertworks.config import DataConfig
+from bertworks.data.chance import Purpose, chance
+from bertworks.data.examples import NO_LABEL, Part, Plan, make_plan
+from bertworks.data.masking import STRETCHES, choose, corrupt, rank
+from bertworks.data.shards import Shards
+from bertworks.errors import BadConfig, BadShards
+from bertworks.text.backends import SPECIAL
+
+Hide = Literal["masked", "replaced", "permuted", "nothing"]
+WINDOW = 64  # batches whose examples are sorted together
+EVALUATION = {"masking": "token", "mask_rate": 0.15, "mask_share": 0.8, "random_share": 0.1, "mask_epochs": 1}
+EVALUATION_SEED = 20_181_011
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Example:
+    """One sequence as the model will see it before anything is hidden."""
+
+    ids: Numbers
+    segments: Numbers
+    free: NDArray[np.bool_]  # not special: may be predicted
+    word_starts: NDArray[np.bool_]
+    label: int  # 0 in order, 1 other, -1 no pair
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """What was done to an example."""
+
+    ids: Numbers
+    targets: Numbers
+    ranks: Numbers | None = None
+    uniforms: NDArray[np.float64] | None = None
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sequences one after the other; nothing is padded."""
+
+    ids: Numbers  # (N,) what the model sees
+    segments: Numbers  # (N,)
+    lengths: Numbers  # (B,)
+    targets: Numbers  # (M,) positions to predict
+    labels: Numbers  # (M,) the tokens that stood there
+    pairs: Numbers  # (B,) 0 in order, 1 other, -1 no pair
+    examples: Numbers  # (B,) which examples of the epoch these are
+    ranks: Numbers | None = None  # (N,) permuted: order of prediction
+    uniforms: NDArray[np.float64] | None = None  # (M,) replaced: one number per target, to draw its replacement with
+
+
+class Loader:
+    """Batches from shards. `hide` is what the objective wants done to the targets."""
+
+    def __init__(
+        self,
+        shards: Shards,
+        config: DataConfig,
+        *,
+        hide: Hide = "masked",
+        batch_tokens: int = 4096,
+        seed: int = 0,
+        part: Part = "train",
+        cache: Path | None = None,
+    ) -> None:
+        if part == "held_out":
+            config, seed = config.model_copy(update=EVALUATION), EVALUATION_SEED
+        if batch_tokens < config.max_length:
+            raise BadConfig(f"batch_tokens = {batch_tokens} is less than max_length = {config.max_length}")
+        manifest = shards.manifest
+        if hide != "nothing" and STRETCHES[config.masking].words and manifest.counts.han_documents and manifest.segmenter is None:
+            remedy = "prepare them again with --words auto, or mask tokens"
+            raise BadShards("Chinese text whose words are not known (--words char)", place=str(shards.folder), remedy=remedy)
+        self.shards, self.config, self.hide, self.batch_tokens, self.seed, self.part = shards, config, hide, batch_tokens, seed, part
+        self.cache, tokenizer = cache, shards.tokenizer
+        self.frame = tokenizer.pair_frame if config.pairs in ("nsp", "sop") else tokenizer.frame
+        self.mask = tokenizer.id_of("mask") if hide in ("masked", "replaced") else -1
+        self.separator = tokenizer.id_of("sep") if "sep" in tokenizer.special else None
+        special = {tokenizer.id_of(kind) for kind in SPECIAL if kind in tokenizer.special}
+        self.ordinary = np.array([id for id in range(tokenizer.vocab_size) if id not in special], dtype=np.int64)
+
+    def epoch(self, number: int) -> Epoch:
+        plan = make_plan(self.shards, self.config, self.part, self.seed, self.draw(number), self.cache)
+        return Epoch(self, number, plan)
+
+    def draw(self, epoch: int) -> int:
+        """The epoch whose draws this one uses: with `mask_epochs` they repeat."""
+        return epoch % self.config.mask_epochs if self.config.mask_epochs else epoch
+
+
+class Epoch:
+    """The batches of one epoch, by number."""
+
+    def __init__(self, loader: Loader, number: int, plan: Plan) -> None:
+        self.loader, self.number, self.plan = loader, number, plan
+        lengths = plan.lengths
+        order = np.arange(len(lengths))
+        if loader.part == "train":
+            order = chance(loader.seed, Purpose.ORDER, number).permutation(len(lengths))
+        window = max(1, int(WINDOW * loader.batch_tokens / lengths.mean())) if len(lengths) else 1
+        self.order = order[np.lexsort((lengths[order], np.arange(len(order)) // window))]
+        self.cuts = _cut(lengths[self.order], loader.batch_tokens)
+        self.turns = np.arange(len(self))
+        if loader.part == "train":
+            self.turns = chance(loader.seed, Purpose.BATCHES, number).permutation(len(self))
+
+    def __len__(self) -> int:
+        return len(self.cuts) - 1
+
+    def members(self, batch: int) -> Numbers:
+        """Which examples a batch is made of."""
+        turn = self.turns[batch]
+        return self.order[self.cuts[turn] : self.cuts[turn + 1]]
+
+    def __getitem__(self, batch: int) -> Batch:
+        if not 0 <= batch < len(self):
+            raise IndexError(batch)
+        return self.gather(self.members(batch))
+
+    def gather(self, members: Sequence[int] | Numbers) -> Batch:
+        """A batch of any examples. Each is hidden by its own number, whatever else is in the batch."""
+        examples = [self.example(int(member)) for member in members]
+        hidden = [self.hide(int(member), example) for member, example in zip(members, examples, strict=True)]
+        lengths = np.array([len(example.ids) for example in examples], dtype=np.int64)
+        starts = np.cumsum(lengths) - lengths
+        targets = [one.targets + start for one, start in zip(hidden, starts, strict=True)]
+        ranks = [one.ranks for one in hidden if one.ranks is not None]
+        uniforms = [one.uniforms for one in hidden if one.uniforms is not None]
+        return Batch(
+            ids=np.concatenate([one.ids for one in hidden]),
+            segments=np.concatenate([example.segments for example in examples]),
+            lengths=lengths,
+            targets=np.concatenate(targets),
+            labels=np.concatenate([example.ids[one.targets] for example, one in zip(examples, hidden, strict=True)]),
+            pairs=np.array([example.label for example in examples], dtype=np.int64),
+            examples=np.array(members, dtype=np.int64),
+            ranks=np.concatenate(ranks) if ranks else None,
+            uniforms=np.concatenate(uniforms) if uniforms else None,
+        )
+
+    def example(self, number: int) -> Example:
+        row, frame = self.plan.examples[number], self.loader.frame
+        texts = [self.loader.shards.stretch(int(row["a"]), int(row["a_size"]), self.loader.separator if row["breaks"] else None)]
+        if row["label"] != NO_LABEL:
+            texts.append(self.loader.shards.stretch(int(row["b"]), int(row["b_size"])))
+        ids, segments, free, starts = [], [], [], []
+        for at, (special, special_segments) in enumerate(frame.parts):
+            ids.append(special.astype(np.int64))
+            segments.append(special_segments.astype(np.int64))
+            free.append(np.zeros(len(special), dtype=np.bool_))
+            starts.append(np.ones(len(special), dtype=np.bool_))
+            if at < len(texts):
+                ids.append(texts[at].ids)
+                segments.append(np.full(len(texts[at].ids), frame.segments[at]))
+                free.append(texts[at].own)
+                starts.append(texts[at].word_starts)
+        joined = np.concatenate
+        return Example(joined(ids), joined(segments), joined(free), joined(starts), int(row["label"]))
+
+    def hide(self, number: int, example: Example) -> Hidden:
+        loader, config, draw = self.loader, self.loader.config, self.loader.draw(self.number)
+        ids = example.ids
+        if loader.hide == "nothing":
+            return Hidden(ids, np.empty(0, np.int64))
+        where = chance(loader.seed, Purpose.WHERE, draw, number)
+        targets = choose(where, config.masking, config.mask_rate, example.free, example.word_starts)
+        if loader.hide == "permuted":
+            return Hidden(ids, targets, ranks=rank(chance(loader.seed, Purpose.RANKS, draw, number), targets, len(ids)))
+        what = chance(loader.seed, Purpose.WHAT, draw, number)
+        ids = corrupt(what, ids, targets, loader.mask, loader.ordinary, config.mask_share, config.random_share)
+        if loader.hide == "replaced":
+            return Hidden(ids, targets, uniforms=chance(loader.seed, Purpose.UNIFORM, draw, number).random(len(targets)))
+        return Hidden(ids, targets)
+
+
+def _cut(lengths: Numbers, budget: int) -> Numbers:
+    """Where batches begin, and the end: as many sequences as the budget takes."""
+    ends, cuts = np.cumsum(lengths), [0]
+    while cuts[-1] < len(lengths):
+        used = int(ends[cuts[-1] - 1]) if cuts[-1] else 0
+        cuts.append(int(np.searchsorted(ends, used + budget, side="right")))
+    return np.array(cuts)

@@ -1,0 +1,318 @@
+"""A corpus made into shards: in parallel, in bounded memory, and again from where it was if the run was killed.
+
+The documents are cut into blocks of about `BLOCK` characters, in order, and each block becomes a part in `.work`, whoever
+spells it and whenever. A part is named after the hash of its text and of the settings: a later run finds what is done, and a
+part of other text or of another tokenizer is never taken for it. When all parts are there, documents that occur twice are found by
+their digests, the parts without them become the shards, and the manifest is written last. Nothing in the result depends on the
+number of workers, the time or the machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from multiprocessing.connection import wait as wait_for
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertworks.data.corpus import Corpus
+from bertworks.data.shards import FORMAT, MANIFEST, TOKENIZER, Content, Counts, Manifest, ShardEntry, read_content, token_dtype
+from bertworks.errors import BadText, BertworksError, SaveFailed
+from bertworks.files import locked, read_json, whole_file, write_json
+from bertworks.text.sentences import split_sentences
+from bertworks.text.speller import HAN, Speller, Words
+from bertworks.text.tokenizer import Tokenizer
+
+BLOCK = 2**23  # characters
+TOGETHER = 2**16  # characters spelled in one go
+DIGEST_SIZE = 16  # bytes
+DIGESTS_AT_ONCE = 2**20  # looked through for duplicates
+Progress = Callable[[int, int | None], None]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything but the text that decides about a part."""
+
+    tokenizer: str  # hash
+    words: Words
+    format: int = FORMAT
+
+    def digest(self) -> bytes:
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).digest()
+
+
+@dataclass(frozen=True)
+class Block:
+    number: int
+    documents: list[str]
+    source: str  # hash of the text and the settings
+    position: int  # bytes read up to here
+
+    @property
+    def name(self) -> str:
+        return f"{self.number:06}-{self.source[:32]}"
+
+
+def prepare(
+    corpus: Corpus,
+    tokenizer: Tokenizer,
+    out: Path,
+    *,
+    words: Words = "auto",
+    workers: int | None = None,
+    progress: Progress = lambda done, total: None,
+) -> Manifest:
+    """Tokenise a corpus into shards under `out`."""
+    settings = Settings(tokenizer.fingerprint, words)
+    with locked(out):
+        _check_target(out)
+        work = out / ".work"
+        work.mkdir(exist_ok=True)
+        (out / TOKENIZER).mkdir(exist_ok=True)
+        tokenizer.save(out / TOKENIZER)
+        done = out / MANIFEST
+        if done.is_file():
+            return _check_same(corpus, settings, Manifest.read(out), out)
+        blocks = _spell_all(corpus, settings, out, workers or available_cores(), progress)
+        if not blocks:
+            names = ", ".join("standard input" if path is None else str(path) for path in corpus.paths[:3])
+            raise BadText("there is no text in it", place=names)
+        manifest = _finish(blocks, settings, corpus, tokenizer, out)
+        write_json(done, manifest.to_json())
+        shutil.rmtree(work, ignore_errors=True)
+        return manifest
+
+
+def available_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _check_target(out: Path) -> None:
+    strangers = [path.name for path in out.iterdir() if path.name not in (".lock", ".work", TOKENIZER, MANIFEST, "plans")]
+    strangers = [name for name in strangers if not name.endswith((".shard", ".new"))]
+    if strangers:
+        raise SaveFailed(f"this folder holds other things: {', '.join(sorted(strangers)[:3])}", place=str(out), remedy="name a new folder")
+    for path in out.glob(".*.new"):  # left by a run that was killed
+        path.unlink(missing_ok=True)
+
+
+def _check_same(corpus: Corpus, settings: Settings, manifest: Manifest, out: Path) -> Manifest:
+    """Finished before: fine if it was made from the same text in the same way."""
+    sources = [block.source for block in _blocks(corpus, settings)]
+    if sources != [entry.source for entry in manifest.shards]:
+        raise SaveFailed("this folder holds shards of other text, or of another tokenizer", place=str(out), remedy="name a new folder")
+    return manifest
+
+
+def _blocks(corpus: Corpus, settings: Settings) -> Iterator[Block]:
+    salt, number = settings.digest(), 0
+    documents: list[str] = []
+    size = 0
+    for document in corpus:
+        documents.append(document)
+        size += len(document) + 1
+        if size >= BLOCK:
+            yield Block(number, documents, _source(salt, documents), corpus.position)
+            documents, size, number = [], 0, number + 1
+    if documents:
+        yield Block(number, documents, _source(salt, documents), corpus.position)
+
+
+def _source(salt: bytes, documents: list[str]) -> str:
+    digest = hashlib.sha256(salt)
+    for document in documents:
+        digest.update(document.encode())
+        digest.update(b"\0")
+    return digest.hexdigest()
+
+
+def _spell_all(corpus: Corpus, settings: Settings, out: Path, workers: int, progress: Progress) -> list[tuple[str, str]]:
+    """Every block's name and source, once all of them are parts in `.work`."""
+    blocks: list[tuple[str, str]] = []
+    with ExitStack() as stack:
+        pool: ProcessPoolExecutor | None = None
+        running: dict[Future[None], int] = {}
+        for block in _blocks(corpus, settings):
+            blocks.append((block.name, block.source))
+            progress(block.position, corpus.total)
+            if (out / ".work" / f"{block.name}.json").is_file():
+                continue
+            if pool is None:
+                context = multiprocessing.get_context("spawn")
+                pool = ProcessPoolExecutor(workers, context, _start_worker, (out, settings.words))
+                stack.callback(pool.shutdown, wait=True, cancel_futures=True)
+            if len(running) > workers:
+                _collect(running)
+            running[pool.submit(_spell, block)] = block.number
+        while running:
+            _collect(running)
+    return blocks
+
+
+def _collect(running: dict[Future[None], int]) -> None:
+    """Wait for one block or more; what went wrong in a worker is raised here."""
+    finished, _ = wait(running, return_when=FIRST_COMPLETED)
+    for future in sorted(finished, key=lambda future: running[future]):
+        del running[future]
+        try:
+            future.result()
+        except BrokenProcessPool:
+            remedy = "run the same command again: it goes on where it was; fewer --workers need less memory"
+            raise BertworksError("a worker died, perhaps for want of memory", remedy=remedy) from None
+
+
+@dataclass
+class _Worker:
+    speller: Speller
+    unknown: int | None
+    vocab_size: int
+    work: Path
+
+
+_worker: _Worker  # of this process, set by _start_worker
+
+
+def _start_worker(out: Path, words: Words) -> None:
+    global _worker
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # there is a worker for every core already
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+    tokenizer = Tokenizer.load(out / TOKENIZER)
+    unknown = tokenizer.id_of("unk") if "unk" in tokenizer.special else None
+    _worker = _Worker(Speller(tokenizer, words), unknown, tokenizer.vocab_size, out / ".work")
+
+
+def _end_with(parent: int) -> None:
+    """A worker whose parent was killed would wait for work for ever."""
+    wait_for([parent])
+    os._exit(1)
+
+
+def _spell(block: Block) -> None:
+    """A block becomes a part. Its .json comes last: where it is, the part is whole."""
+    content, words = _spell_documents(block.documents, _worker)
+    digests = b"".join(hashlib.sha256(document.encode()).digest()[:DIGEST_SIZE] for document in block.documents)
+    with whole_file(_worker.work / f"{block.name}.part") as file:
+        content.write(file)
+    with whole_file(_worker.work / f"{block.name}.digests") as file:
+        file.write(digests)
+    counts = Counts(
+        documents=len(content.documents),
+        sentences=len(content.sentences),
+        words=words,
+        tokens=len(content.tokens),
+        unknown=0 if _worker.unknown is None else int((content.tokens == _worker.unknown).sum()),
+        characters=sum(map(len, block.documents)),
+        han_documents=sum(1 for document in block.documents if HAN.search(document)),
+    )
+    write_json(_worker.work / f"{block.name}.json", {"counts": asdict(counts), "segmenter": _worker.speller.segmenter})
+
+
+def _spell_documents(documents: list[str], worker: _Worker) -> tuple[Content, int]:
+    """All documents of a block; sentences without any token are left out."""
+    ids, starts, lengths, owners = [], [], [], []
+    for sentences, opens, owner in _gathered(documents):
+        spelled = worker.speller.spell(sentences, opens)
+        kept = spelled.lengths > 0
+        ids.append(spelled.ids.astype(token_dtype(worker.vocab_size)))
+        starts.append(spelled.starts)
+        lengths.append(spelled.lengths[kept])
+        owners.append(np.array(owner)[kept])
+    sentence_counts = np.bincount(np.concatenate(owners), minlength=len(documents))
+    joined = np.concatenate(starts)
+    content = Content.pack(
+        np.cumsum(sentence_counts, dtype=np.uint32), np.cumsum(np.concatenate(lengths), dtype=np.uint32), joined, np.concatenate(ids)
+    )
+    return content, int(joined.sum())
+
+
+def _gathered(documents: list[str]) -> Iterator[tuple[list[str], list[bool], list[int]]]:
+    """Sentences in portions: whether each opens its document, and which document it is from."""
+    sentences: list[str] = []
+    opens: list[bool] = []
+    owners: list[int] = []
+    size = 0
+    for number, document in enumerate(documents):
+        first = True
+        for paragraph in document.split("\n"):
+            found = split_sentences(paragraph)
+            sentences += found
+            opens += [first, *[False] * (len(found) - 1)] if found else []
+            owners += [number] * len(found)
+            first, size = first and not found, size + len(paragraph)
+            if size >= TOGETHER:
+                yield sentences, opens, owners
+                sentences, opens, owners, size = [], [], [], 0
+    yield sentences, opens, owners
+
+
+def _finish(blocks: list[tuple[str, str]], settings: Settings, corpus: Corpus, tokenizer: Tokenizer, out: Path) -> Manifest:
+    """The parts without duplicates are the shards."""
+    work = out / ".work"
+    records = [read_json(work / f"{name}.json") for name, _ in blocks]
+    counts = [Counts(**record["counts"]) for record in records]
+    repeated = _repeated([work / f"{name}.digests" for name, _ in blocks])
+    entries, at = [], 0
+    for number, ((name, source), part) in enumerate(zip(blocks, counts, strict=True)):
+        path, dtype = work / f"{name}.part", token_dtype(tokenizer.vocab_size)
+        content = read_content(np.memmap(path, mode="r"), part, dtype)
+        keep = ~repeated[at : at + part.documents] & (np.diff(content.documents, prepend=np.uint32(0)) > 0)
+        at += part.documents
+        if not keep.all():
+            content = content.keep_documents(keep)
+            part = _recount(part, content, tokenizer)
+        file_name = f"{number:06}.shard"
+        with whole_file(out / file_name) as file:
+            size, digest = content.write(file)
+        entries.append(ShardEntry(file_name, size, digest, source, part))
+    total = sum((entry.counts for entry in entries), Counts())
+    if not total.tokens:
+        raise BadText("the tokenizer has no token for any of the text", remedy="is it a tokenizer for this language?")
+    segmenter = next((record["segmenter"] for record in records if record["segmenter"]), None)
+    reading = {**asdict(corpus.tally), "remarks": corpus.tally.remarks()}
+    return Manifest(settings.tokenizer, tokenizer.vocab_size, settings.words, segmenter, total, int(repeated.sum()), reading, entries)
+
+
+def _recount(before: Counts, content: Content, tokenizer: Tokenizer) -> Counts:
+    unknown = tokenizer.id_of("unk") if "unk" in tokenizer.special else None
+    return replace(
+        before,
+        documents=len(content.documents),
+        sentences=len(content.sentences),
+        words=int(content.word_starts(0, len(content.tokens)).sum()),
+        tokens=len(content.tokens),
+        unknown=0 if unknown is None else int((content.tokens == unknown).sum()),
+    )
+
+
+def _repeated(paths: list[Path]) -> NDArray[np.bool_]:
+    """Which documents, of all, occurred before. Digests are looked through in portions, so that memory stays flat."""
+    total = sum(path.stat().st_size for path in paths) // DIGEST_SIZE
+    repeated = np.zeros(total, dtype=np.bool_)
+    portions = -(-total // DIGESTS_AT_ONCE)
+    for portion in range(portions):
+        found, indexes, at = [], [], 0
+        for path in paths:
+            digests = np.fromfile(path, dtype=np.uint64).reshape(-1, 2)
+            mine = np.flatnonzero(digests[:, 0] % np.uint64(portions) == portion)
+            found.append(digests[mine])
+            indexes.append(mine + at)
+            at += len(digests)
+        digests, index = np.concatenate(found), np.concatenate(indexes)
+        order = np.lexsort((index, digests[:, 1], digests[:, 0]))
+        same = (digests[order[1:]] == digests[order[:-1]]).all(axis=1)
+        repeated[index[order[1:][same]]] = True
+    return repeated

@@ -1,0 +1,59 @@
+"""A page: escaped, self-contained, in English and Chinese.
+
+Text of others enters only through `escape`. Both languages are in the page; a switch without any script shows one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape as _escape
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+STYLE = """
+:root { color-scheme: light dark; --ink: #1c2330; --dim: #667085; --paper: #ffffff; --line: #d8dde6; --soft: #f5f7fa; --link: #2457c5; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e6e9ef; --dim: #98a2b3; --paper: #14181f; --line: #333b48; --soft: #1d232d; --link: #8ab0ff; }
+}
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--paper); color: var(--ink); font: 16px/1.6 system-ui, "Noto Sans", "Noto Sans CJK SC", sans-serif; }
+main { max-width: 68rem; margin: 0 auto; padding: 1.5rem 1.5rem 4rem; }
+h1 { font-size: 1.6rem; margin: 0.4rem 0 0.2rem; } h2 { font-size: 1.15rem; margin: 2rem 0 0.6rem; }
+p { max-width: 46rem; } .dim { color: var(--dim); } code { font-family: ui-monospace, monospace; font-size: 0.92em; }
+table { border-collapse: collapse; margin: 0.6rem 0; } th, td { padding: 0.25rem 0.9rem 0.25rem 0; text-align: left; }
+th { color: var(--dim); font-weight: 500; border-bottom: 1px solid var(--line); } td.number { text-align: right; }
+.switch { position: absolute; top: 1rem; right: 1.5rem; } .switch label { color: var(--link); cursor: pointer; }
+#zh { position: absolute; opacity: 0; } #zh:focus-visible ~ .switch label { outline: 2px solid var(--link); }
+#zh:checked ~ main [lang=en], #zh:checked ~ .switch [lang=en] { display: none; }
+#zh:not(:checked) ~ main [lang=zh], #zh:not(:checked) ~ .switch [lang=zh] { display: none; }
+"""
+
+
+def escape(text: object) -> str:
+    return _escape(str(text), quote=True)
+
+
+def both(english: str, chinese: str) -> str:
+    """A text in two languages, as HTML; what comes from outside is escaped before it is put in."""
+    return f'<span lang="en">{english}</span><span lang="zh">{chinese}</span>'
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Cells are escaped; numbers stand to the right. The head is HTML, for `both`."""
+    lines = ["<table><tr>", *(f"<th>{cell}</th>" for cell in head), "</tr>"]
+    for row in rows:
+        cells = (f'<td class="number">{cell:,}</td>' if isinstance(cell, int) else f"<td>{escape(cell)}</td>" for cell in row)
+        lines += ["<tr>", *cells, "</tr>"]
+    return "".join([*lines, "</table>"])
+
+
+def page(title: tuple[str, str], body: str, style: str = "") -> str:
+    """A whole page; the title in English and Chinese."""
+    english, chinese = map(escape, title)
+    return (
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{english} · {chinese}</title>'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{STYLE}{style}</style></head>\n'
+        '<body><input type="checkbox" id="zh" aria-label="中文 / English">'
+        '<div class="switch"><label for="zh"><span lang="en">中文</span><span lang="zh">English</span></label></div>\n'
+        f"<main><h1>{both(english, chinese)}</h1>\n{body}\n</main></body></html>\n"
+    )

@@ -1,0 +1,182 @@
+"""What the model will see: examples with their masks, for people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rich.text import Text
+
+from bertworks.config import DataConfig
+from bertworks.data.examples import NO_LABEL, OTHER
+from bertworks.data.loader import Epoch, Loader
+from bertworks.data.masking import STRETCHES
+from bertworks.data.shards import Shards
+from bertworks.files import whole_file
+from bertworks.page.html import both, escape, page, table
+from bertworks.text.tokenizer import Tokenizer
+
+State = Literal["text", "special", "masked", "random", "kept"]
+COLOURS = {"masked": "bold black on yellow", "random": "bold white on red", "kept": "bold black on green", "special": "dim", "text": ""}
+STYLE = """
+.example { border: 1px solid var(--line); border-radius: 8px; padding: 0.7rem 1rem 0.8rem; margin: 0.8rem 0; line-height: 2.5; }
+.example header { font-size: 0.85rem; color: var(--dim); line-height: 1.6; }
+.label { border-radius: 99px; padding: 0.1rem 0.6rem; margin-left: 0.5rem; background: var(--soft); border: 1px solid var(--line); }
+.label.other { background: #b4231822; border-color: #b4231866; } .label.same { background: #067a4622; border-color: #067a4666; }
+.word { display: inline-block; margin: 0 0.18rem; line-height: 1.5; vertical-align: top; }
+.boxed .word.whole { outline: 1px solid var(--dim); outline-offset: 2px; border-radius: 3px; }
+.b .token { text-decoration: underline; text-decoration-color: #7c8cff88; text-underline-offset: 4px; }
+.token { display: inline-block; vertical-align: top; text-align: center; } .token + .token { border-left: 1px dotted var(--line); }
+.token.special { color: var(--dim); } .token small { display: block; font-size: 0.68rem; line-height: 1; color: var(--dim); }
+.masked, .random, .kept { border-radius: 3px; padding: 0 0.25rem; }
+.masked { background: #ffd54d; color: #332500; } .random { background: #d13438; color: #fff; }
+.kept { background: #46b07d; color: #04210f; }
+.masked small, .random small, .kept small { color: inherit; opacity: 0.9; padding-bottom: 3px; }
+.legend span.key { padding: 0 0.5rem; margin-right: 0.3rem; }
+"""
+LABELS = {  # by kind of pair and label: how it is said in the terminal, English, Chinese
+    ("nsp", 0): ("next sentence", "B follows A", "B 是 A 的下一句"),
+    ("nsp", 1): ("random sentence", "B is from another document", "B 来自另一篇文档"),
+    ("sop", 0): ("in order", "A and B in order", "A、B 顺序正确"),
+    ("sop", 1): ("swapped", "A and B swapped", "A、B 顺序颠倒"),
+}
+
+
+@dataclass(frozen=True)
+class Token:
+    seen: str
+    original: str
+    state: State
+    starts_word: bool
+    segment: int
+
+
+@dataclass(frozen=True)
+class View:
+    """An example, token by token, and its label."""
+
+    tokens: list[Token]
+    label: int
+    pairs: str
+
+    def words(self) -> list[list[Token]]:
+        words: list[list[Token]] = []
+        for token in self.tokens:
+            if token.starts_word or not words:
+                words.append([])
+            words[-1].append(token)
+        return words
+
+    def shares(self) -> Counter[State]:
+        return Counter(token.state for token in self.tokens)
+
+
+def view_masks(shards: Shards, config: DataConfig, *, seed: int, epoch: int, lines: int) -> tuple[Epoch, list[View]]:
+    """The first examples of an epoch, in the order in which they are trained on."""
+    loader = Loader(shards, config, seed=seed, batch_tokens=max(4096, config.max_length))
+    found = loader.epoch(epoch)
+    views: list[View] = []
+    for batch in range(len(found)):
+        for member in found.members(batch).tolist():
+            views.append(_view(found, member, shards.tokenizer))
+            if len(views) == lines:
+                return found, views
+    return found, views
+
+
+def _view(epoch: Epoch, number: int, tokenizer: Tokenizer) -> View:
+    example = epoch.example(number)
+    hidden = epoch.hide(number, example)
+    targets = set(hidden.targets.tolist())
+    tokens = []
+    for at, (seen, original) in enumerate(zip(hidden.ids.tolist(), example.ids.tolist(), strict=True)):
+        state: State = "text" if example.free[at] else "special"
+        if at in targets:
+            state = "kept" if seen == original else "masked" if seen == epoch.loader.mask else "random"
+        starts = bool(example.word_starts[at] or not example.free[at] or at == 0 or not example.free[at - 1])
+        tokens.append(Token(tokenizer.readable(seen), tokenizer.readable(original), state, starts, int(example.segments[at])))
+    return View(tokens, example.label, epoch.loader.config.pairs)
+
+
+def print_view(view: View) -> Text:
+    """One line for the terminal: what the model sees, and behind each target what it was."""
+    line = Text()
+    if view.label != NO_LABEL:
+        line.append(f" {LABELS[view.pairs, view.label][0]} ", style="white on red" if view.label == OTHER else "black on green")
+        line.append(" ")
+    for word in view.words():
+        for token in word:
+            line.append(token.seen, style=COLOURS[token.state])
+            if token.state in ("masked", "random"):
+                line.append(f"‹{token.original}›", style="dim")
+        line.append(" ")
+    return line
+
+
+def legend() -> Text:
+    line = Text("   ")
+    for state, said in (("masked", "hidden by the mask"), ("random", "replaced at random"), ("kept", "kept, but to be predicted")):
+        line.append(f" {state} ", style=COLOURS[state])
+        line.append(f" {said}   ")
+    line.append("‹original›", style="dim")
+    return line
+
+
+def summary(views: list[View]) -> Counter[State]:
+    return sum((view.shares() for view in views), Counter())
+
+
+def write_masks_page(path: Path, epoch: Epoch, views: list[View]) -> None:
+    config, shares = epoch.loader.config, summary(views)
+    targets = sum(shares[state] for state in ("masked", "random", "kept"))
+    free = max(1, shares.total() - shares["special"])
+    whole = STRETCHES[config.masking].words
+    rows = [
+        ("masked", shares["masked"], f"{shares['masked'] / max(1, targets):.1%}"),
+        ("random", shares["random"], f"{shares['random'] / max(1, targets):.1%}"),
+        ("kept", shares["kept"], f"{shares['kept'] / max(1, targets):.1%}"),
+        ("predicted / 待预测", targets, f"{targets / free:.1%}"),
+    ]
+    intro = both(
+        f"These are {len(views)} examples as they are trained on: masking <b>{config.masking}</b>, pairs <b>{config.pairs}</b>, "
+        f"at most {config.max_length} tokens. A coloured token is to be predicted; the small print below is what stood there.",
+        f"以下是 {len(views)} 条训练样本：遮盖方式 <b>{config.masking}</b>，句对方式 <b>{config.pairs}</b>，"
+        f"每条最多 {config.max_length} 个词元。着色的词元需要预测，下方小字是原来的内容。",
+    )
+    keys = (
+        '<p class="legend">'
+        f'<span class="key masked">[MASK]</span>{both("hidden", "被遮盖")} &nbsp; '
+        f'<span class="key random">?</span>{both("replaced by a random token", "换成随机词元")} &nbsp; '
+        f'<span class="key kept">=</span>{both("kept, but to be predicted", "保留原样，但仍需预测")}'
+        + (
+            f" &nbsp; {both('a box is a whole word, hidden whole or not at all', '方框是一个完整的词：要么整个遮盖，要么完全不遮')}"
+            if whole
+            else ""
+        )
+        + "</p>"
+    )
+    plan = both(f"The epoch: {escape(epoch.plan.tally)}.", f"本轮：{escape(epoch.plan.tally)}。")
+    body = [f"<p>{intro}</p>", keys, table(["", both("tokens", "词元"), both("share", "比例")], rows), f'<p class="dim">{plan}</p>']
+    body += [_example(number, view, whole) for number, view in enumerate(views, start=1)]
+    with whole_file(path) as file:
+        file.write(page(("What the model will see", "模型将看到什么"), "\n".join(body), STYLE).encode())
+
+
+def _example(number: int, view: View, whole: bool) -> str:
+    label = ""
+    if view.label != NO_LABEL:
+        _, english, chinese = LABELS[view.pairs, view.label]
+        label = f'<span class="label {"other" if view.label == OTHER else "same"}">{both(english, chinese)}</span>'
+    words = []
+    for word in view.words():
+        hidden = word[0].state not in ("text", "special")
+        tokens = "".join(_token(token) for token in word)
+        words.append(f'<span class="word{" whole" if hidden and whole else ""}{" b" if word[0].segment else ""}">{tokens}</span>')
+    return f'<div class="example{" boxed" if whole else ""}"><header>{number}{label}</header>{"".join(words)}</div>'
+
+
+def _token(token: Token) -> str:
+    below = f"<small>{escape(token.original)}</small>" if token.state in ("masked", "random", "kept") else ""
+    return f'<span class="token {token.state}">{escape(token.seen)}{below}</span>'

@@ -1,0 +1,67 @@
+"""Paragraphs split into sentences, Western and Chinese.
+
+A Western sentence ends with . ! ? or … (and what closes after it) before a space and a capital, a digit or an opening quote;
+not after an initial (J. Smith) or a usual abbreviation. A Chinese one ends with 。！？ or …… wherever they stand.
+"""
+
+from __future__ import annotations
+
+import re
+
+LONGEST_SENTENCE = 10_000  # characters; longer ones are cut, at a space if there is one
+CLOSERS = "\"'”’)\\]»」』）】》〉"
+OPENERS = "\"'“‘([«¿¡「『（【《〈—-"
+ENDS = re.compile(rf"[。！？]+[{CLOSERS}]*|…+(?=[^\s.…])[{CLOSERS}]*|[.!?…]+[{CLOSERS}]*(?=\s)")
+LAST_WORD = re.compile(r"[^\s(\[\"'“‘]+$")
+CHINESE_ENDS = "。！？"
+ABBREVIATIONS = frozenset(
+    "mr mrs ms dr prof st jr sr rev gen col capt lt sgt maj hon gov sen rep messrs mme mlle "
+    "vs etc e.g i.e cf al ca approx no nos vol pp fig figs eq ed eds dept est inc ltd co corp bros "
+    "jan feb mar apr jun jul aug sept oct nov dec mt ft u.s u.k a.m p.m bzw z.b d.h usw nr".split()
+)
+
+
+def split_sentences(paragraph: str) -> list[str]:
+    """The sentences of a paragraph, stripped; joined again they are the paragraph but for spaces."""
+    sentences, start = [], 0
+    for match in ENDS.finditer(paragraph):
+        end = match.end()
+        if end < len(paragraph) and _ends_sentence(paragraph, start, match):
+            sentences.append(paragraph[start:end])
+            start = end
+    sentences.append(paragraph[start:])
+    stripped = [sentence for sentence in map(str.strip, sentences) if sentence]
+    if all(len(sentence) <= LONGEST_SENTENCE for sentence in stripped):
+        return stripped
+    return [part for sentence in stripped for part in cut_long(sentence)]
+
+
+def cut_long(sentence: str) -> list[str]:
+    """A sentence in parts of bounded length, cut at spaces where there are any."""
+    parts = []
+    while len(sentence) > LONGEST_SENTENCE:
+        space = sentence.rfind(" ", 0, LONGEST_SENTENCE)
+        end = space if space > 0 else LONGEST_SENTENCE
+        parts.append(sentence[:end])
+        sentence = sentence[end:].lstrip()
+    return [*parts, sentence] if sentence else parts
+
+
+def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
+    sign = match[0]
+    if sign[0] in CHINESE_ENDS:
+        return True
+    following = text[match.end() : match.end() + 8].lstrip()
+    if sign[0] == "…" and not following:
+        return False
+    first = following.lstrip(OPENERS)[:1]
+    if not (first.isupper() or first.isdigit() or "\u2e80" <= first <= "\u9fff" or (not first and following)):
+        return False
+    if not sign.startswith(".") or sign.startswith(".."):
+        return True
+    word = LAST_WORD.search(text, max(start, match.start() - 20), match.start())
+    return word is None or not (_is_initial(word[0]) or word[0].lower() in ABBREVIATIONS)
+
+
+def _is_initial(word: str) -> bool:
+    return len(word) == 1 and word.isupper() and word != "I"

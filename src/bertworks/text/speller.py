@@ -1,0 +1,178 @@
+"""Sentences to token ids and word starts, fast: how a word is spelled in pieces is looked up once and remembered.
+
+Text is full of words that were seen before. Where a tokenizer never looks across a space, and nearly none does, the tokens of
+a sentence are the tokens of its words, and a dictionary of words is several times faster than tokenising again. A tokenizer
+that does look across spaces is asked for whole sentences.
+
+White space between words is one space: `spell` gives what the tokenizer gives for `" ".join(sentence.split())`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import version
+from operator import ne
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Encoding
+
+from bertworks.errors import Unsupported
+from bertworks.text.tokenizer import Tokenizer
+
+Words = Literal["auto", "char"]
+HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]+")
+INSTALL = "pip install 'bertworks[zh]', or --words char to mask single characters"
+REMEMBERED = 400_000  # words; then it starts anew, so that memory stays flat
+LONGEST_REMEMBERED = 32  # characters
+LOCAL_NORMALIZERS = {"BertNormalizer", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Precompiled", "Nmt"}
+LOCAL_PRE_TOKENIZERS = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit", "Metaspace", "ByteLevel", "Punctuation", "Digits"}
+
+
+@dataclass(frozen=True)
+class Spelled:
+    """Sentences as tokens, one after the other."""
+
+    ids: NDArray[np.uint32]  # (tokens,)
+    starts: NDArray[np.bool_]  # (tokens,): a word begins here
+    lengths: NDArray[np.int64]  # (sentences,)
+
+
+class Speller:
+    def __init__(self, tokenizer: Tokenizer, words: Words = "auto") -> None:
+        layout = json.loads(tokenizer.backend.to_str())
+        self.backend, self.words = tokenizer.backend, words
+        self.by_word = _is_local(layout)
+        kinds = {part["type"] for part in _parts(layout["pre_tokenizer"], "pretokenizers")}
+        self.spaced = "ByteLevel" in kinds  # a word has its space before it
+        self.marks_apart = bool(kinds & {"BertPreTokenizer", "ByteLevel", "Punctuation"})  # marks are words of their own already
+        self.segmenter: str | None = None  # what found the words of Chinese text, once there was some
+        self._forget()
+
+    def spell(self, sentences: Sequence[str], opens: Sequence[bool]) -> Spelled:
+        """The tokens of sentences that follow each other; `opens` says which of them nothing stands before."""
+        chunks, counts = [], []
+        for sentence, first in zip(sentences, opens, strict=True):
+            own = sentence.split()
+            if self.spaced:
+                own = [*own[:1], *(" " + chunk for chunk in own[1:])] if first else [" " + chunk for chunk in own]
+            chunks += own
+            counts.append(len(own))
+        if len(self.index) > REMEMBERED:
+            self._forget()
+        new = [chunk for chunk in dict.fromkeys(chunks) if chunk not in self.index]
+        if not self.by_word or any(unicodedata.category(chunk.lstrip()[0])[0] == "M" for chunk in new):
+            return self._spell_whole(sentences, opens)  # a mark at the start of a word belongs to the space before it
+        kept = self._learn([chunk for chunk in new if len(chunk) <= LONGEST_REMEMBERED])
+        self._learn([chunk for chunk in new if len(chunk) > LONGEST_REMEMBERED])
+        index = self.index
+        spelled = self._look_up(np.array([index[chunk] for chunk in chunks], dtype=np.int64), np.array(counts, dtype=np.int64))
+        self._drop(kept, new)
+        return spelled
+
+    def _look_up(self, rows: NDArray[np.int64], counts: NDArray[np.int64]) -> Spelled:
+        """The tokens of remembered words, gathered; `counts` are words per sentence."""
+        begins = np.frombuffer(self.begins, dtype=np.int64)
+        lengths = begins[rows + 1] - begins[rows]
+        ends = np.cumsum(lengths)
+        take = np.arange(lengths.sum()) + np.repeat(begins[rows] - (ends - lengths), lengths)
+        edges = np.concatenate([[0], ends])[np.concatenate([[0], np.cumsum(counts)])]
+        if not len(take):
+            return Spelled(np.empty(0, np.uint32), np.empty(0, np.bool_), np.diff(edges))
+        ids, starts = np.frombuffer(self.ids, dtype=np.uint32), np.frombuffer(self.starts, dtype=np.bool_)
+        return Spelled(ids[take], starts[take], np.diff(edges))
+
+    def _forget(self) -> None:
+        self.index: dict[str, int] = {}
+        self.begins, self.ids, self.starts = array("q", [0]), array("I"), array("B")
+
+    def _learn(self, chunks: list[str]) -> int:
+        """Spell words and remember them; returns how many are known then."""
+        for chunk, encoding in zip(chunks, self.backend.encode_batch(chunks, add_special_tokens=False), strict=True):
+            self.index[chunk] = len(self.begins) - 1
+            self.ids.extend(encoding.ids)
+            self.starts.extend(self.word_starts(chunk, encoding))
+            self.begins.append(len(self.ids))
+        return len(self.begins) - 1
+
+    def _drop(self, kept: int, new: list[str]) -> None:
+        """Forget the long ones, which will hardly come again."""
+        del self.begins[kept + 1 :], self.ids[self.begins[kept] :], self.starts[self.begins[kept] :]
+        for chunk in new:
+            if len(chunk) > LONGEST_REMEMBERED:
+                del self.index[chunk]
+
+    def _spell_whole(self, sentences: Sequence[str], opens: Sequence[bool]) -> Spelled:
+        texts = [" ".join(sentence.split()) for sentence in sentences]
+        if self.spaced:
+            texts = [text if first or not text else " " + text for text, first in zip(texts, opens, strict=True)]
+        encodings = self.backend.encode_batch(texts, add_special_tokens=False)
+        starts = [np.array(self.word_starts(text, encoding), np.bool_) for text, encoding in zip(texts, encodings, strict=True)]
+        ids = [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
+        lengths = np.array([len(one) for one in ids], dtype=np.int64)
+        return Spelled(np.concatenate([np.empty(0, np.uint32), *ids]), np.concatenate([np.empty(0, np.bool_), *starts]), lengths)
+
+    def word_starts(self, text: str, encoding: Encoding) -> list[bool]:
+        """Where words begin: the tokenizer's own words, marks as words of their own, Chinese by its segmenter."""
+        words = encoding.word_ids
+        starts = [True, *map(ne, words, words[1:])][: len(words)]
+        if text.isascii() and (self.marks_apart or text.isalpha()):
+            return starts
+        offsets, after_mark = encoding.offsets, False
+        for at, (begin, end) in enumerate(offsets):
+            mark = not any(map(str.isalnum, text[begin:end]))
+            if at and (mark or after_mark) and begin >= offsets[at - 1][1]:
+                starts[at] = True
+            after_mark = mark
+        edges = {begin: first for run in HAN.finditer(text) for begin, first in self._han_words(run)}
+        for at, (begin, _) in enumerate(offsets if edges else ()):
+            if begin in edges:
+                starts[at] = edges[begin] and (at == 0 or offsets[at - 1][0] != begin)
+        return starts
+
+    def _han_words(self, run: re.Match[str]) -> Iterator[tuple[int, bool]]:
+        """Each character of a run of Chinese, and whether a word begins there."""
+        at = run.start()
+        for word in run[0] if self.words == "char" else self._cut(run[0]):
+            for inside in range(len(word)):
+                yield at + inside, inside == 0
+            at += len(word)
+
+    def _cut(self, text: str) -> list[str]:
+        if self.segmenter is None:
+            try:
+                self._jieba = import_module("rjieba")
+            except ImportError:
+                raise Unsupported(f"Chinese text ({text[:10]!r}), and no rjieba to find its words", remedy=INSTALL) from None
+            self.segmenter = f"rjieba {version('rjieba')}"
+        words: list[str] = self._jieba.cut(text)
+        return words
+
+
+def _is_local(layout: dict[str, Any]) -> bool:
+    """No normalizer, pre-tokenizer or added token of this tokenizer looks across a space."""
+    normalizers, pre_tokenizers = _parts(layout["normalizer"], "normalizers"), _parts(layout["pre_tokenizer"], "pretokenizers")
+    for part in normalizers:
+        literal = part["type"] == "Replace" and not any(map(str.isspace, part["pattern"].get("String", " ")))
+        if part["type"] not in LOCAL_NORMALIZERS and not literal:
+            return False
+    for part in pre_tokenizers:
+        if part["type"] not in LOCAL_PRE_TOKENIZERS or part.get("split") is False or part.get("use_regex") is False:
+            return False
+        if part.get("prepend_scheme") == "never":
+            return False
+    added = layout["added_tokens"]
+    return bool(pre_tokenizers) and not any(token["rstrip"] or any(map(str.isspace, token["content"])) for token in added)
+
+
+def _parts(part: dict[str, Any] | None, inner: str) -> list[dict[str, Any]]:
+    if part is None:
+        return []
+    return [leaf for step in part[inner] for leaf in _parts(step, inner)] if part["type"] == "Sequence" else [part]

@@ -1,0 +1,65 @@
+"""The words of a text and how often they occur, as a tokenizer sees words: normalised, and split where it splits."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tokenizers import Tokenizer as Backend
+
+
+@dataclass
+class Sample:
+    """Texts in bounded memory: all of them, or a fair choice that depends only on the seed and the texts themselves."""
+
+    budget: int  # characters
+    seed: int = 0
+    texts: list[str] = field(default_factory=list)
+    seen: int = 0  # characters
+    kept: int = 0
+
+    @classmethod
+    def of(cls, texts: Iterable[str], budget: int, seed: int = 0) -> Sample:
+        """A text is kept if its hash is below a bar, and the bar is lowered by half whenever the budget is full."""
+        sample = cls(budget, seed)
+        key, bar = seed.to_bytes(16, "little"), 2**64
+        hashes: list[int] = []
+        for text in texts:
+            sample.seen += len(text)
+            number = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8, key=key).digest(), "little")
+            if number >= bar:
+                continue
+            sample.texts.append(text)
+            hashes.append(number)
+            sample.kept += len(text)
+            while sample.kept > budget and len(sample.texts) > 1:
+                bar //= 2
+                below = [number < bar for number in hashes]
+                sample.texts = [text for text, keep in zip(sample.texts, below, strict=True) if keep]
+                hashes = [number for number in hashes if number < bar]
+                sample.kept = sum(map(len, sample.texts))
+        return sample
+
+    def __str__(self) -> str:
+        if self.kept == self.seen:
+            return f"all {self.seen:,} characters"
+        return f"a sample of {self.kept:,} of {self.seen:,} characters (seed {self.seed})"
+
+
+def count_words(backend: Backend, texts: Iterable[str]) -> Counter[str]:
+    """How often each word occurs. White space divides first, so that each stretch is split only once."""
+    stretches: Counter[str] = Counter()
+    for text in texts:
+        stretches.update(text.split())
+    words: Counter[str] = Counter()
+    for stretch, count in stretches.items():
+        for word in split_words(backend, stretch):
+            words[word] += count
+    return words
+
+
+def split_words(backend: Backend, text: str) -> list[str]:
+    normal = backend.normalizer.normalize_str(text) if backend.normalizer is not None else text
+    return [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(normal)] if backend.pre_tokenizer is not None else [normal]
