@@ -131,8 +131,13 @@ def test_import(tmp_path: Path, shared: Path) -> None:
     assert run_json("info", tmp_path / "rxn")["opens_in_transformers_as"] == "AlbertForMaskedLM"
 
 
-def test_tour() -> None:
-    out = run("tour").stdout
+def test_tour(tmp_path: Path) -> None:
+    (tmp_path / "own.txt").write_text("The cat sat on the mat. The dog saw the cat.\n\nA dog ran to the mat. It sat.\n" * 20)
+    out = run("tour", "--text", tmp_path / "own.txt", "--out", tmp_path / "tour").stdout
+    assert "cat" in (tmp_path / "tour" / "masks.html").read_text()
+    assert "bertworks prepare" in out and "[MASK]" in out
+    assert run("tour", "--text", tmp_path / "own.txt", "--out", tmp_path / "tour").stdout == out, "the second time uses what is there"
+    assert "other text" in run("tour", "--out", tmp_path / "tour", code=2).stderr
     assert "109,482,240" in out
     rows = dict(re.findall(r"^ (\d)  .*?\.  +(.*?) *$", out, re.MULTILINE))
     cosines = {number: [float(value) for value in row.replace("·", "1").split()] for number, row in rows.items()}

@@ -617,7 +617,7 @@ def test_without_an_atomic_exchange(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m"]
 
 
-@pytest.mark.parametrize("where", ["write_weights", "_sync", "_exchange"])
+@pytest.mark.parametrize("where", ["write_weights", "sync_tree", "_exchange"])
 def test_a_failed_save_leaves_the_old_folder_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     folder = tmp_path / "m"
     bertworks.new("bert-mini", **TINY, seed=1).save(folder)

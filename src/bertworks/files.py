@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -59,7 +60,7 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
         new.replace(path)
-        sync_folder(path.parent)
+        sync_tree(path.parent, deep=False)
     except OSError as error:
         raise SaveFailed(f"could not write: {error.strerror or error}", place=str(path)) from None
     finally:
@@ -67,18 +68,39 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
             new.unlink(missing_ok=True)
 
 
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """A folder that appears under its name when all of it is written; there must be nothing there yet."""
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise SaveFailed("there is something of this name already", place=str(folder), remedy="name a new folder")
+    new = folder.parent / f".{uuid4().hex}.new"
+    try:
+        new.mkdir(parents=True)
+        yield new
+        sync_tree(new)
+        new.rename(folder)
+        sync_tree(folder.parent, deep=False)
+    except OSError as error:
+        raise SaveFailed(f"could not write: {error.strerror or error}", place=str(folder)) from None
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
 def write_json(path: Path, values: Any) -> None:
     with whole_file(path) as file:
         file.write((json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode())
 
 
-def sync_folder(folder: Path) -> None:
-    """A new name is safe only when its folder is on the disk too."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def sync_tree(folder: Path, *, deep: bool = True) -> None:
+    """A new name is safe only when what it names, and the folder it stands in, are on the disk."""
+    for path in [*(folder.rglob("*") if deep else ()), folder]:
+        if path.is_symlink():
+            continue
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 @contextmanager

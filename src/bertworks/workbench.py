@@ -27,7 +27,7 @@ from bertworks.model.pooling import POOLING_FILES, Pooling
 from bertworks.model.weights import PICKLE
 from bertworks.presets import preset as preset_config
 from bertworks.text.ledger import Ledger, OnLong
-from bertworks.text.tokenizer import TOKENIZER_FILES, Pieces, Tokenizer, Window, check_texts
+from bertworks.text.tokenizer import TOKENIZER_FILES, Pieces, Tokenizer, Window, check_texts, has_tokenizer
 
 OWN_FILE = "bertworks.json"
 BATCH_TOKENS = 2048
@@ -202,6 +202,11 @@ class Workbench:
             ids[open_blanks[surest]] = best[surest].id
         return Filled(candidates, self._text_of(independent, pieces), self._text_of(ids, pieces), [chosen[place] for place in blanks])
 
+    def replace_tokenizer(self, tokenizer: Tokenizer, why: str) -> None:
+        _check_vocabulary(tokenizer, self.config, why)
+        self._tokenizer = tokenizer
+        self.lineage.append(why)
+
     def save(self, folder: str | Path) -> Path:
         """As a Hugging Face folder, all or nothing: an interrupted save leaves what was there before."""
         path = Path(folder)
@@ -267,7 +272,7 @@ class Workbench:
 
     def _candidates(self, probabilities: torch.Tensor, top_k: int) -> list[Candidate]:
         best = probabilities.topk(min(top_k, len(probabilities)))
-        pieces = [self.tokenizer.backend.id_to_token(id) or f"<{id}>" for id in best.indices.tolist()]
+        pieces = [self.tokenizer.piece(id) or f"<{id}>" for id in best.indices.tolist()]
         return [Candidate(*row) for row in zip(pieces, best.indices.tolist(), best.values.tolist(), strict=True)]
 
     def _text_of(self, ids: list[int], pieces: Pieces) -> str:
@@ -302,7 +307,7 @@ def new(preset: str, *, heads: Iterable[str] = (), tokenizer: Tokenizer | None =
 
 
 def _workbench(loaded: Loaded, folder: Path, name: str, device: str | torch.device) -> Workbench:
-    tokenizer = Tokenizer.load(folder) if any((folder / file).is_file() for file in ("tokenizer.json", "vocab.txt")) else None
+    tokenizer = Tokenizer.load(folder) if has_tokenizer(folder) else None
     _check_vocabulary(tokenizer, loaded.model.config, str(folder))
     own = read_json(folder / OWN_FILE) if (folder / OWN_FILE).is_file() else {}
     remarks = [*loaded.remarks, *(tokenizer.remarks if tokenizer else [])]

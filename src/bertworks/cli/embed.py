@@ -6,15 +6,15 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
-from uuid import uuid4
+from typing import Annotated
 
 import typer
 
 from bertworks.cli.show import AsJson, ModelName, progress_bar, show_json
 from bertworks.errors import BadText, NotFound, SaveFailed, TooLong
+from bertworks.files import whole_file
 from bertworks.text.ledger import Ledger, OnLong
 
 
@@ -30,6 +30,8 @@ def embed(
     """Turn each line of a file into a vector. Nothing is cut in silence: long lines are read in windows, and counted."""
     from dataclasses import asdict
 
+    import numpy as np
+
     from bertworks.workbench import load
 
     out = out.resolve()
@@ -38,7 +40,8 @@ def embed(
     bench, ledger = load(model), Ledger()
     with progress_bar("tokens") as advance, _lines_named(file):
         vectors = bench.encode(lines, pooling, on_long=on_long, batch_tokens=batch_tokens, ledger=ledger, progress=advance)
-    _write(out, vectors)
+    with whole_file(out) as target:
+        np.save(target, vectors)
     if as_json:
         show_json({"out": str(out), "shape": list(vectors.shape), "ledger": asdict(ledger)})
     else:
@@ -96,18 +99,3 @@ def _check_target(out: Path, file: str) -> None:
         raise SaveFailed("there is no such folder", place=str(out.parent))
     if not os.access(out.parent, os.W_OK):
         raise SaveFailed("this folder cannot be written to", place=str(out.parent))
-
-
-def _write(out: Path, vectors: Any) -> None:
-    import numpy as np
-
-    new = out.with_name(f".{uuid4().hex}.new")
-    try:
-        with new.open("wb") as file:
-            np.save(file, vectors)
-        new.replace(out)
-    except OSError as error:
-        raise SaveFailed(f"could not write: {error}", place=str(out)) from None
-    finally:
-        with suppress(OSError):
-            new.unlink(missing_ok=True)

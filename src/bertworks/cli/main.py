@@ -9,6 +9,7 @@ from io import TextIOWrapper
 import typer
 
 from bertworks import __version__
+from bertworks.cli.corpus import app as corpus
 from bertworks.cli.embed import embed
 from bertworks.cli.fill import fill
 from bertworks.cli.import_ import import_
@@ -19,6 +20,7 @@ from bertworks.cli.prepare import prepare
 from bertworks.cli.show import show_error
 from bertworks.cli.tokenize import tokenize
 from bertworks.cli.tour import tour
+from bertworks.cli.vocab import app as vocab
 from bertworks.errors import BertworksError
 
 app = typer.Typer(
@@ -38,8 +40,11 @@ VERBS: dict[str, Callable[..., None]] = {
     "params": params,
     "import": import_,
 }
+GROUPS = {"corpus": corpus, "vocab": vocab}
 for name, verb in VERBS.items():
     app.command(name)(verb)
+for name, group in GROUPS.items():
+    app.add_typer(group, name=name)
 
 
 def _version(wanted: bool) -> None:

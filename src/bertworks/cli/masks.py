@@ -24,17 +24,12 @@ def masks(
     """Show training examples: what is hidden, replaced or kept, in colours; whole words; labels of pairs."""
     from bertworks.config import check_data
     from bertworks.data.shards import Shards
-    from bertworks.runs.masks import legend, print_view, view_masks, write_masks_page
+    from bertworks.runs.masks import print_views, view_masks, write_masks_page
 
     config = check_data({"masking": masking, "pairs": pairs, "max_length": max_length, "mask_rate": mask_rate})
     found, views = view_masks(Shards(shards), config, seed=seed, epoch=epoch, lines=lines)
     out = console()
-    out.print(legend())
-    for number, view in enumerate(views, start=1):
-        line = print_view(view)
-        line.pad_left(0)
-        out.print(f"[dim]{number:>3}[/dim] ", end="")
-        out.print(line)
+    print_views(out, views)
     out.print(f"[dim]{found.plan.tally}[/dim]")
     if html is not None:
         write_masks_page(html, found, views)

@@ -100,6 +100,12 @@ class Corpus:
             self._position = lambda: 0
             self.done += 0 if path is None else path.stat().st_size
 
+    def paragraphs(self, progress: Callable[[int, int | None], None] = lambda done, total: None) -> Iterator[str]:
+        """The lines of all documents, for those who do not care where one ends."""
+        for document in self:
+            progress(self.position, self.total)
+            yield from (line for line in document.split("\n") if line and not line.isspace())
+
     def _files(self, path: Path) -> list[Path]:
         if path.is_dir():
             found = sorted(file for file in path.rglob("*") if file.is_file() and not _hidden(file.relative_to(path)))

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from bertworks.config import ModelConfig
 from bertworks.errors import BadConfig, BadWeights, BertworksError, SaveFailed, Unsupported
-from bertworks.files import read_json
+from bertworks.files import read_json, sync_tree
 from bertworks.model.hf_config import OURS, from_hf, own_config, to_hf
 from bertworks.model.hf_names import HF_NAMES, Entry, architecture, find_heads, mapping, plain_names, spare_pooler
 from bertworks.model.model import Model
@@ -186,7 +186,8 @@ def replace_folder(folder: Path, write: Callable[[Path], None], *, stale: Iterab
         write(new)
         if folder.is_dir():
             _carry_over(folder, new, set(stale))
-        _sync(new)
+        sync_tree(new)
+        sync_tree(new.parent, deep=False)
         _exchange(new, folder)
     except BertworksError:
         raise
@@ -212,17 +213,6 @@ def _carry_over(old: Path, new: Path, stale: set[str]) -> None:
             shutil.copytree(path, target, symlinks=True)
         else:
             shutil.copy2(path, target, follow_symlinks=False)
-
-
-def _sync(folder: Path) -> None:
-    for path in [*folder.rglob("*"), folder, folder.parent]:
-        if path.is_symlink():
-            continue
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _exchange(new: Path, folder: Path) -> None:

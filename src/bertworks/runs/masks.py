@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from rich.console import Console
 from rich.text import Text
 
 from bertworks.config import DataConfig
@@ -113,6 +114,12 @@ def print_view(view: View) -> Text:
                 line.append(f"‹{token.original}›", style="dim")
         line.append(" ")
     return line
+
+
+def print_views(console: Console, views: list[View]) -> None:
+    console.print(legend())
+    for number, view in enumerate(views, start=1):
+        console.print(Text.assemble((f"{number:>3} ", "dim"), print_view(view)))
 
 
 def legend() -> Text:

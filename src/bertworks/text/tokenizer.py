@@ -39,6 +39,7 @@ TOKENIZER_FILES = (
 PROBES = ("a", "A", "1", ".", "中")
 LONGEST_STRETCH = 1_000_000  # characters without a space: not text
 LONGEST_WORD = 10_000  # characters that one token may stand for
+VOCABULARY_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model")  # one of them makes a tokenizer
 CHUNK = 4096  # texts whose tokens the library holds at once
 
 
@@ -77,10 +78,11 @@ class Pieces:
 class Tokenizer:
     """Text in, tokens out."""
 
-    def __init__(self, backend: Backend, files: dict[str, bytes], special: dict[str, str], remarks: list[str]) -> None:
+    def __init__(self, backend: Backend, files: dict[str, bytes], config: dict[str, Any], remarks: list[str]) -> None:
         backend.no_padding()
         backend.no_truncation()
-        self.backend, self.files, self.special, self.remarks = backend, files, special, remarks
+        self.backend, self.files, self.config, self.remarks = backend, files, config, remarks
+        self.special = special_names(backend, config)
         self.frame = self._probe_frame(pair=False)
 
     @classmethod
@@ -106,16 +108,18 @@ class Tokenizer:
             files["tokenizer_config.json"] = _dumps(config)
             files.pop("special_tokens_map.json", None)  # said in tokenizer_config.json, in plain strings
         with _guarded(lambda reason: BadConfig(f"the tokenizer does not work: {reason}", place=str(folder))):
-            return cls(backend, files, special_names(backend, config), remarks)
+            return cls(backend, files, config, remarks)
 
     @classmethod
-    def made(cls, backend: Backend, config: dict[str, Any], files: dict[str, bytes]) -> Self:
-        """A tokenizer that we trained or changed, with files as `transformers` opens them: as they are, by no class of its own."""
+    def made(cls, layout: dict[str, Any], config: dict[str, Any], files: dict[str, bytes]) -> Self:
+        """A tokenizer that we trained or changed, with files as `transformers` opens them: as they are, by no class of its own.
+
+        It is given as the content of its tokenizer.json, since the library would write only one of two strings with the same id.
+        """
+        content = _dumps({**layout, "padding": None, "truncation": None})
+        backend = Backend.from_buffer(content)
         config = fast_config(backend, config)
-        backend.no_padding()
-        backend.no_truncation()
-        own = {"tokenizer.json": backend.to_str(pretty=True).encode(), "tokenizer_config.json": _dumps(config)}
-        return cls(backend, {**files, **own}, special_names(backend, config), [])
+        return cls(backend, {**files, "tokenizer.json": content, "tokenizer_config.json": _dumps(config)}, config, [])
 
     def save(self, folder: Path) -> None:
         for name, content in self.files.items():
@@ -204,17 +208,31 @@ class Tokenizer:
         return np.concatenate(ids), np.concatenate(segments), lengths
 
     def decode(self, ids: Sequence[int]) -> str:
-        text: str = self.backend.decode(list(ids), skip_special_tokens=False)
-        return text
+        if not self.names:
+            return str(self.backend.decode(list(ids), skip_special_tokens=False))
+        return str(self.backend.decoder.decode([piece for piece in map(self.piece, ids) if piece is not None]))
+
+    def piece(self, id: int) -> str | None:
+        found: str | None = self.names.get(id) or self.backend.id_to_token(id)
+        return found
+
+    @cached_property
+    def names(self) -> dict[int, str]:
+        """The name of each id that stands for several strings, a form and its aliases: the first one in the file."""
+        vocab = json.loads(self.files["tokenizer.json"])["model"]["vocab"]
+        if not isinstance(vocab, dict) or len(set(vocab.values())) == len(vocab):
+            return {}
+        first: dict[int, str] = {}
+        return {id: first[id] for piece, id in vocab.items() if first.setdefault(id, piece) != piece}
 
     def readable(self, id: int) -> str:
         """A piece without the signs that tell how it joins its neighbours."""
-        piece = self.backend.id_to_token(id)
+        piece = self.piece(id)
         if piece is None:
             return f"#{id}"
         if isinstance(self.backend.decoder, decoders.ByteLevel) and piece not in self.special.values():
             return self.decode([id]).strip() or "␣"
-        return str(piece).removeprefix("##").removeprefix("▁") or str(piece)
+        return piece.removeprefix("##").removeprefix("▁") or piece
 
     @cached_property
     def pair_frame(self) -> Frame:
@@ -236,6 +254,10 @@ class Tokenizer:
         gaps = zip([0, *edges[1::2]], [*edges[::2], len(ids)], strict=True)
         parts = tuple((ids[begin:end], segments[begin:end]) for begin, end in gaps)
         return Frame(parts, tuple(int(segments[begin]) if end > begin else 0 for begin, end in texts))
+
+
+def has_tokenizer(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in VOCABULARY_FILES)
 
 
 def _shorten(ids: Ids, room: int, on_long: OnLong, ledger: Ledger, index: int) -> list[Ids]:

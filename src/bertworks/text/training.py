@@ -41,7 +41,7 @@ def train_tokenizer(sample: Sample, kind: Kind, size: int, *, cased: bool) -> To
     if kind == "wordpiece":
         vocab = trained.get_vocab(with_added_tokens=False)
         files["vocab.txt"] = "".join(f"{piece}\n" for piece in sorted(vocab, key=lambda piece: vocab[piece])).encode()
-    return Tokenizer.made(trained, config, files)
+    return Tokenizer.made(json.loads(trained.to_str()), config, files)
 
 
 def _train_word_piece(sample: Sample, size: int, config: dict[str, Any]) -> Backend:

@@ -1,0 +1,38 @@
+"""`bertworks corpus`: text to begin with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bertworks.cli.show import AsJson, progress_bar, show_json
+
+app = typer.Typer(help="Text to begin with.", no_args_is_help=True)
+
+
+@app.callback()
+def corpus() -> None:
+    """Text to begin with."""
+
+
+@app.command("docs")
+def docs(
+    out: Annotated[Path, typer.Option(help="The file to write: JSON lines of text, package and module.")],
+    as_json: AsJson = False,
+) -> None:
+    """Collect the English documentation of the Python packages installed here: sentences only, one document per module."""
+    from time import monotonic
+
+    from bertworks.data.documentation import write_documentation
+    from bertworks.files import whole_file
+
+    start = monotonic()
+    with progress_bar("files read") as advance, whole_file(out) as file:
+        documents, sentences, words = write_documentation(file, advance)
+    seconds = monotonic() - start
+    if as_json:
+        show_json({"out": str(out), "documents": documents, "sentences": sentences, "words": words, "seconds": round(seconds, 2)})
+    else:
+        typer.echo(f"{documents:,} documents, {sentences:,} sentences, {words:,} words in {out}  ({seconds:.1f} s)")

@@ -1,0 +1,170 @@
+"""`bertworks vocab`: train a vocabulary, see how well one fits, extend one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from bertworks.cli.show import AsJson, Column, LineDocs, Sources, Strict, byte_progress, console, show_json
+
+if TYPE_CHECKING:
+    from bertworks.data.corpus import Corpus
+
+app = typer.Typer(help="Train a vocabulary, see how well one fits a text, extend one.", no_args_is_help=True)
+SampleSize = Annotated[int, typer.Option("--sample-mb", min=1, help="At most so many million characters are looked at, a fair sample.")]
+Seed = Annotated[int, typer.Option(min=0, help="Of the sample.")]
+ModelFolder = Annotated[str, typer.Argument(help="A model folder, a folder with a tokenizer, or 'minilm'.")]
+
+
+@app.command("train")
+def train(
+    sources: Sources,
+    out: Annotated[Path, typer.Option(help="A new folder for the tokenizer.")],
+    size: Annotated[int, typer.Option(help="Entries.")] = 30_522,
+    kind: Annotated[Literal["wordpiece", "bpe", "unigram"], typer.Option(help="As in BERT, RoBERTa (byte-level), ALBERT.")] = "wordpiece",
+    cased: Annotated[bool, typer.Option("--cased", help="Keep capitals and accents.")] = False,
+    sample_mb: SampleSize = 100,
+    seed: Seed = 0,
+    column: Column = None,
+    line_docs: LineDocs = False,
+    strict: Strict = False,
+    as_json: AsJson = False,
+) -> None:
+    """Learn a vocabulary. The same text gives the same vocabulary, whatever the number of threads."""
+    from time import monotonic
+
+    from bertworks.files import new_folder
+    from bertworks.text.training import train_tokenizer
+    from bertworks.text.words import Sample
+
+    corpus, start = _corpus(sources, column, line_docs, strict), monotonic()
+    with byte_progress("reading") as advance:
+        sample = Sample.of(corpus.paragraphs(advance), sample_mb * 1_000_000, seed)
+    with console().status(f"learning {size:,} entries from {sample}"):
+        tokenizer = train_tokenizer(sample, kind, size, cased=cased)
+    with new_folder(out) as new:
+        tokenizer.save(new)
+    seconds = monotonic() - start
+    if as_json:
+        show_json({"out": str(out), "kind": kind, "size": tokenizer.vocab_size, "characters": sample.kept, "seconds": round(seconds, 2)})
+        return
+    for remark in corpus.tally.remarks():
+        typer.echo(remark)
+    typer.echo(f"{tokenizer.vocab_size:,} entries, {kind}, {'cased' if cased else 'uncased'}, learned from {sample}")
+    if tokenizer.vocab_size < size:
+        typer.echo(f"the text has no more than that: {size:,} were asked for")
+    typer.echo(f"written to {out}  ({seconds:.1f} s)")
+
+
+@app.command("check")
+def check(
+    model: ModelFolder,
+    sources: Sources,
+    worst: Annotated[int, typer.Option(min=0, help="Words to show for each script.")] = 12,
+    sample_mb: SampleSize = 100,
+    seed: Seed = 0,
+    column: Column = None,
+    line_docs: LineDocs = False,
+    strict: Strict = False,
+    as_json: AsJson = False,
+) -> None:
+    """How well a vocabulary fits a text: pieces per word, unknown words, the words that split worst, by script."""
+    from dataclasses import asdict
+
+    from bertworks.model.locate import locate
+    from bertworks.runs.tables import vocabulary_table
+    from bertworks.text.doctor import examine
+    from bertworks.text.tokenizer import Tokenizer
+    from bertworks.text.words import Sample
+
+    tokenizer, corpus = Tokenizer.load(locate(model)), _corpus(sources, column, line_docs, strict)
+    with byte_progress("reading") as advance:
+        sample = Sample.of(corpus.paragraphs(advance), sample_mb * 1_000_000, seed)
+    found = examine(tokenizer, sample.texts)
+    scripts = found.scripts(worst)
+    if as_json:
+        values = {name: {**asdict(script), "pieces_per_word": script.pieces_per_word} for name, script in scripts.items()}
+        show_json({"pieces_per_word": found.pieces_per_word, "unknown": found.unknown_kinds(), "scripts": values})
+        return
+    out = console()
+    for remark in corpus.tally.remarks():
+        out.print(remark, markup=False)
+    out.print(f"{sample}; {found.occurrences:,} words, {found.pieces_per_word:.3f} pieces per word")
+    out.print(vocabulary_table(scripts, tokenizer))
+    for kind, count in found.unknown_kinds().most_common():
+        out.print(f"unknown: {count:,} {kind}", markup=False)
+
+
+@app.command("extend")
+def extend(
+    model: ModelFolder,
+    sources: Sources,
+    add: Annotated[int, typer.Option(min=0, help="Words to add at most.")],
+    out: Annotated[Path, typer.Option(help="A new folder for the model.")],
+    aliases: Annotated[Path | None, typer.Option(help="A file of variant, tab, form: variants get the form's id.")] = None,
+    sample_mb: SampleSize = 100,
+    seed: Seed = 0,
+    column: Column = None,
+    line_docs: LineDocs = False,
+    strict: Strict = False,
+    as_json: AsJson = False,
+) -> None:
+    """Give the words whose splitting costs most an entry of their own; the model grows with its vocabulary."""
+    from bertworks.runs.vocabulary import extend_model
+    from bertworks.text.aliases import read_aliases
+
+    named = {} if aliases is None else read_aliases(aliases)
+    corpus = _corpus(sources, column, line_docs, strict)
+    with byte_progress("reading") as advance:
+        done = extend_model(model, corpus.paragraphs(advance), add, named, out, budget=sample_mb * 1_000_000, seed=seed)
+    extension, changes = done.extension, done.changes
+    rarest = min((done.before.uses[word].count for word in extension.words), default=0)
+    values = {
+        "out": str(out),
+        "words": len(extension.words),
+        "rarest_count": rarest,
+        "skipped": len(extension.skipped),
+        "aliases": extension.aliases,
+        "forms": len(extension.forms),
+        "freed": extension.freed,
+        "entries": len(extension.rows),
+        "pieces_per_word": [done.before.pieces_per_word, done.after.pieces_per_word],
+        "changed": {"words": changes.words, "occurrences": changes.occurrences, "shorter": changes.shorter, "longer": changes.longer},
+        "unknown": done.after.unknown_kinds(),
+    }
+    if as_json:
+        show_json(values)
+        return
+    for remark in corpus.tally.remarks():
+        typer.echo(remark)
+    typer.echo(
+        f"{len(extension.words):,} words added, the rarest of them occurs {rarest:,} times; {len(extension.rows):,} new entries in all"
+    )
+    if len(extension.words) < add:
+        typer.echo(f"the text has no more words that split: {add:,} were asked for")
+    if extension.skipped:
+        typer.echo(f"{len(extension.skipped):,} left out, they would split more words worse than better: {_some(extension.skipped)}")
+    if extension.aliases:
+        typer.echo(
+            f"{extension.aliases:,} aliases, {len(extension.forms):,} of their forms new; {extension.freed:,} old entries no longer used"
+        )
+    typer.echo(
+        f"{changes.words:,} other words ({changes.occurrences:,} occurrences) split differently: {changes.shorter:,} in fewer pieces, "
+        f"{changes.longer:,} in more" + (f": {_some(changes.examples)}" if changes.examples else "")
+    )
+    typer.echo(f"pieces per word: {done.before.pieces_per_word:.3f} before, {done.after.pieces_per_word:.3f} now")
+    for kind, count in done.after.unknown_kinds().most_common():
+        typer.echo(f"still unknown: {count:,} {kind}")
+    typer.echo(f"written to {out}")
+
+
+def _corpus(sources: list[str], column: str | None, line_docs: bool, strict: bool) -> Corpus:
+    from bertworks.data.corpus import Corpus, Reading
+
+    return Corpus(sources, Reading(column, line_docs, strict))
+
+
+def _some(words: list[str]) -> str:
+    return ", ".join(words[:5]) + (", ..." if len(words) > 5 else "")

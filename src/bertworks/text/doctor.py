@@ -1,0 +1,140 @@
+"""How well a vocabulary fits a text: pieces per word, unknown words, the words that split worst, script by script."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from bertworks.text.speller import Speller
+from bertworks.text.tokenizer import Tokenizer
+
+LONG_WORD = 100  # characters; BERT's tokenizer gives up on longer ones
+TOGETHER = 4096  # stretches tokenised in one go
+
+
+@dataclass(frozen=True)
+class Use:
+    """A word of the text: how often, and as which tokens."""
+
+    count: int
+    ids: tuple[int, ...]
+
+
+@dataclass
+class Script:
+    """The words of one script."""
+
+    words: int = 0  # different ones
+    occurrences: int = 0
+    pieces: int = 0
+    unknown: int = 0  # occurrences with an unknown token
+    worst: list[tuple[str, Use]] = field(default_factory=list)
+
+    @property
+    def pieces_per_word(self) -> float:
+        return self.pieces / max(1, self.occurrences)
+
+
+@dataclass
+class Examination:
+    uses: dict[str, Use]
+    unknown_id: int | None
+
+    @property
+    def occurrences(self) -> int:
+        return sum(use.count for use in self.uses.values())
+
+    @property
+    def pieces_per_word(self) -> float:
+        return sum(use.count * len(use.ids) for use in self.uses.values()) / max(1, self.occurrences)
+
+    def is_unknown(self, use: Use) -> bool:
+        return self.unknown_id is not None and self.unknown_id in use.ids
+
+    def scripts(self, worst: int) -> dict[str, Script]:
+        """By script, the most frequent first; with the words whose splitting costs most tokens."""
+        found: dict[str, Script] = defaultdict(Script)
+        words: dict[str, list[tuple[str, Use]]] = defaultdict(list)
+        for word, use in self.uses.items():
+            script = found[script_of(word)]
+            script.words += 1
+            script.occurrences += use.count
+            script.pieces += use.count * len(use.ids)
+            script.unknown += use.count * self.is_unknown(use)
+            if len(use.ids) > 1 or self.is_unknown(use):
+                words[script_of(word)].append((word, use))
+        for name, entries in words.items():
+            found[name].worst = sorted(entries, key=lambda entry: (-cost(entry[1]), entry[0]))[:worst]
+        return dict(sorted(found.items(), key=lambda entry: -entry[1].occurrences))
+
+    def unknown_kinds(self) -> Counter[str]:
+        """What is left as unknown, by kind."""
+        kinds: Counter[str] = Counter()
+        for word, use in self.uses.items():
+            if self.is_unknown(use):
+                kinds[_kind_of_unknown(word)] += use.count
+        return kinds
+
+
+def cost(use: Use) -> int:
+    """Tokens that an entry of its own would save, or one per occurrence of an unknown word."""
+    return use.count * max(1, len(use.ids) - 1)
+
+
+def examine(tokenizer: Tokenizer, texts: Iterable[str]) -> Examination:
+    """Every word of the texts with its tokens. White space divides first, so that each stretch is tokenised once."""
+    stretches: Counter[str] = Counter()
+    for text in texts:
+        stretches.update(text.split())
+    counts: Counter[str] = Counter()
+    ids: dict[str, tuple[int, ...]] = {}
+    for stretch, words in _tokenised(tokenizer, list(stretches)):
+        for word, tokens in words:
+            counts[word] += stretches[stretch]
+            ids[word] = tokens
+    unknown = tokenizer.id_of("unk") if "unk" in tokenizer.special else None
+    return Examination({word: Use(count, ids[word]) for word, count in counts.items()}, unknown)
+
+
+def _tokenised(tokenizer: Tokenizer, stretches: list[str]) -> Iterator[tuple[str, list[tuple[str, tuple[int, ...]]]]]:
+    speller, backend = Speller(tokenizer, "char"), tokenizer.backend
+    lead = " " if speller.spaced else ""
+    for start in range(0, len(stretches), TOGETHER):
+        portion = [lead + stretch for stretch in stretches[start : start + TOGETHER]]
+        for stretch, encoding in zip(portion, backend.encode_batch(portion, add_special_tokens=False), strict=True):
+            begins = [at for at, first in enumerate(speller.word_starts(stretch, encoding)) if first]
+            words = []
+            for begin, end in zip(begins, [*begins[1:], len(encoding.ids)], strict=True):
+                text = stretch[encoding.offsets[begin][0] : encoding.offsets[end - 1][1]]
+                words.append((normal(tokenizer, text), tuple(encoding.ids[begin:end])))
+            yield stretch[len(lead) :], words
+
+
+def normal(tokenizer: Tokenizer, text: str) -> str:
+    """A text as the tokenizer's normalizer leaves it, without space around."""
+    normalizer = tokenizer.backend.normalizer
+    return (str(normalizer.normalize_str(text)) if normalizer is not None else text).strip()
+
+
+@lru_cache(maxsize=100_000)
+def script_of(word: str) -> str:
+    """latin, cjk, cyrillic, ...; digits; signs."""
+    letter = next((sign for sign in word if sign.isalpha()), None)
+    if letter is None:
+        return "digits" if any(map(str.isdigit, word)) else "signs"
+    return unicodedata.name(letter, "other").split()[0].split("-")[0].lower()
+
+
+def _kind_of_unknown(word: str) -> str:
+    if len(word) > LONG_WORD:
+        return f"words of more than {LONG_WORD} characters"
+    signs = [sign for sign in word if not sign.isspace()]
+    if any(unicodedata.category(sign) == "So" for sign in signs):
+        return "emoji and pictures"
+    if any(unicodedata.category(sign) in ("Co", "Cn", "Cs") for sign in signs):
+        return "characters that Unicode does not name"
+    script = script_of(word)
+    return "signs" if script == "signs" else f"{script} words" if script != "digits" else "digits"
