@@ -79,20 +79,27 @@ def prepare(
     with locked(out):
         _check_target(out)
         work = out / ".work"
-        work.mkdir(exist_ok=True)
-        (out / TOKENIZER).mkdir(exist_ok=True)
-        tokenizer.save(out / TOKENIZER)
-        done = out / MANIFEST
-        if done.is_file():
+        if (out / MANIFEST).is_file():
+            shutil.rmtree(work, ignore_errors=True)
             return _check_same(corpus, settings, Manifest.read(out), out)
+        _make_folders(out, tokenizer)
         blocks = _spell_all(corpus, settings, out, workers or available_cores(), progress)
         if not blocks:
             names = ", ".join("standard input" if path is None else str(path) for path in corpus.paths[:3])
             raise BadText("there is no text in it", place=names)
         manifest = _finish(blocks, settings, corpus, tokenizer, out)
-        write_json(done, manifest.to_json())
+        write_json(out / MANIFEST, manifest.to_json())
         shutil.rmtree(work, ignore_errors=True)
         return manifest
+
+
+def _make_folders(out: Path, tokenizer: Tokenizer) -> None:
+    try:
+        (out / ".work").mkdir(exist_ok=True)
+        (out / TOKENIZER).mkdir(exist_ok=True)
+        tokenizer.save(out / TOKENIZER)
+    except OSError as error:
+        raise SaveFailed(f"could not write: {error.strerror or error}", place=str(out)) from None
 
 
 def available_cores() -> int:

@@ -14,6 +14,7 @@ finished. A file is compared with its hash when it is first used.
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import IO, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from bertworks.errors import BadShards, NotFound
 from bertworks.files import read_json
@@ -30,11 +32,14 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 TOKENIZER = "tokenizer"
 Ends = NDArray[np.uint32]
+CLOSED = ConfigDict(extra="forbid")  # how manifests are read: no field too many, none of another type
 
 
 @dataclass(frozen=True)
 class Counts:
     """Of a shard, or of all of them together."""
+
+    __pydantic_config__ = CLOSED
 
     documents: int = 0
     sentences: int = 0
@@ -113,19 +118,21 @@ class TokenStretch:
 class ShardEntry:
     """A line of the manifest."""
 
+    __pydantic_config__ = CLOSED
+
     file: str
     bytes: int
     sha256: str
     source: str  # hash of the text it was made from, and of how
     counts: Counts
 
-    @classmethod
-    def parse(cls, values: dict[str, Any]) -> Self:
-        return cls(**{**values, "counts": Counts(**values["counts"])})
-
 
 @dataclass(frozen=True)
 class Manifest:
+    """What `manifest.json` says."""
+
+    __pydantic_config__ = CLOSED
+
     tokenizer: str  # hash
     vocab_size: int
     words: str  # auto or char
@@ -155,10 +162,11 @@ class Manifest:
         if values.get("format") != FORMAT:
             raise BadShards(f"format {values.get('format')!r}; this version reads {FORMAT}", place=str(path), remedy="prepare them again")
         try:
-            entries = [ShardEntry.parse(entry) for entry in values["shards"]]
-            return cls(**{**values, "counts": Counts(**values["counts"]), "shards": entries})
-        except (KeyError, TypeError, AttributeError) as error:
-            raise BadShards(f"not a manifest of shards: {error}", place=str(path)) from None
+            return TypeAdapter(cls).validate_json(json.dumps(values), strict=True)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise BadShards(f"not a manifest of shards: {where}: {first['msg']}", place=str(path), remedy="prepare them again") from None
 
 
 def token_dtype(vocab_size: int) -> type[np.uint16] | type[np.uint32]:
@@ -226,7 +234,7 @@ class Shards:
         with path.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != entry.sha256:
                 raise BadShards("the file has changed since it was written (SHA-256)", place=str(path), remedy="prepare the shards again")
-        raw = np.memmap(path, mode="r")
+        raw = np.memmap(path, mode="r") if entry.bytes else np.empty(0, np.uint8)  # all its documents occurred before
         return read_content(raw, entry.counts, self.manifest.dtype)
 
 

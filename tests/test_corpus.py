@@ -1,0 +1,169 @@
+"""Files of any usual kind become documents; damage is counted or refused with its place, and nothing is lost in silence."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import lzma
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from bertworks.data.corpus import Corpus, Reading
+from bertworks.errors import BadText, NotFound, Unsupported
+
+TEXTS = ["First line.\nSecond line.", "Über 中国, naïve.", "Third."]
+
+
+def read(*paths: Path, **options: object) -> list[str]:
+    return list(Corpus([str(path) for path in paths], Reading(**options)))  # type: ignore[arg-type]
+
+
+def write_all(folder: Path) -> dict[str, Path]:
+    """The same documents in every kind of file."""
+    plain = ("\n\n".join(TEXTS) + "\n").encode()
+    rows = [{"id": number, "title": "t", "text": text} for number, text in enumerate(TEXTS)]
+    files = {
+        "a.txt": plain,
+        "b.txt.gz": gzip.compress(plain),
+        "c.txt.xz": lzma.compress(plain),
+        "d.txt.zst": zstandard.compress(plain),
+        "e.jsonl": "".join(json.dumps(row) + "\n" for row in rows).encode(),
+        "f.txt": b"\xef\xbb\xbf" + plain.replace(b"\n", b"\r\n"),
+        "g.txt": b"\n \n\t\n" + plain.replace(b"\n\n", b"\n\n\n \n"),
+    }
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    for name, delimiter in (("h.csv", ","), ("i.tsv", "\t")):
+        with (folder / name).open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, ["id", "title", "text"], delimiter=delimiter)
+            writer.writeheader()
+            writer.writerows(rows)
+    pq.write_table(pa.Table.from_pylist(rows), folder / "j.parquet")
+    return {path.name: path for path in folder.iterdir()}
+
+
+def test_every_kind_of_file_gives_the_same_documents(tmp_path: Path) -> None:
+    for name, path in write_all(tmp_path).items():
+        corpus = Corpus([str(path)])
+        assert list(corpus) == TEXTS, name
+        assert corpus.position == corpus.total == path.stat().st_size
+        assert (corpus.tally.documents, corpus.tally.replaced, corpus.tally.bad_rows) == (3, 0, 0)
+        assert list(corpus) == TEXTS, "a second time"
+    (tmp_path / "notes.pdf").write_bytes(b"%PDF")
+    (tmp_path / ".hidden.txt").write_text("no")
+    folder = Corpus([str(tmp_path)])
+    assert list(folder) == TEXTS * 10
+    assert folder.tally.other_files == 1 and "1 files of other kinds" in "; ".join(folder.tally.remarks())
+    assert any("e.jsonl" in remark and "'text'" in remark for remark in folder.tally.remarks())
+
+
+def test_lines_as_documents(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\n\ntwo\nthree\n")
+    assert read(tmp_path / "a.txt", line_docs=True) == ["one", "two", "three"]
+    assert read(tmp_path / "a.txt") == ["one", "two\nthree"]
+
+
+def test_columns(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,short,long\n1,ab,a much longer text\n2,cd,another long text\n")
+    corpus = Corpus([str(tmp_path / "a.csv")])
+    assert list(corpus) == ["a much longer text", "another long text"]
+    assert corpus.tally.remarks() == [f"text column of {tmp_path / 'a.csv'}: 'long'"]
+    assert read(tmp_path / "a.csv", column="short") == ["ab", "cd"]
+    with pytest.raises(BadText, match="no column 'txt'") as caught:
+        read(tmp_path / "a.csv", column="txt")
+    assert "columns: id, short, long" in str(caught.value)
+    (tmp_path / "b.jsonl").write_text('{"n": 1}\n{"n": 2}\n')
+    with pytest.raises(BadText, match="no column with text; columns: n"):
+        read(tmp_path / "b.jsonl")
+
+
+def test_bad_rows_are_counted_or_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "good"}\n{bad\n[1]\n{"text": 5}\n\n{"text": "half \\ud83d"}\n' + "[" * 5000 + "\n")
+    corpus = Corpus([str(tmp_path / "a.jsonl")])
+    assert list(corpus) == ["good", "half ?"]
+    assert corpus.tally.bad_rows == 4 and "4 rows could not be read" in "; ".join(corpus.tally.remarks())
+    with pytest.raises(BadText, match="not JSON") as caught:
+        read(tmp_path / "a.jsonl", strict=True)
+    assert caught.value.place == f"{tmp_path / 'a.jsonl'}, line 2"
+    (tmp_path / "b.csv").write_text('text,n\n"two\nlines",1\nshort\na,b,c\nlast,2\n')
+    ragged = Corpus([str(tmp_path / "b.csv")])
+    assert list(ragged) == ["two\nlines", "last"] and ragged.tally.bad_rows == 2
+    with pytest.raises(BadText, match="1 fields, the header has 2") as caught:
+        read(tmp_path / "b.csv", strict=True)
+    assert "line 4" in str(caught.value.place)
+    pq.write_table(pa.table({"text": ["a", None, "b"]}), tmp_path / "c.parquet")
+    nulls = Corpus([str(tmp_path / "c.parquet")])
+    assert list(nulls) == ["a", "b"] and nulls.tally.bad_rows == 1
+
+
+def test_bad_utf8_is_counted_or_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes("good \ufffd\n".encode() + b"bad \xff\xfe here\n\nlast \xe4\xb8\n")
+    corpus = Corpus([str(tmp_path / "a.txt")])
+    assert list(corpus) == ["good \ufffd\nbad \ufffd\ufffd here", "last \ufffd"]
+    assert corpus.tally.replaced == 3
+    with pytest.raises(BadText, match="not UTF-8 at byte 4") as caught:
+        read(tmp_path / "a.txt", strict=True)
+    assert caught.value.place == f"{tmp_path / 'a.txt'}, line 2"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    [
+        ("a.txt", b"\x7fELF\0\0\0", "a binary file"),
+        ("a.txt", "text".encode("utf-16"), "UTF-16"),
+        ("a.txt.gz", b"not gzip at all", "cannot be read"),
+        ("a.txt.gz", gzip.compress(os.urandom(5000).hex().encode())[:-2000], "cannot be read"),
+        ("a.txt.xz", b"not xz", "cannot be read"),
+        ("a.txt.zst", b"not zstd", "cannot be read"),
+        ("a.parquet", b"PAR1 not really", "not a Parquet file"),
+    ],
+)
+def test_what_is_no_text(tmp_path: Path, name: str, content: bytes, complaint: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises((BadText, NotFound), match=complaint) as caught:
+        read(tmp_path / name)
+    assert name in str(caught.value)
+
+
+def test_an_endless_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertworks.data.corpus.LONGEST_LINE", 1000)
+    (tmp_path / "a.txt").write_text("short\n" + "x" * 5000 + "\n")
+    with pytest.raises(BadText, match="a line of more than") as caught:
+        read(tmp_path / "a.txt")
+    assert caught.value.place == f"{tmp_path / 'a.txt'}, line 2"
+
+
+def test_long_documents_become_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertworks.data.corpus.LONGEST_DOCUMENT", 100)
+    text = " ".join(f"word{number}" for number in range(100))
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": text}) + "\n")
+    (tmp_path / "b.txt").write_text(text.replace(" ", "\n"))
+    for name in ("a.jsonl", "b.txt"):
+        corpus = Corpus([str(tmp_path / name)])
+        parts = list(corpus)
+        assert len(parts) > 5 and " ".join(parts).split() == text.split() and corpus.tally.split_documents
+        assert "became several" in "; ".join(corpus.tally.remarks())
+
+
+def test_missing_things(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NotFound, match="no such file"):
+        Corpus([str(tmp_path / "none.txt")])
+    with pytest.raises(NotFound, match="no files of text"):
+        Corpus([str(tmp_path)])
+    with pytest.raises(NotFound, match="device"):
+        read(Path("/dev/zero"))
+    import sys
+
+    files = write_all(tmp_path)
+    for name, module in (("d.txt.zst", "zstandard"), ("j.parquet", "pyarrow.parquet")):
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, module, None)
+            with pytest.raises(Unsupported) as caught:
+                read(files[name])
+            assert "pip install 'bertworks[data]'" in str(caught.value)

@@ -1,0 +1,178 @@
+"""The real vocabularies give transformers' ids; those we train are the same every time, and AutoTokenizer reads them alike."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from itertools import islice
+from pathlib import Path
+
+import pytest
+import transformers
+
+from bertworks.errors import BadConfig, BadText, NotFound, Unsupported
+from bertworks.text.sentencepiece import PieceType, read_sentencepiece
+from bertworks.text.tokenizer import Tokenizer
+from bertworks.text.training import train_tokenizer
+from bertworks.text.words import Sample
+from texts import NASTY, documents
+
+CLASSES = {
+    "bert-base-uncased": "BertTokenizer",
+    "bert-base-cased": "BertTokenizer",
+    "bert-base-chinese": "BertTokenizer",
+    "roberta": "RobertaTokenizer",
+    "gpt2": "GPT2Tokenizer",
+    "xlnet": "XLNetTokenizer",
+    "albert-base-v2": "AlbertTokenizer",
+}
+SIZES = dict(zip(CLASSES, (30522, 28996, 21128, 50265, 50257, 32000, 30000), strict=True))
+CORPORA = ("corpora/en/books_en_00.txt", "corpora/en/imdb_reviews.txt", "corpora/zh/peoples_daily_199801.txt")
+
+
+def real_lines(shared: Path, count: int) -> list[str]:
+    lines: list[str] = []
+    for name in CORPORA:
+        with (shared / name).open(encoding="utf-8") as file:
+            lines += islice((line for line in file if line.strip()), count)
+    return lines
+
+
+def assert_ids_are_theirs(name: str, shared: Path, folder: Path, lines: list[str]) -> None:
+    """Ours, transformers' from the same files, and AutoTokenizer's from what we saved."""
+    options = {"do_lower_case": name == "bert-base-uncased"} if name.startswith("bert") else {}
+    theirs = getattr(transformers, CLASSES[name]).from_pretrained(shared / "vocab" / name, **options)
+    ours = Tokenizer.load(shared / "vocab" / name)
+    assert len(theirs) == ours.vocab_size == SIZES[name]
+    ours.save(folder)
+    saved = transformers.AutoTokenizer.from_pretrained(folder)
+    again = Tokenizer.load(folder)
+    assert again.fingerprint == ours.fingerprint and again.special == ours.special
+    for start in range(0, len(lines), 1000):
+        part = lines[start : start + 1000]
+        ids = [encoding.ids for encoding in ours.backend.encode_batch(part)]
+        assert ids == theirs(part)["input_ids"]
+        assert ids == saved(part)["input_ids"]
+    assert ours.pieces("one text", "and another").ids == theirs("one text", "and another")["input_ids"]
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_real_vocabularies(name: str, shared: Path, tmp_path: Path) -> None:
+    assert_ids_are_theirs(name, shared, tmp_path, [*NASTY, *real_lines(shared, 100)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CLASSES)
+def test_real_vocabularies_on_all_lines(name: str, shared: Path, tmp_path: Path) -> None:
+    lines = [*NASTY, *real_lines(shared, 60_000)]
+    assert len(lines) > 100_000
+    assert_ids_are_theirs(name, shared, tmp_path, lines)
+
+
+def test_sentencepiece_agrees_with_the_library(shared: Path) -> None:
+    import sentencepiece
+
+    for name in ("xlnet", "albert-base-v2"):
+        path = shared / "vocab" / name / "spiece.model"
+        model = read_sentencepiece(path.read_bytes(), path)
+        library = sentencepiece.SentencePieceProcessor(model_file=str(path))
+        assert len(model.pieces) == library.get_piece_size()
+        for id, ((piece, score), kind) in enumerate(zip(model.pieces, model.types, strict=True)):
+            assert piece == library.id_to_piece(id) and score == library.get_score(id)
+            assert (kind == PieceType.UNKNOWN) == library.is_unknown(id) and (kind == PieceType.CONTROL) == library.is_control(id)
+
+
+def test_damaged_sentencepiece_models(shared: Path, tmp_path: Path) -> None:
+    whole = (shared / "vocab" / "xlnet" / "spiece.model").read_bytes()
+    for content in (b"", b"\xff" * 100, whole[:1000], b"text, not a model", b"\x0a\xff\xff\xff\xff\x0f"):
+        (tmp_path / "spiece.model").write_bytes(content)
+        with pytest.raises((BadConfig, Unsupported)):
+            Tokenizer.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("vocab", "merges", "complaint"),
+    [
+        ({"a": 0, "b": 0}, "", "share the id 0"),
+        ({"a": 0, "b": -1}, "", "not a vocabulary"),
+        ({"a": "0"}, "", "not a vocabulary"),
+        ([], "", "not a vocabulary"),
+        ({"a": 0, "b": 1}, "#version: 0.2\na b\n", "1 merges name pieces"),
+        ({"a": 0, "b": 1, "ab": 2}, "a b c\n", "line 1 is not two pieces"),
+        ({"a": 0, "b": 1, "ab": 2}, "ab\n", "line 1 is not two pieces"),
+    ],
+)
+def test_bad_bpe_files(tmp_path: Path, vocab: object, merges: str, complaint: str) -> None:
+    (tmp_path / "vocab.json").write_text(json.dumps(vocab))
+    (tmp_path / "merges.txt").write_text(merges)
+    with pytest.raises(BadConfig, match=complaint):
+        Tokenizer.load(tmp_path)
+    (tmp_path / "merges.txt").unlink()
+    with pytest.raises(NotFound, match=r"vocab\.json with merges\.txt"):
+        Tokenizer.load(tmp_path)
+
+
+TEXT = [*documents(150, seed=3), "Über die naïve Café-Frage, 中国人民 and so on.", *NASTY] * 3
+
+
+@pytest.mark.parametrize("cased", [True, False])
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
+def test_what_we_train_opens_in_transformers(kind: str, cased: bool, tmp_path: Path) -> None:
+    tokenizer = train_tokenizer(Sample.of(TEXT, 10**9), kind, 500, cased=cased)  # type: ignore[arg-type]
+    assert 300 <= tokenizer.vocab_size <= 500
+    assert set(tokenizer.special) == {"unk", "pad", "cls", "sep", "mask"}
+    tokenizer.save(tmp_path)
+    theirs, again = transformers.AutoTokenizer.from_pretrained(tmp_path), Tokenizer.load(tmp_path)
+    assert again.fingerprint == tokenizer.fingerprint
+    assert theirs.mask_token_id == tokenizer.id_of("mask") and theirs.cls_token_id == tokenizer.id_of("cls")
+    for text in [*NASTY, *TEXT[:20], *(text.upper() for text in TEXT[:20])]:
+        ids = tokenizer.pieces(text, "and a pair").ids
+        assert ids == theirs(text, "and a pair")["input_ids"] == again.pieces(text, "and a pair").ids
+    upper, lower = (tokenizer.pieces(text).ids for text in ("BADO FIKE", "bado fike"))
+    assert (upper == lower) is not cased
+
+
+TRAIN = """
+import sys
+from texts import documents
+from bertworks.text.training import train_tokenizer
+from bertworks.text.words import Sample
+sample = Sample.of(documents(300, seed=5), 10**9)
+print([train_tokenizer(sample, kind, 400, cased=False).fingerprint for kind in ("wordpiece", "bpe", "unigram")])
+"""
+
+
+def test_training_does_not_depend_on_threads_or_on_chance() -> None:
+    """In processes of their own, since hash tables are seeded per process."""
+    found = set()
+    for threads in ("1", "2", "1", "2"):
+        environment = {**os.environ, "RAYON_NUM_THREADS": threads, "PYTHONPATH": str(Path(__file__).parent)}
+        done = subprocess.run([sys.executable, "-c", TRAIN], capture_output=True, text=True, env=environment, check=True)
+        found.add(done.stdout)
+    assert len(found) == 1
+
+
+def test_every_character_of_the_alphabet_has_a_piece() -> None:
+    tokenizer = train_tokenizer(Sample.of(TEXT, 10**9), "wordpiece", 500, cased=False)
+    unknown = tokenizer.id_of("unk")
+    assert all(unknown not in tokenizer.pieces(text).ids for text in TEXT[:150])
+    assert tokenizer.files["vocab.txt"].decode().split("\n")[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+def test_nothing_to_learn_from() -> None:
+    with pytest.raises(BadText, match="no text to learn"):
+        train_tokenizer(Sample.of([" ", ""], 100), "bpe", 1000, cased=True)
+    with pytest.raises(BadConfig, match="too small"):
+        train_tokenizer(Sample.of(["a"], 100), "bpe", 100, cased=True)
+
+
+def test_a_sample_is_fair_bounded_and_the_same_in_any_order() -> None:
+    texts = [f"text {number} {'x' * (number % 50)}" for number in range(5000)]
+    sample = Sample.of(texts, 20_000, seed=1)
+    assert 8_000 < sample.kept <= 20_000 and sample.kept == sum(map(len, sample.texts)) and sample.seen == sum(map(len, texts))
+    assert set(Sample.of(texts[::-1], 20_000, seed=1).texts) == set(sample.texts) != set(Sample.of(texts, 20_000, seed=2).texts)
+    halves = [sum(1 for text in sample.texts if int(text.split()[1]) >= half * 2500) for half in (0, 1)]
+    assert 0.35 < halves[1] / halves[0] < 0.65
+    assert str(Sample.of(["ab"], 9)) == "all 2 characters" and "(seed 1)" in str(sample)
