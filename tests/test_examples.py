@@ -111,7 +111,8 @@ def test_packing(shards: Shards, max_length: int, cross: bool, pairs: str, short
     for row in found.examples[:: max(1, len(found.examples) // 50)]:
         begin, end = int(row["a"]), int(row["a"] + row["a_size"])
         crossed = document_of(shards, end - 1) - document_of(shards, begin)
-        assert crossed == row["breaks"]
+        follows = pairs == "stream" and begin not in shards.token_edges and document_of(shards, begin - 1) != document_of(shards, begin)
+        assert crossed + follows == row["breaks"]
         if pairs == "none" and not cross:
             assert crossed == 0
 
@@ -141,9 +142,9 @@ def test_a_plan_is_a_function_of_seed_and_epoch(shards: Shards, pairs: str, tmp_
     assert first == examples(1, 2, tmp_path / "b") == examples(1, 2, tmp_path / "a")
     drawn = pairs != "stream"
     assert (examples(1, 3, tmp_path / "a") != first) is drawn and (examples(2, 2, tmp_path / "a") != first) is drawn
-    for epoch in range(20):
+    for epoch in range(40):
         examples(1, epoch, tmp_path / "a")
-    assert len(list((tmp_path / "a").glob("*.plan"))) <= 9
+    assert len(list((tmp_path / "a").glob("*.plan"))) <= 32
 
 
 def test_too_little_for_pairs(tmp_path: Path, shards: Shards) -> None:
@@ -156,7 +157,7 @@ def test_too_little_for_pairs(tmp_path: Path, shards: Shards) -> None:
 
 
 @settings(max_examples=100, deadline=None)
-@given(sentences=st.integers(1, 5000), share=st.sampled_from([0.0, 0.005, 0.01, 0.1, 0.5]))
+@given(sentences=st.integers(1, 5000), share=st.sampled_from([0.0, 0.005, 0.01, 0.1, 0.35, 0.45, 0.5]))
 def test_held_out_passages(sentences: int, share: float) -> None:
     held = HeldOut(sentences, share)
     flags, at = [], 0
@@ -169,4 +170,4 @@ def test_held_out_passages(sentences: int, share: float) -> None:
     if share == 0:
         assert not any(flags)
     elif sentences >= 2 / share:
-        assert 0 < sum(flags) < 2.1 * share * sentences
+        assert 0.5 * share * sentences - 1 <= sum(flags) <= 1.5 * share * sentences + held.passage

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from bertworks.cli.show import AsJson, Column, LineDocs, Sources, Strict, byte_progress, show_json
+from bertworks.cli.show import AsJson, Column, LineDocs, Sources, Strict, progress_bar, show_json
 
 
 def prepare(
@@ -32,7 +32,7 @@ def prepare(
     from bertworks.text.tokenizer import Tokenizer
 
     corpus, start = Corpus(sources, Reading(column, line_docs, strict)), monotonic()
-    with byte_progress("preparing") as advance:
+    with progress_bar("preparing", in_bytes=True) as advance:
         manifest = run(corpus, Tokenizer.load(locate(tokenizer)), out, words=words, workers=workers, progress=advance)
     seconds, counts = monotonic() - start, manifest.counts
     size = sum(entry.bytes for entry in manifest.shards)

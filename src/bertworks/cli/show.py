@@ -48,26 +48,14 @@ def show_error(error: BertworksError, *, as_json: bool) -> None:
 
 
 @contextmanager
-def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
-    """`advance(done, total)`, drawn on standard error if that is a terminal."""
+def progress_bar(title: str, *, in_bytes: bool = False) -> Iterator[Callable[[int, int | None], None]]:
+    """`advance(done, total)`, drawn on standard error if that is a terminal; bytes with their speed."""
+    from rich import progress as bars
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    amount = (bars.DownloadColumn(), bars.TransferSpeedColumn()) if in_bytes else (bars.MofNCompleteColumn(),)
+    columns = (bars.TextColumn("{task.description}"), bars.BarColumn(), *amount, bars.TimeRemainingColumn())
     silent = sys.stderr is None or not sys.stderr.isatty()
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=silent) as progress:
-        task = progress.add_task(title, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
-
-
-@contextmanager
-def byte_progress(title: str) -> Iterator[Callable[[int, int | None], None]]:
-    """The same for bytes: how much, how fast, how long yet."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    silent = sys.stderr is None or not sys.stderr.isatty()
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=silent) as progress:
+    with bars.Progress(*columns, console=Console(stderr=True), transient=True, disable=silent) as progress:
         task = progress.add_task(title, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)

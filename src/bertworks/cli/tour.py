@@ -17,7 +17,7 @@ def tour(
 
     screen = console()
     screen.print("[bold]bertworks[/bold]: one workbench for the BERT family\n")
-    from bertworks.cli.show import byte_progress, progress_bar
+    from bertworks.cli.show import progress_bar
     from bertworks.runs.tour import tour as run_tour
 
-    run_tour(screen, text or [], out, progress_bar, byte_progress)
+    run_tour(screen, text or [], out, progress_bar)

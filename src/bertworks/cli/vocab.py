@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from bertworks.cli.show import AsJson, Column, LineDocs, Sources, Strict, byte_progress, console, show_json
+from bertworks.cli.show import AsJson, Column, LineDocs, Sources, Strict, console, progress_bar, show_json
 
 if TYPE_CHECKING:
     from bertworks.data.corpus import Corpus
@@ -24,7 +24,7 @@ def train(
     out: Annotated[Path, typer.Option(help="A new folder for the tokenizer.")],
     size: Annotated[int, typer.Option(help="Entries.")] = 30_522,
     kind: Annotated[Literal["wordpiece", "bpe", "unigram"], typer.Option(help="As in BERT, RoBERTa (byte-level), ALBERT.")] = "wordpiece",
-    cased: Annotated[bool, typer.Option("--cased", help="Keep capitals and accents.")] = False,
+    cased: Annotated[bool, typer.Option("--cased", help="Keep capitals and accents; bpe keeps accents always.")] = False,
     sample_mb: SampleSize = 100,
     seed: Seed = 0,
     column: Column = None,
@@ -40,11 +40,11 @@ def train(
     from bertworks.text.words import Sample
 
     corpus, start = _corpus(sources, column, line_docs, strict), monotonic()
-    with byte_progress("reading") as advance:
-        sample = Sample.of(corpus.paragraphs(advance), sample_mb * 1_000_000, seed)
-    with console().status(f"learning {size:,} entries from {sample}"):
-        tokenizer = train_tokenizer(sample, kind, size, cased=cased)
     with new_folder(out) as new:
+        with progress_bar("reading", in_bytes=True) as advance:
+            sample = Sample.of(corpus.paragraphs(advance), sample_mb * 1_000_000, seed)
+        with console().status(f"learning {size:,} entries from {sample}"):
+            tokenizer = train_tokenizer(sample, kind, size, cased=cased)
         tokenizer.save(new)
     seconds = monotonic() - start
     if as_json:
@@ -80,7 +80,7 @@ def check(
     from bertworks.text.words import Sample
 
     tokenizer, corpus = Tokenizer.load(locate(model)), _corpus(sources, column, line_docs, strict)
-    with byte_progress("reading") as advance:
+    with progress_bar("reading", in_bytes=True) as advance:
         sample = Sample.of(corpus.paragraphs(advance), sample_mb * 1_000_000, seed)
     found = examine(tokenizer, sample.texts)
     scripts = found.scripts(worst)
@@ -117,54 +117,16 @@ def extend(
 
     named = {} if aliases is None else read_aliases(aliases)
     corpus = _corpus(sources, column, line_docs, strict)
-    with byte_progress("reading") as advance:
+    with progress_bar("reading", in_bytes=True) as advance:
         done = extend_model(model, corpus.paragraphs(advance), add, named, out, budget=sample_mb * 1_000_000, seed=seed)
-    extension, changes = done.extension, done.changes
-    rarest = min((done.before.uses[word].count for word in extension.words), default=0)
-    values = {
-        "out": str(out),
-        "words": len(extension.words),
-        "rarest_count": rarest,
-        "skipped": len(extension.skipped),
-        "aliases": extension.aliases,
-        "forms": len(extension.forms),
-        "freed": extension.freed,
-        "entries": len(extension.rows),
-        "pieces_per_word": [done.before.pieces_per_word, done.after.pieces_per_word],
-        "changed": {"words": changes.words, "occurrences": changes.occurrences, "shorter": changes.shorter, "longer": changes.longer},
-        "unknown": done.after.unknown_kinds(),
-    }
     if as_json:
-        show_json(values)
+        show_json({"out": str(out), **done.as_dict()})
         return
-    for remark in corpus.tally.remarks():
-        typer.echo(remark)
-    typer.echo(
-        f"{len(extension.words):,} words added, the rarest of them occurs {rarest:,} times; {len(extension.rows):,} new entries in all"
-    )
-    if len(extension.words) < add:
-        typer.echo(f"the text has no more words that split: {add:,} were asked for")
-    if extension.skipped:
-        typer.echo(f"{len(extension.skipped):,} left out, they would split more words worse than better: {_some(extension.skipped)}")
-    if extension.aliases:
-        typer.echo(
-            f"{extension.aliases:,} aliases, {len(extension.forms):,} of their forms new; {extension.freed:,} old entries no longer used"
-        )
-    typer.echo(
-        f"{changes.words:,} other words ({changes.occurrences:,} occurrences) split differently: {changes.shorter:,} in fewer pieces, "
-        f"{changes.longer:,} in more" + (f": {_some(changes.examples)}" if changes.examples else "")
-    )
-    typer.echo(f"pieces per word: {done.before.pieces_per_word:.3f} before, {done.after.pieces_per_word:.3f} now")
-    for kind, count in done.after.unknown_kinds().most_common():
-        typer.echo(f"still unknown: {count:,} {kind}")
-    typer.echo(f"written to {out}")
+    for line in [*corpus.tally.remarks(), *done.lines(), f"written to {out}"]:
+        typer.echo(line)
 
 
 def _corpus(sources: list[str], column: str | None, line_docs: bool, strict: bool) -> Corpus:
     from bertworks.data.corpus import Corpus, Reading
 
     return Corpus(sources, Reading(column, line_docs, strict))
-
-
-def _some(words: list[str]) -> str:
-    return ", ".join(words[:5]) + (", ..." if len(words) > 5 else "")

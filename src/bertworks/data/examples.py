@@ -4,7 +4,7 @@
 target length, mostly the longest, sometimes shorter; a random point divides them into A and B. For half of the examples B is
 then taken from another document, and what it replaces goes back to be used again (nsp), or A and B change places (sop). A pair
 that is too long loses tokens at the ends of its longer half, and these are counted. `none` fills examples with full sentences
-(RoBERTa, section 4.2) and loses nothing; `stream` cuts the text wherever an example is full.
+(RoBERTa, section 4.2) and loses nothing; `stream` cuts the text wherever an example is full, with a separator between any two documents.
 
 A plan is a function of (seed, epoch, shard) and the settings, whoever makes it.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -25,15 +26,17 @@ from numpy.typing import NDArray
 from bertworks.config import DataConfig
 from bertworks.data.chance import Purpose, chance
 from bertworks.data.shards import Content, Shards
-from bertworks.errors import BadConfig, BadText
+from bertworks.errors import BadConfig, BadText, BertworksError, SaveFailed
 from bertworks.files import read_json, whole_file, write_json
 
 Part = Literal["train", "held_out"]
 EXAMPLE = np.dtype([("a", "<i8"), ("b", "<i8"), ("a_size", "<u4"), ("b_size", "<u4"), ("breaks", "<u4"), ("label", "i1")])
 NO_LABEL, TRUE_ORDER, OTHER = -1, 0, 1  # in order; from another document, or swapped
 PASSAGE = 200  # sentences that are held out together, at most
-KEPT_PLANS = 8
+KEPT_PLANS = 32
+TRIES = 1000  # at a sentence that is not held out
 NEVER = 2**62
+MILLION = 1_000_000
 Row = tuple[int, int, int, int, int, int]
 Stretch = tuple[int, int, int]
 
@@ -82,27 +85,50 @@ def make_plan(shards: Shards, config: DataConfig, part: Part, seed: int, epoch: 
         "shards": [entry.sha256 for entry in shards.manifest.shards],
         "config": config.model_dump(include={"pairs", "max_length", "cross_documents", "short_rate", "held_out"}),
         "draws": [part, seed if drawn else 0, epoch if drawn else 0],
+        "tokenizer": shards.manifest.tokenizer,
         "version": 1,
     }
     name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:32]
-    folder = cache or shards.folder / "plans"
-    record = folder / f"{name}.json"
-    if not record.is_file():
-        _write_plan(Planner(shards, config, part, room), seed, epoch, folder, name)
-    tally = PlanTally(**read_json(record))
-    raw = np.memmap(folder / f"{name}.plan", dtype=EXAMPLE, mode="r") if tally.examples else np.empty(0, EXAMPLE)
+    path = (cache or _cache(shards)) / f"{name}.plan"
+    tally = _read_tally(path)
+    if tally is None:
+        tally = _write_plan(Planner(shards, config, part, room), seed, epoch, path)
+    raw = np.memmap(path, dtype=EXAMPLE, mode="r") if tally.examples else np.empty(0, EXAMPLE)
     return Plan(raw, tally, frame_size)
 
 
-def _write_plan(planner: Planner, seed: int, epoch: int, folder: Path, name: str) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    with whole_file(folder / f"{name}.plan") as file:
+def _cache(shards: Shards) -> Path:
+    """Beside the shards, or in the user's own cache if nothing can be written there."""
+    writable = os.access(shards.folder, os.W_OK)
+    return shards.folder / "plans" if writable else Path.home() / ".cache" / "bertworks" / "plans"
+
+
+def _read_tally(path: Path) -> PlanTally | None:
+    """What stands beside a plan, if both are there and whole; a plan that is not is made again."""
+    try:
+        record = read_json(path.with_suffix(".json"))
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        return PlanTally(**record["tally"]) if record.get("sha256") == digest else None
+    except (BertworksError, OSError, KeyError, TypeError):
+        return None
+
+
+def _write_plan(planner: Planner, seed: int, epoch: int, path: Path) -> PlanTally:
+    digest = hashlib.sha256()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SaveFailed(f"could not write: {error.strerror}", place=str(path.parent)) from None
+    with whole_file(path) as file:
         for shard in range(len(planner.shards)):
-            file.write(planner.plan(shard, chance(seed, Purpose.EXAMPLES, epoch, shard)).tobytes())
-    write_json(folder / f"{name}.json", asdict(planner.tally))
-    for old in sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime)[:-KEPT_PLANS]:
+            rows = planner.plan(shard, chance(seed, Purpose.EXAMPLES, epoch, shard)).tobytes()
+            file.write(rows)
+            digest.update(rows)
+    write_json(path.with_suffix(".json"), {"tally": asdict(planner.tally), "sha256": digest.hexdigest()})
+    for old in sorted(path.parent.glob("*.json"), key=lambda one: one.stat().st_mtime)[:-KEPT_PLANS]:
         old.unlink(missing_ok=True)
         old.with_suffix(".plan").unlink(missing_ok=True)
+    return planner.tally
 
 
 class Planner:
@@ -153,17 +179,23 @@ class Planner:
         if self.config.cross_documents or not whole:
             stretches = _joined(stretches)
         draws = _uniforms(rng)
+        base = tokens[0]
+
+        def first_end(at: int) -> int:
+            """Streamed text has a separator also where a document ended just before."""
+            return at if whole or at == base else at - 1
+
         for _, first, last in stretches:
             at, stop = tokens[first], tokens[last]
             while at < stop:
                 room = self._target(draws) if whole else self.room
                 end = min(stop, at + room)
-                while end - at + _between(ends, at, end) > room:
+                while end > at + 1 and end - at + _between(ends, first_end(at), end) > room:
                     end -= 1
                 full = tokens[bisect_right(tokens, end) - 1]
                 if whole and full > at:  # a sentence longer than the room is cut
                     end = full
-                yield at, 0, end - at, 0, _between(ends, at, end), NO_LABEL
+                yield at, 0, end - at, 0, _between(ends, first_end(at), end), NO_LABEL
                 at = end
 
     def _pairs(self, rng: np.random.Generator, tokens: list[int], stretches: list[Stretch]) -> Iterator[Row]:
@@ -176,6 +208,10 @@ class Planner:
                 other = next(draws) < 0.5
                 middle = at + 1 + int(next(draws) * (end - at - 1)) if end - at > 1 else end
                 begin, cut, stop = tokens[at], tokens[middle], tokens[end]
+                if stop - begin < 2:  # too short for either label
+                    self.tally.lost += stop - begin
+                    at = end
+                    continue
                 if other and not swapping:
                     b, b_size = self._elsewhere(draws, document, max(1, target - (cut - begin)))
                     self.tally.repeated += b_size
@@ -185,9 +221,7 @@ class Planner:
                 at = end
                 if middle == end:  # a single sentence is divided itself
                     cut = begin + (stop - begin) // 2
-                if cut == begin:
-                    self.tally.lost += stop - begin
-                elif other:
+                if other:
                     yield self._shortened(rng, cut, stop - cut, begin, cut - begin, OTHER)
                 else:
                     yield self._shortened(rng, begin, cut - begin, cut, stop - cut, TRUE_ORDER)
@@ -199,7 +233,7 @@ class Planner:
 
     def _elsewhere(self, draws: Iterator[float], document: int, target: int) -> tuple[int, int]:
         """Sentences of another document, of `target` tokens or a little more; never of text held out from training."""
-        while True:
+        for _ in range(TRIES):
             other = int(next(draws) * (self.n_documents - 1))
             other += other >= document
             shard = int(np.searchsorted(self.shards.document_edges, other, side="right")) - 1
@@ -212,8 +246,10 @@ class Planner:
                 continue
             last = min(last, stop - int(self.shards.sentence_edges[shard]))
             start = int(content.sentences[begin - 1]) if begin else 0
-            end = begin + int(np.searchsorted(content.sentences[begin:last], start + target)) + 1
+            end = begin + int(np.searchsorted(content.sentences[begin:last], np.uint32(start + target))) + 1
             return int(self.shards.token_edges[shard]) + start, int(content.sentences[min(end, last) - 1]) - start
+        remedy = "give it more text, or held_out = 0"
+        raise BadText("too few documents to draw pairs from beside the text that is held out", place=str(self.shards.folder), remedy=remedy)
 
     def _shortened(self, rng: np.random.Generator, a: int, a_size: int, b: int, b_size: int, label: int) -> Row:
         """What is too much goes from the longer half, token by token, from its front or its end (BERT's own code)."""
@@ -231,21 +267,24 @@ class Planner:
 
 
 class HeldOut:
-    """Which sentences are kept for evaluation: every so many passages one, the same ones for every run."""
+    """Which sentences are kept for evaluation: passages at even distances, the same ones for every run."""
 
     def __init__(self, sentences: int, share: float) -> None:
-        self.every = round(1 / share) if share > 0 else 0  # passages
-        self.passage = max(1, min(PASSAGE, sentences // (2 * self.every))) if self.every else 1  # sentences
+        self.share = round(share * MILLION)
+        self.passage = max(1, min(PASSAGE, int(sentences * share / 2)))  # sentences
         passages = -(-sentences // self.passage)
-        self.offset = int(chance(0, Purpose.HELD_OUT).integers(max(1, min(self.every, passages)))) if self.every else 0
+        first = int(chance(0, Purpose.HELD_OUT).integers(max(1, min(passages, MILLION // self.share)))) if self.share else 0
+        self.phase = MILLION - (first + 1) * self.share
 
     def look(self, sentence: int) -> tuple[bool, int]:
         """Whether a sentence is held out, and the next one that is on the other side."""
-        if not self.every:
+        if not self.share:
             return False, NEVER
         number = sentence // self.passage
-        held = number % self.every == self.offset
-        return held, (number + (1 if held else (self.offset - number) % self.every)) * self.passage
+        before, after = (number * self.share + self.phase) // MILLION, ((number + 1) * self.share + self.phase) // MILLION
+        held = after > before
+        following = number + 1 if held else -(-((after + 1) * MILLION - self.phase) // self.share) - 1
+        return held, following * self.passage
 
 
 def _joined(stretches: list[Stretch]) -> list[Stretch]:

@@ -1,5 +1,8 @@
 """Ragged batches with a token budget: any batch of any epoch, at once, the same for every number of workers and machines.
 
+A place in the training is a pair, (epoch, batch): both start at once, without a look at what came before. (Epochs differ a little in
+their number of batches, so a count of steps alone is no place.)
+
 An epoch's examples are shuffled, sorted by length within windows so that a batch holds alike ones, cut where the budget is full, and
 the batches shuffled again. That takes one pass over the examples' lengths; after it a batch costs only itself.
 """
@@ -19,8 +22,7 @@ from bertworks.data.chance import Purpose, chance
 from bertworks.data.examples import NO_LABEL, Part, Plan, make_plan
 from bertworks.data.masking import STRETCHES, choose, corrupt, rank
 from bertworks.data.shards import Shards
-from bertworks.errors import BadConfig, BadShards
-from bertworks.text.backends import SPECIAL
+from bertworks.errors import BadConfig, BadShards, Unsupported
 
 Hide = Literal["masked", "replaced", "permuted", "nothing"]
 WINDOW = 64  # batches whose examples are sorted together
@@ -84,6 +86,8 @@ class Loader:
         if batch_tokens < config.max_length:
             raise BadConfig(f"batch_tokens = {batch_tokens} is less than max_length = {config.max_length}")
         manifest = shards.manifest
+        if config.pairs in ("nsp", "sop") and not len(shards.tokenizer.pair_frame.parts[1][0]):
+            raise Unsupported("this tokenizer sets nothing between the two halves of a pair", remedy="use pairs none or stream")
         if hide != "nothing" and STRETCHES[config.masking].words and manifest.counts.han_documents and manifest.segmenter is None:
             remedy = "prepare them again with --words auto, or mask tokens"
             raise BadShards("Chinese text whose words are not known (--words char)", place=str(shards.folder), remedy=remedy)
@@ -92,8 +96,8 @@ class Loader:
         self.frame = tokenizer.pair_frame if config.pairs in ("nsp", "sop") else tokenizer.frame
         self.mask = tokenizer.id_of("mask") if hide in ("masked", "replaced") else -1
         self.separator = tokenizer.id_of("sep") if "sep" in tokenizer.special else None
-        special = {tokenizer.id_of(kind) for kind in SPECIAL if kind in tokenizer.special}
-        self.ordinary = np.array([id for id in range(tokenizer.vocab_size) if id not in special], dtype=np.int64)
+        self.special = tokenizer.special_ids()
+        self.ordinary = np.flatnonzero(~self.special)
 
     def epoch(self, number: int) -> Epoch:
         plan = make_plan(self.shards, self.config, self.part, self.seed, self.draw(number), self.cache)
@@ -108,7 +112,7 @@ class Epoch:
     """The batches of one epoch, by number."""
 
     def __init__(self, loader: Loader, number: int, plan: Plan) -> None:
-        self.loader, self.number, self.plan = loader, number, plan
+        self.loader, self.number, self.plan, self.streamed = loader, number, plan, loader.config.pairs == "stream"
         lengths = plan.lengths
         order = np.arange(len(lengths))
         if loader.part == "train":
@@ -155,10 +159,11 @@ class Epoch:
         )
 
     def example(self, number: int) -> Example:
-        row, frame = self.plan.examples[number], self.loader.frame
-        texts = [self.loader.shards.stretch(int(row["a"]), int(row["a_size"]), self.loader.separator if row["breaks"] else None)]
+        row, frame, loader = self.plan.examples[number], self.loader.frame, self.loader
+        separator = loader.separator if row["breaks"] else None
+        texts = [loader.shards.stretch(int(row["a"]), int(row["a_size"]), separator, leading=self.streamed)]
         if row["label"] != NO_LABEL:
-            texts.append(self.loader.shards.stretch(int(row["b"]), int(row["b_size"])))
+            texts.append(loader.shards.stretch(int(row["b"]), int(row["b_size"])))
         ids, segments, free, starts = [], [], [], []
         for at, (special, special_segments) in enumerate(frame.parts):
             ids.append(special.astype(np.int64))
@@ -168,7 +173,7 @@ class Epoch:
             if at < len(texts):
                 ids.append(texts[at].ids)
                 segments.append(np.full(len(texts[at].ids), frame.segments[at]))
-                free.append(texts[at].own)
+                free.append(texts[at].own & ~loader.special[texts[at].ids])
                 starts.append(texts[at].word_starts)
         joined = np.concatenate
         return Example(joined(ids), joined(segments), joined(free), joined(starts), int(row["label"]))

@@ -2,10 +2,12 @@
 
 Where: single tokens (BERT), whole words, n-grams of one to three words with weights 1, 1/2, 1/3 (ALBERT, section 3.1), or spans of
 one to ten words of geometric length (SpanBERT, section 3.1). All four are one thing, stretches of so many units, taken in random
-order until the share is reached. A stretch that would go beyond it loses units at its end; a single unit that still would is
-taken with the probability that makes the expected share exact.
+order until the share is reached. A stretch that would go beyond it, or into another one, loses units at its end; a single unit that
+still would go beyond is taken with the probability that makes the expected share exact. Short sequences mask long words less often than
+short ones for it: a word longer than the whole share has only that chance.
 
-What: the mask token, a random token or the token itself, 80/10/10 in BERT (section 3.1).
+What: the mask token, a random token or the token itself, 80/10/10 in BERT (section 3.1), drawn for each token; SpanBERT draws once
+for each span.
 """
 
 from __future__ import annotations
@@ -46,9 +48,10 @@ def choose(rng: np.random.Generator, where: Where, rate: float, free: Flags, wor
     left = rate * float(free.sum())
     chosen, taken = np.zeros(len(free), dtype=np.bool_), [False] * len(begins)
     for first, length in zip(order, lengths, strict=True):
-        last = min(first + length, after[first])
-        if any(taken[first:last]):
+        if taken[first]:
             continue
+        last = min(first + length, after[first])
+        last = next((unit for unit in range(first + 1, last) if taken[unit]), last)
         begin = begins[first]
         while last > first + 1 and ends[last - 1] - begin > left:
             last -= 1

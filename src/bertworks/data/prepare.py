@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 
@@ -30,13 +31,13 @@ from bertworks.data.corpus import Corpus
 from bertworks.data.shards import FORMAT, MANIFEST, TOKENIZER, Content, Counts, Manifest, ShardEntry, read_content, token_dtype
 from bertworks.errors import BadText, BertworksError, SaveFailed
 from bertworks.files import locked, read_json, whole_file, write_json
-from bertworks.text.sentences import split_sentences
-from bertworks.text.speller import HAN, Speller, Words
+from bertworks.text.sentences import RULES, split_sentences
+from bertworks.text.speller import HAN, Speller, Words, segmenter_version
 from bertworks.text.tokenizer import Tokenizer
 
 BLOCK = 2**23  # characters
 TOGETHER = 2**16  # characters spelled in one go
-DIGEST_SIZE = 16  # bytes
+RECORD = np.dtype([("digest", "V16"), ("characters", "<u4"), ("han", "?")])  # of a document
 DIGESTS_AT_ONCE = 2**20  # looked through for duplicates
 Progress = Callable[[int, int | None], None]
 
@@ -48,6 +49,9 @@ class Settings:
     tokenizer: str  # hash
     words: Words
     format: int = FORMAT
+    rules: int = RULES  # of the sentence splitter
+    library: str = version("tokenizers")
+    segmenter: str | None = None  # set if there is one, whether it is needed or not
 
     def digest(self) -> bytes:
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).digest()
@@ -75,7 +79,7 @@ def prepare(
     progress: Progress = lambda done, total: None,
 ) -> Manifest:
     """Tokenise a corpus into shards under `out`."""
-    settings = Settings(tokenizer.fingerprint, words)
+    settings = Settings(tokenizer.fingerprint, words, segmenter=segmenter_version() if words == "auto" else None)
     with locked(out):
         _check_target(out)
         work = out / ".work"
@@ -162,7 +166,10 @@ def _spell_all(corpus: Corpus, settings: Settings, out: Path, workers: int, prog
                 stack.callback(pool.shutdown, wait=True, cancel_futures=True)
             if len(running) > workers:
                 _collect(running)
-            running[pool.submit(_spell, block)] = block.number
+            try:
+                running[pool.submit(_spell, block)] = block.number
+            except BrokenProcessPool:
+                raise _worker_died() from None
         while running:
             _collect(running)
     return blocks
@@ -176,15 +183,18 @@ def _collect(running: dict[Future[None], int]) -> None:
         try:
             future.result()
         except BrokenProcessPool:
-            remedy = "run the same command again: it goes on where it was; fewer --workers need less memory"
-            raise BertworksError("a worker died, perhaps for want of memory", remedy=remedy) from None
+            raise _worker_died() from None
+
+
+def _worker_died() -> BertworksError:
+    remedy = "run the same command again, it goes on where it was; fewer --workers need less memory"
+    return BertworksError("a worker ended without a word: killed, or short of memory", remedy=remedy)
 
 
 @dataclass
 class _Worker:
     speller: Speller
-    unknown: int | None
-    vocab_size: int
+    dtype: type[np.uint16] | type[np.uint32]
     work: Path
 
 
@@ -198,8 +208,7 @@ def _start_worker(out: Path, words: Words) -> None:
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
     tokenizer = Tokenizer.load(out / TOKENIZER)
-    unknown = tokenizer.id_of("unk") if "unk" in tokenizer.special else None
-    _worker = _Worker(Speller(tokenizer, words), unknown, tokenizer.vocab_size, out / ".work")
+    _worker = _Worker(Speller(tokenizer, words), token_dtype(tokenizer.vocab_size), out / ".work")
 
 
 def _end_with(parent: int) -> None:
@@ -210,40 +219,35 @@ def _end_with(parent: int) -> None:
 
 def _spell(block: Block) -> None:
     """A block becomes a part. Its .json comes last: where it is, the part is whole."""
-    content, words = _spell_documents(block.documents, _worker)
-    digests = b"".join(hashlib.sha256(document.encode()).digest()[:DIGEST_SIZE] for document in block.documents)
+    content = _spell_documents(block.documents, _worker)
+    records = [
+        (hashlib.sha256(document.encode()).digest()[:16], len(document), HAN.search(document) is not None) for document in block.documents
+    ]
     with whole_file(_worker.work / f"{block.name}.part") as file:
         content.write(file)
-    with whole_file(_worker.work / f"{block.name}.digests") as file:
-        file.write(digests)
-    counts = Counts(
-        documents=len(content.documents),
-        sentences=len(content.sentences),
-        words=words,
-        tokens=len(content.tokens),
-        unknown=0 if _worker.unknown is None else int((content.tokens == _worker.unknown).sum()),
-        characters=sum(map(len, block.documents)),
-        han_documents=sum(1 for document in block.documents if HAN.search(document)),
-    )
-    write_json(_worker.work / f"{block.name}.json", {"counts": asdict(counts), "segmenter": _worker.speller.segmenter})
+    with whole_file(_worker.work / f"{block.name}.documents") as file:
+        file.write(np.array(records, dtype=RECORD).tobytes())
+    sizes = {"documents": len(content.documents), "sentences": len(content.sentences), "tokens": len(content.tokens)}
+    write_json(_worker.work / f"{block.name}.json", {**sizes, "segmenter": _worker.speller.segmenter})
 
 
-def _spell_documents(documents: list[str], worker: _Worker) -> tuple[Content, int]:
+def _spell_documents(documents: list[str], worker: _Worker) -> Content:
     """All documents of a block; sentences without any token are left out."""
     ids, starts, lengths, owners = [], [], [], []
     for sentences, opens, owner in _gathered(documents):
         spelled = worker.speller.spell(sentences, opens)
         kept = spelled.lengths > 0
-        ids.append(spelled.ids.astype(token_dtype(worker.vocab_size)))
+        ids.append(spelled.ids.astype(worker.dtype))
         starts.append(spelled.starts)
         lengths.append(spelled.lengths[kept])
-        owners.append(np.array(owner)[kept])
+        owners.append(np.array(owner, dtype=np.int64)[kept])
     sentence_counts = np.bincount(np.concatenate(owners), minlength=len(documents))
-    joined = np.concatenate(starts)
-    content = Content.pack(
-        np.cumsum(sentence_counts, dtype=np.uint32), np.cumsum(np.concatenate(lengths), dtype=np.uint32), joined, np.concatenate(ids)
+    return Content.pack(
+        np.cumsum(sentence_counts, dtype=np.uint32),
+        np.cumsum(np.concatenate(lengths), dtype=np.uint32),
+        np.concatenate(starts),
+        np.concatenate(ids),
     )
-    return content, int(joined.sum())
 
 
 def _gathered(documents: list[str]) -> Iterator[tuple[list[str], list[bool], list[int]]]:
@@ -263,57 +267,56 @@ def _gathered(documents: list[str]) -> Iterator[tuple[list[str], list[bool], lis
             if size >= TOGETHER:
                 yield sentences, opens, owners
                 sentences, opens, owners, size = [], [], [], 0
-    yield sentences, opens, owners
+    yield sentences, opens, owners  # perhaps none at all
 
 
 def _finish(blocks: list[tuple[str, str]], settings: Settings, corpus: Corpus, tokenizer: Tokenizer, out: Path) -> Manifest:
     """The parts without duplicates are the shards."""
-    work = out / ".work"
-    records = [read_json(work / f"{name}.json") for name, _ in blocks]
-    counts = [Counts(**record["counts"]) for record in records]
-    repeated = _repeated([work / f"{name}.digests" for name, _ in blocks])
+    work, dtype = out / ".work", token_dtype(tokenizer.vocab_size)
+    parts = [read_json(work / f"{name}.json") for name, _ in blocks]
+    repeated = _repeated([work / f"{name}.documents" for name, _ in blocks])
     entries, at = [], 0
-    for number, ((name, source), part) in enumerate(zip(blocks, counts, strict=True)):
-        path, dtype = work / f"{name}.part", token_dtype(tokenizer.vocab_size)
-        content = read_content(np.memmap(path, mode="r"), part, dtype)
-        keep = ~repeated[at : at + part.documents] & (np.diff(content.documents, prepend=np.uint32(0)) > 0)
-        at += part.documents
-        if not keep.all():
-            content = content.keep_documents(keep)
-            part = _recount(part, content, tokenizer)
-        file_name = f"{number:06}.shard"
-        with whole_file(out / file_name) as file:
+    for number, ((name, source), part) in enumerate(zip(blocks, parts, strict=True)):
+        sizes = Counts(documents=part["documents"], sentences=part["sentences"], tokens=part["tokens"])
+        content = read_content(np.memmap(work / f"{name}.part", mode="r"), sizes, dtype)
+        records = np.fromfile(work / f"{name}.documents", dtype=RECORD)
+        keep = ~repeated[at : at + len(records)] & (np.diff(content.documents, prepend=np.uint32(0)) > 0)
+        at += len(records)
+        content = content if keep.all() else content.keep_documents(keep)
+        with whole_file(out / f"{number:06}.shard") as file:
             size, digest = content.write(file)
-        entries.append(ShardEntry(file_name, size, digest, source, part))
+        entries.append(ShardEntry(f"{number:06}.shard", size, digest, source, _count(content, records[keep], tokenizer.unknown)))
+    for stranger in set(out.glob("*.shard")) - {out / entry.file for entry in entries}:
+        stranger.unlink()  # of a run over other text that was killed here
     total = sum((entry.counts for entry in entries), Counts())
     if not total.tokens:
         raise BadText("the tokenizer has no token for any of the text", remedy="is it a tokenizer for this language?")
-    segmenter = next((record["segmenter"] for record in records if record["segmenter"]), None)
+    segmenter = next((part["segmenter"] for part in parts if part["segmenter"]), None)
     reading = {**asdict(corpus.tally), "remarks": corpus.tally.remarks()}
     return Manifest(settings.tokenizer, tokenizer.vocab_size, settings.words, segmenter, total, int(repeated.sum()), reading, entries)
 
 
-def _recount(before: Counts, content: Content, tokenizer: Tokenizer) -> Counts:
-    unknown = tokenizer.id_of("unk") if "unk" in tokenizer.special else None
-    return replace(
-        before,
+def _count(content: Content, records: NDArray[np.void], unknown: int | None) -> Counts:
+    return Counts(
         documents=len(content.documents),
         sentences=len(content.sentences),
         words=int(content.word_starts(0, len(content.tokens)).sum()),
         tokens=len(content.tokens),
         unknown=0 if unknown is None else int((content.tokens == unknown).sum()),
+        characters=int(records["characters"].sum()),
+        han_documents=int(records["han"].sum()),
     )
 
 
 def _repeated(paths: list[Path]) -> NDArray[np.bool_]:
     """Which documents, of all, occurred before. Digests are looked through in portions, so that memory stays flat."""
-    total = sum(path.stat().st_size for path in paths) // DIGEST_SIZE
+    total = sum(path.stat().st_size for path in paths) // RECORD.itemsize
     repeated = np.zeros(total, dtype=np.bool_)
     portions = -(-total // DIGESTS_AT_ONCE)
     for portion in range(portions):
         found, indexes, at = [], [], 0
         for path in paths:
-            digests = np.fromfile(path, dtype=np.uint64).reshape(-1, 2)
+            digests = np.ascontiguousarray(np.fromfile(path, dtype=RECORD)["digest"]).view(np.uint64).reshape(-1, 2)
             mine = np.flatnonzero(digests[:, 0] % np.uint64(portions) == portion)
             found.append(digests[mine])
             indexes.append(mine + at)

@@ -73,9 +73,9 @@ class Content:
         return bits[begin - first * 8 : end - first * 8].view(np.bool_)
 
     def document_ends(self, begin: int, end: int) -> NDArray[np.int64]:
-        """Where documents end strictly inside a stretch of tokens."""
-        sentence = int(np.searchsorted(self.sentences, begin, side="right"))
-        document = int(np.searchsorted(self.documents, sentence, side="right"))
+        """Where documents end inside a stretch of tokens, after `begin` and before `end`."""
+        sentence = np.searchsorted(self.sentences, np.uint32(begin), side="right")
+        document = int(np.searchsorted(self.documents, np.uint32(sentence), side="right"))
         found = []
         while document < len(self.documents) and (at := int(self.sentences[self.documents[document] - 1])) < end:
             found.append(at)
@@ -218,14 +218,17 @@ class Shards:
             self.opened[index] = self._open(self.manifest.shards[index])
         return self.opened[index]
 
-    def stretch(self, begin: int, size: int, separator: int | None = None) -> TokenStretch:
-        """Tokens by their number among all tokens, inside one shard; a separator goes where a document ends, if one is given."""
+    def stretch(self, begin: int, size: int, separator: int | None = None, leading: bool = False) -> TokenStretch:
+        """Tokens by their number among all tokens, inside one shard.
+
+        A separator, if one is given, goes where a document ends; `leading`, also before the first token.
+        """
         shard = int(np.searchsorted(self.token_edges, begin, side="right")) - 1
         content, begin = self[shard], begin - int(self.token_edges[shard])
         ids, word_starts = content.tokens[begin : begin + size].astype(np.int64), content.word_starts(begin, begin + size)
         if separator is None:
             return TokenStretch(ids, word_starts, np.ones(size, dtype=np.bool_))
-        breaks = content.document_ends(begin, begin + size) - begin
+        breaks = content.document_ends(begin - 1 if leading and begin else begin, begin + size) - begin
         own = np.insert(np.ones(size, dtype=np.bool_), breaks, False)
         return TokenStretch(np.insert(ids, breaks, separator), np.insert(word_starts, breaks, True), own)
 

@@ -15,7 +15,8 @@ OF_VOCABULARY = ("encoder.embed.tokens.weight", "heads.lm.bias")
 def grow_vocabulary(model: Model, size: int, rows: Mapping[int, Sequence[int]]) -> Model:
     """The same model for `size` tokens at least; each new row starts as the mean of old ones, the language head's bias likewise."""
     size = max(size, model.config.encoder.vocab_size)
-    grown = Model(model.config.override(vocab_size=size), tuple(model.heads), summary=model.summary is not None)
+    with torch.device("meta"):
+        grown = Model(model.config.override(vocab_size=size), tuple(model.heads), summary=model.summary is not None)
     state = model.state_dict()
     for name in OF_VOCABULARY:
         if name in state:

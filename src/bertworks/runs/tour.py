@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -25,7 +25,7 @@ from bertworks.text.training import train_tokenizer
 from bertworks.text.words import Sample
 from bertworks.workbench import load
 
-Bar = Callable[[str], AbstractContextManager[Callable[[int, Any], None]]]
+Bar = Callable[..., AbstractContextManager[Callable[[int, int | None], None]]]
 VOCABULARY, SAMPLE = 8192, 100_000_000
 LONG_WORD = "deserialization"
 SENTENCES = (
@@ -38,9 +38,9 @@ SENTENCES = (
 )
 
 
-def tour(console: Console, text: list[str], out: Path, count_bar: Bar, byte_bar: Bar) -> None:
+def tour(console: Console, text: list[str], out: Path, bar: Bar) -> None:
     _look_at_a_model(console)
-    _make_examples(console, text, out, count_bar, byte_bar)
+    _make_examples(console, text, out, bar)
     console.print("\n[bold]Next[/bold]  bertworks embed FILE --model minilm --out vectors.npy   one vector for each line of a file")
     console.print("      bertworks tokenize 'your text' --model minilm          how a model reads it")
     console.print("      bertworks --help                                       everything else")
@@ -58,7 +58,7 @@ def _look_at_a_model(console: Console) -> None:
     console.print("   The first total counts weights and norms, as many texts do; the second is what is stored.\n")
 
 
-def _make_examples(console: Console, text: list[str], out: Path, count_bar: Bar, byte_bar: Bar) -> None:
+def _make_examples(console: Console, text: list[str], out: Path, bar: Bar) -> None:
     """From text to what a model is trained on. Every stage is a command that a user can type."""
     out.mkdir(parents=True, exist_ok=True)
     _check_same_text(out, text)
@@ -67,21 +67,21 @@ def _make_examples(console: Console, text: list[str], out: Path, count_bar: Bar,
     if not text:
         _stage(console, "4. Text", f"bertworks corpus docs --out {docs}", "the English documentation installed on this machine")
         if not docs.is_file():
-            with count_bar("files read") as advance, whole_file(docs) as file:
+            with bar("files read") as advance, whole_file(docs) as file:
                 write_documentation(file, advance)
-        lines = docs.read_text(encoding="utf-8").splitlines()
-        console.print(f"   {len(lines):,} documents, {docs.stat().st_size / 1e6:.1f} MB\n")
-    named = " ".join(sources)
+        documents = docs.read_bytes().count(b"\n")
+        console.print(f"   {documents:,} documents, {docs.stat().st_size / 1e6:.1f} MB\n")
+    named = shlex.join(sources)
     _stage(console, "5. A vocabulary", f"bertworks vocab train {named} --size {VOCABULARY} --out {vocab}", "learned from this text")
     if not vocab.is_dir():
-        with byte_bar("reading") as advance:
+        with bar("reading", in_bytes=True) as advance:
             sample = Sample.of(Corpus(sources).paragraphs(advance), SAMPLE)
         with console.status("learning"), new_folder(vocab) as new:
             train_tokenizer(sample, "wordpiece", VOCABULARY, cased=False).save(new)
     tokenizer = Tokenizer.load(vocab)
     console.print(f"   {tokenizer.vocab_size:,} entries; '{LONG_WORD}' is {' '.join(tokenizer.pieces(LONG_WORD).pieces[1:-1])}\n")
     _stage(console, "6. Shards", f"bertworks prepare {named} --tokenizer {vocab} --out {shards}", "tokens, words, sentences, documents")
-    with byte_bar("preparing") as advance:
+    with bar("preparing", in_bytes=True) as advance:
         manifest = prepare(Corpus(sources), tokenizer, shards, progress=advance)
     counts, size = manifest.counts, sum(entry.bytes for entry in manifest.shards)
     console.print(f"   {counts.documents:,} documents, {counts.sentences:,} sentences, {counts.tokens:,} tokens, {size / 1e6:.1f} MB\n")

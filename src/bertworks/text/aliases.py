@@ -2,20 +2,22 @@
 
 `colour<tab>color`, one per line. In the vocabulary the variant's own string gets the form's id, so tokenising costs nothing more
 and offsets point at what the user wrote. A variant of several words ("New York City", 北大) is kept together by the
-pre-tokenizer, which is BERT's own written as one pattern, with these variants tried first.
+pre-tokenizer, which is BERT's own written as one pattern, with these variants tried first; it must be written with single spaces.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tokenizers.pre_tokenizers import BertPreTokenizer
+
 from bertworks.errors import BadConfig
 from bertworks.files import read_file
-
-PUNCTUATION = r"!-/:-@\[-`{-~\p{P}"  # as BERT has it: ASCII signs and Unicode's punctuation
 
 
 def read_aliases(path: Path) -> dict[str, str]:
@@ -38,8 +40,30 @@ def read_aliases(path: Path) -> dict[str, str]:
 
 def kept_together(strings: Iterable[str]) -> dict[str, Any]:
     """A pre-tokenizer that splits as BERT's does, but for these strings."""
-    branches = [_pattern(_trie(strings)), rf"[{PUNCTUATION}]", rf"[^\s{PUNCTUATION}]+"]
-    return {"type": "Split", "pattern": {"Regex": "|".join(branches)}, "behavior": "Removed", "invert": True}
+    marks = _punctuation()
+    # A word must end where the string does; after a mark anything may follow.
+    words: list[str] = []
+    others: list[str] = []
+    for string in strings:
+        (words if string[-1].isalnum() else others).append(string)
+    branches = [rf"{_pattern(_trie(words))}(?![^\s{marks}])"] if words else []
+    branches += [_pattern(_trie(others))] if others else []
+    pattern = "|".join([*branches, rf"[{marks}]", rf"[^\s{marks}]+"])
+    return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Removed", "invert": True}
+
+
+@cache
+def _punctuation() -> str:
+    """What BERT's pre-tokenizer takes for a mark, asked of itself, as ranges of characters: its Unicode is not the regex's."""
+    everything = "".join(f"a{chr(code)}" for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000)
+    marks = sorted(ord(piece) for piece, _ in BertPreTokenizer().pre_tokenize_str(everything) if len(piece) == 1 and not piece.isalnum())
+    ranges: list[list[int]] = []
+    for mark in marks:
+        if ranges and ranges[-1][1] == mark - 1:
+            ranges[-1][1] = mark
+        else:
+            ranges.append([mark, mark])
+    return "".join(rf"\x{{{first:x}}}-\x{{{last:x}}}" for first, last in ranges)
 
 
 def _trie(strings: Iterable[str]) -> dict[str, Any]:
@@ -52,10 +76,8 @@ def _trie(strings: Iterable[str]) -> dict[str, Any]:
     return root
 
 
-def _pattern(node: dict[str, Any], last: str = "") -> str:
+def _pattern(node: dict[str, Any]) -> str:
     """One branch per next character, so that matching looks at each only once; the longest string first."""
-    branches = [re.escape(sign) + _pattern(inner, sign) for sign, inner in sorted(node.items()) if sign]
-    if "" in node:
-        # A word must end here; after a mark or a Chinese character anything may follow.
-        branches.append(rf"(?![^\s{PUNCTUATION}])" if last.isalnum() else "")
+    branches = [re.escape(sign) + _pattern(inner) for sign, inner in sorted(node.items()) if sign]
+    branches += [""] if "" in node else []
     return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"

@@ -8,9 +8,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from tokenizers import Encoding
+
 from bertworks.text.speller import Speller
 from bertworks.text.tokenizer import Tokenizer
 
+SPACED = "▁"  # before a word that follows a space, where that makes a difference
 LONG_WORD = 100  # characters; BERT's tokenizer gives up on longer ones
 TOGETHER = 4096  # stretches tokenised in one go
 
@@ -95,8 +98,7 @@ def examine(tokenizer: Tokenizer, texts: Iterable[str]) -> Examination:
         for word, tokens in words:
             counts[word] += stretches[stretch]
             ids[word] = tokens
-    unknown = tokenizer.id_of("unk") if "unk" in tokenizer.special else None
-    return Examination({word: Use(count, ids[word]) for word, count in counts.items()}, unknown)
+    return Examination({word: Use(count, ids[word]) for word, count in counts.items()}, tokenizer.unknown)
 
 
 def _tokenised(tokenizer: Tokenizer, stretches: list[str]) -> Iterator[tuple[str, list[tuple[str, tuple[int, ...]]]]]:
@@ -108,9 +110,14 @@ def _tokenised(tokenizer: Tokenizer, stretches: list[str]) -> Iterator[tuple[str
             begins = [at for at, first in enumerate(speller.word_starts(stretch, encoding)) if first]
             words = []
             for begin, end in zip(begins, [*begins[1:], len(encoding.ids)], strict=True):
-                text = stretch[encoding.offsets[begin][0] : encoding.offsets[end - 1][1]]
-                words.append((normal(tokenizer, text), tuple(encoding.ids[begin:end])))
+                text = normal(tokenizer, stretch[encoding.offsets[begin][0] : encoding.offsets[end - 1][1]])
+                words.append((SPACED + text if _spaced(encoding, begin, tokenizer) else text, tuple(encoding.ids[begin:end])))
             yield stretch[len(lead) :], words
+
+
+def _spaced(encoding: Encoding, at: int, tokenizer: Tokenizer) -> bool:
+    """To BPE and unigram a word after a space is another one than the same after a bracket."""
+    return tokenizer.kind != "WordPiece" and (at == 0 or encoding.tokens[at][0] in "Ġ▁")
 
 
 def normal(tokenizer: Tokenizer, text: str) -> str:

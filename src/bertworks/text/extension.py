@@ -49,11 +49,12 @@ class Changes:
 
 def extend(tokenizer: Tokenizer, found: Examination, add: int, aliases: dict[str, str] | None = None) -> Extension:
     """Give the `add` words whose splitting costs most an entry of their own, and the aliases their forms' ids."""
-    layout = json.loads(tokenizer.files["tokenizer.json"])
+    # The library writes one string per id, and newer merges than some files have: it is asked unless there are aliases.
+    layout = json.loads(tokenizer.files["tokenizer.json"] if tokenizer.names else tokenizer.backend.to_str())
+    taken = {normal(tokenizer, name) for name in aliases or ()}
     model, start = layout["model"], tokenizer.vocab_size
-    candidates = sorted(
-        (word for word, use in found.uses.items() if _worth_an_entry(word, use, found)), key=lambda word: (-cost(found.uses[word]), word)
-    )
+    worthy = [word for word, use in found.uses.items() if word not in taken and _worth_an_entry(word, use, found)]
+    candidates = sorted(worthy, key=lambda word: (-cost(found.uses[word]), word))
     result = Extension(tokenizer, {}, [], [], [], 0, 0)
     grow = {"WordPiece": _grow_word_piece, "Unigram": _grow_unigram, "BPE": _grow_bpe}[tokenizer.kind]
     result.words, result.skipped, result.rows = grow(model, candidates, found, add, start)
@@ -97,7 +98,7 @@ Grown = tuple[list[str], list[str], dict[int, tuple[int, ...]]]
 
 def _grow_word_piece(model: Layout, candidates: list[str], found: Examination, add: int, start: int) -> Grown:
     vocab, prefix = model["vocab"], model["continuing_subword_prefix"]
-    words = sorted(found.uses)
+    words = sorted(word for word in found.uses if len(word) <= model["max_input_chars_per_word"])  # longer ones are unknown anyway
     accepted: list[str] = []
     skipped: list[str] = []
     rows: dict[int, tuple[int, ...]] = {}
@@ -155,7 +156,7 @@ def _grow_unigram(model: Layout, candidates: list[str], found: Examination, add:
     for candidate in candidates:
         if len(accepted) == add:
             break
-        piece, use = "▁" + candidate.removeprefix("▁"), found.uses[candidate]
+        piece, use = candidate, found.uses[candidate]  # SPACED is the sign that unigram vocabularies use themselves
         if piece in known:
             continue
         split = lowest if found.is_unknown(use) else sum(vocab[id][1] for id in use.ids)
@@ -169,7 +170,7 @@ def _grow_unigram(model: Layout, candidates: list[str], found: Examination, add:
 def _grow_bpe(model: Layout, candidates: list[str], found: Examination, add: int, start: int) -> Grown:
     vocab, merges = model["vocab"], model["merges"]
     pieces = {id: piece for piece, id in vocab.items()}
-    joined: dict[tuple[str, str], int] = {}  # the new merges, numbered
+    joined = {(left, right): number for number, (left, right) in enumerate(merges)}
     accepted: list[str] = []
     rows: dict[int, tuple[int, ...]] = {}
     old: dict[str, tuple[int, ...]] = {piece: (id,) for piece, id in vocab.items()}
@@ -192,7 +193,7 @@ def _grow_bpe(model: Layout, candidates: list[str], found: Examination, add: int
 
 
 def _joined(parts: list[str], joined: dict[tuple[str, str], int]) -> list[str]:
-    """The new merges applied, the first one first."""
+    """All merges applied that can be, the first one first."""
     while True:
         places = [(joined[pair], at) for at, pair in enumerate(pairwise(parts)) if pair in joined]
         if not places:
@@ -205,7 +206,7 @@ def _alias(tokenizer: Tokenizer, layout: Layout, aliases: dict[str, str], next_i
     """Variants get the ids of their forms; a form that is no entry yet becomes one."""
     if layout["pre_tokenizer"] != {"type": "BertPreTokenizer"}:
         raise Unsupported("aliases need BERT's own way of splitting words", remedy="leave --aliases out")
-    vocab, several = layout["model"]["vocab"], []
+    vocab = layout["model"]["vocab"]
     keys = {name: normal(tokenizer, name) for name in {*aliases, *aliases.values()}}
     for variant, form in sorted(aliases.items()):
         if not keys[variant] or not keys[form]:

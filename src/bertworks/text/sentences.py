@@ -1,7 +1,8 @@
 """Paragraphs split into sentences, Western and Chinese.
 
 A Western sentence ends with . ! ? or … (and what closes after it) before a space and a capital, a digit or an opening quote;
-not after an initial (J. Smith) or a usual abbreviation. A Chinese one ends with 。！？ or …… wherever they stand.
+not after an initial (J. Smith) or a usual abbreviation. A Chinese one ends with 。！？ or …… wherever they stand. All patterns
+look at each sign once: text may be a million dots.
 """
 
 from __future__ import annotations
@@ -11,14 +12,19 @@ import re
 LONGEST_SENTENCE = 10_000  # characters; longer ones are cut, at a space if there is one
 CLOSERS = "\"'”’)\\]»」』）】》〉"
 OPENERS = "\"'“‘([«¿¡「『（【《〈—-"
-ENDS = re.compile(rf"[。！？]+[{CLOSERS}]*|…+(?=[^\s.…])[{CLOSERS}]*|[.!?…]+[{CLOSERS}]*(?=\s)")
+ENDS = re.compile(
+    rf"[。！？]++[{CLOSERS[2:]}]*+"  # a straight quote after a Chinese end may well open the next sentence
+    rf"|(?<!…)…++[{CLOSERS[2:]}]*+(?=[\u2e80-\u9fff])"
+    rf"|(?<![.!?…])[.!?…]++[{CLOSERS}]*+(?=\s)"
+)
 LAST_WORD = re.compile(r"[^\s(\[\"'“‘]+$")
 CHINESE_ENDS = "。！？"
 ABBREVIATIONS = frozenset(
     "mr mrs ms dr prof st jr sr rev gen col capt lt sgt maj hon gov sen rep messrs mme mlle "
-    "vs etc e.g i.e cf al ca approx no nos vol pp fig figs eq ed eds dept est inc ltd co corp bros "
-    "jan feb mar apr jun jul aug sept oct nov dec mt ft u.s u.k a.m p.m bzw z.b d.h usw nr".split()
+    "vs etc e.g i.e cf al ca approx ed eds dept est inc ltd co corp bros mt ft u.s u.k a.m p.m bzw z.b d.h usw".split()
 )
+BEFORE_NUMBERS = frozenset("no nos nr vol p pp fig figs eq sec ch jan feb mar apr jun jul aug sept oct nov dec".split())
+RULES = 1  # raised when sentences come out differently
 
 
 def split_sentences(paragraph: str) -> list[str]:
@@ -52,15 +58,15 @@ def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
     if sign[0] in CHINESE_ENDS:
         return True
     following = text[match.end() : match.end() + 8].lstrip()
-    if sign[0] == "…" and not following:
-        return False
     first = following.lstrip(OPENERS)[:1]
     if not (first.isupper() or first.isdigit() or "\u2e80" <= first <= "\u9fff" or (not first and following)):
         return False
     if not sign.startswith(".") or sign.startswith(".."):
         return True
     word = LAST_WORD.search(text, max(start, match.start() - 20), match.start())
-    return word is None or not (_is_initial(word[0]) or word[0].lower() in ABBREVIATIONS)
+    if word is None:
+        return True
+    return not (_is_initial(word[0]) or word[0].lower() in ABBREVIATIONS or (first.isdigit() and word[0].lower() in BEFORE_NUMBERS))
 
 
 def _is_initial(word: str) -> bool:

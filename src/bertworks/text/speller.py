@@ -16,7 +16,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from operator import ne
 from typing import Any, Literal
 
@@ -52,7 +52,7 @@ class Speller:
         self.by_word = _is_local(layout)
         kinds = {part["type"] for part in _parts(layout["pre_tokenizer"], "pretokenizers")}
         self.spaced = "ByteLevel" in kinds  # a word has its space before it
-        self.marks_apart = bool(kinds & {"BertPreTokenizer", "ByteLevel", "Punctuation"})  # marks are words of their own already
+        self.marks_apart = bool(kinds & {"BertPreTokenizer", "Punctuation"})  # marks are words of their own already
         self.segmenter: str | None = None  # what found the words of Chinese text, once there was some
         self._forget()
 
@@ -123,7 +123,7 @@ class Speller:
         """Where words begin: the tokenizer's own words, marks as words of their own, Chinese by its segmenter."""
         words = encoding.word_ids
         starts = [True, *map(ne, words, words[1:])][: len(words)]
-        if text.isascii() and (self.marks_apart or text.isalpha()):
+        if text.isascii() and (self.marks_apart or text.lstrip(" ").isalpha()):
             return starts
         offsets, after_mark = encoding.offsets, False
         for at, (begin, end) in enumerate(offsets):
@@ -144,6 +144,7 @@ class Speller:
             for inside in range(len(word)):
                 yield at + inside, inside == 0
             at += len(word)
+        yield at, True  # what follows is no part of the run
 
     def _cut(self, text: str) -> list[str]:
         if self.segmenter is None:
@@ -151,9 +152,17 @@ class Speller:
                 self._jieba = import_module("rjieba")
             except ImportError:
                 raise Unsupported(f"Chinese text ({text[:10]!r}), and no rjieba to find its words", remedy=INSTALL) from None
-            self.segmenter = f"rjieba {version('rjieba')}"
+            self.segmenter = segmenter_version()
         words: list[str] = self._jieba.cut(text)
         return words
+
+
+def segmenter_version() -> str | None:
+    """What finds the words of Chinese text here, if anything does."""
+    try:
+        return f"rjieba {version('rjieba')}"
+    except PackageNotFoundError:
+        return None
 
 
 def _is_local(layout: dict[str, Any]) -> bool:

@@ -117,7 +117,8 @@ class Tokenizer:
         It is given as the content of its tokenizer.json, since the library would write only one of two strings with the same id.
         """
         content = _dumps({**layout, "padding": None, "truncation": None})
-        backend = Backend.from_buffer(content)
+        with _guarded(lambda reason: BadConfig(f"no tokenizer can be built: {reason}")):
+            backend = Backend.from_buffer(content)
         config = fast_config(backend, config)
         return cls(backend, {**files, "tokenizer.json": content, "tokenizer_config.json": _dumps(config)}, config, [])
 
@@ -150,6 +151,21 @@ class Tokenizer:
         found: int | None = self.backend.token_to_id(self.special[kind])
         assert found is not None  # _special_names has checked it
         return found
+
+    @property
+    def unknown(self) -> int | None:
+        """The id of what has no other, if there is one."""
+        return self.id_of("unk") if "unk" in self.special else None
+
+    def special_ids(self) -> NDArray[np.bool_]:
+        """For each id, whether it is no ordinary piece of text: special, or never given to any text."""
+        special = np.ones(self.vocab_size, dtype=np.bool_)
+        special[list(self.backend.get_vocab(with_added_tokens=True).values())] = False
+        special[[id for id, token in self.backend.get_added_tokens_decoder().items() if token.special]] = True
+        special[[self.id_of(kind) for kind in self.special]] = True
+        for ids, _ in self.frame.parts:
+            special[ids] = True
+        return special
 
     def pieces(self, text: str, pair: str | None = None) -> Pieces:
         """A text or a pair with its special tokens, everything that can be known about each piece."""

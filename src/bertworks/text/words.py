@@ -12,7 +12,7 @@ from tokenizers import Tokenizer as Backend
 
 @dataclass
 class Sample:
-    """Texts in bounded memory: all of them, or a fair choice that depends only on the seed and the texts themselves."""
+    """Texts in bounded memory: all of them, or a fair choice that depends only on the seed and on how many there are before."""
 
     budget: int  # characters
     seed: int = 0
@@ -22,13 +22,13 @@ class Sample:
 
     @classmethod
     def of(cls, texts: Iterable[str], budget: int, seed: int = 0) -> Sample:
-        """A text is kept if its hash is below a bar, and the bar is lowered by half whenever the budget is full."""
+        """A text is kept if the hash of its number is below a bar, and the bar is lowered by half whenever the budget is full."""
         sample = cls(budget, seed)
         key, bar = seed.to_bytes(16, "little"), 2**64
         hashes: list[int] = []
-        for text in texts:
+        for index, text in enumerate(texts):
             sample.seen += len(text)
-            number = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8, key=key).digest(), "little")
+            number = int.from_bytes(hashlib.blake2b(index.to_bytes(8, "little"), digest_size=8, key=key).digest(), "little")
             if number >= bar:
                 continue
             sample.texts.append(text)

@@ -1,0 +1,253 @@
+"""More words in a vocabulary: in its model, counted where they change others, opened alike by transformers, with a model that grows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bertworks
+from bertworks.errors import BadConfig, SaveFailed, Unsupported
+from bertworks.model.locate import locate
+from bertworks.runs.vocabulary import extend_model
+from bertworks.text.aliases import kept_together, read_aliases
+from bertworks.text.backends import word_piece
+from bertworks.text.doctor import Examination, examine, script_of
+from bertworks.text.extension import Extension, compare, extend
+from bertworks.text.tokenizer import Tokenizer
+from texts import NASTY, documents
+
+TEXT = ["Strawberries and cytokines: the cytokine storm, again.", "Cytokine levels rose; interleukin fell. Strawberry fields."] * 5
+NAMES = ("bert-base-uncased", "bert-base-cased", "roberta", "albert-base-v2", "xlnet", "gpt2")
+
+
+def tokenizer_of(pieces: str) -> Tokenizer:
+    vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *pieces.split()]
+    backend = word_piece({piece: id for id, piece in enumerate(vocab)}, {"do_lower_case": True})
+    return Tokenizer.made(json.loads(backend.to_str()), {"do_lower_case": True}, {})
+
+
+def ids_of(tokenizer: Tokenizer, text: str) -> list[int]:
+    ids: list[int] = tokenizer.backend.encode(text, add_special_tokens=False).ids
+    return ids
+
+
+def extended(tokenizer: Tokenizer, texts: list[str], add: int, aliases: dict[str, str] | None = None) -> tuple[Extension, Examination]:
+    found = examine(tokenizer, texts)
+    return extend(tokenizer, found, add, aliases), found
+
+
+def test_examination() -> None:
+    tokenizer = tokenizer_of("the cat ##s un ##aff ##able , 中 1 ##9")
+    found = examine(tokenizer, ["The cats, unaffable!", "the CATS 中国 \U0001f600 199"])
+    assert {word: (use.count, len(use.ids)) for word, use in found.uses.items()} == {
+        "the": (2, 1), "cats": (2, 2), ",": (1, 1), "unaffable": (1, 3), "!": (1, 1),
+        "中": (1, 1), "国": (1, 1), "\U0001f600": (1, 1), "199": (1, 3),
+    }  # fmt: skip
+    assert found.unknown_kinds() == {"signs": 1, "cjk words": 1, "emoji and pictures": 1}
+    scripts = found.scripts(worst=5)
+    assert scripts["latin"].pieces_per_word == (2 + 4 + 3) / 5 and [word for word, _ in scripts["latin"].worst] == ["cats", "unaffable"]
+    assert scripts["cjk"].unknown == 1 and scripts["digits"].pieces == 3
+    assert [script_of(word) for word in ("word", "слово", "中", "かな", "42", "!?")] == [
+        "latin",
+        "cyrillic",
+        "cjk",
+        "hiragana",
+        "digits",
+        "signs",
+    ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_new_words_are_one_piece_and_transformers_agrees(name: str, shared: Path, tmp_path: Path) -> None:
+    tokenizer = Tokenizer.load(shared / "vocab" / name)
+    result, found = extended(tokenizer, TEXT, 20)
+    assert result.words and "cytokine" in [word.lower().lstrip("▁") for word in result.words]
+    for word in result.words:
+        assert len(found.uses[word].ids) > 1
+    new = result.tokenizer
+    after = examine(new, TEXT)
+    assert all(len(after.uses[word].ids) == 1 for word in result.words)
+    assert after.pieces_per_word < found.pieces_per_word
+    assert new.vocab_size == tokenizer.vocab_size + len(result.rows) and not json.loads(new.files["tokenizer.json"]).get("truncation")
+    assert len(json.loads(new.files["tokenizer.json"])["added_tokens"]) == len(
+        json.loads(tokenizer.files["tokenizer.json"])["added_tokens"]
+    )
+    new.save(tmp_path)
+    theirs, again = transformers.AutoTokenizer.from_pretrained(tmp_path), Tokenizer.load(tmp_path)
+    for text in [*NASTY, *TEXT[:2], *documents(10)]:
+        assert theirs(text, "pair")["input_ids"] == new.pieces(text, "pair").ids == again.pieces(text, "pair").ids
+    for text in [*NASTY, *documents(30, seed=4)]:
+        assert (ids_of(new, text) == ids_of(tokenizer, text)) or max(ids_of(new, text)) >= tokenizer.vocab_size
+
+
+def test_harm_is_weighed_by_occurrences() -> None:
+    """WordPiece is greedy: with "strawb", strawberries (straw ##berries) becomes strawb ##er ##ries."""
+    tokenizer = tokenizer_of("straw ##berries ##b ##er ##ries ##un")
+    both, _ = extended(tokenizer, ["strawb " * 10 + "strawberries " * 11], 2)
+    assert both.words == ["strawberries", "strawb"] and not both.skipped, "an entry of its own protects the longer word"
+    longer = "strawberries" + "un" * 25  # too long for an entry
+    texts = ["strawb " * 10 + f"{longer} " * 11]
+    result, before = extended(tokenizer, texts, 2)
+    assert result.words == [] and result.skipped == ["strawb"], "11 occurrences worse, 10 better"
+    more = [texts[0] + " strawb" * 5]
+    result, before = extended(tokenizer, more, 2)
+    assert result.words == ["strawb"] and not result.skipped
+    changes = compare(before, examine(result.tokenizer, more), result.words)
+    assert (changes.words, changes.occurrences, changes.longer, changes.shorter) == (1, 11, 11, 0) and changes.examples == [longer]
+
+
+def test_words_after_a_space_are_not_those_after_a_bracket(shared: Path) -> None:
+    for name in ("roberta", "xlnet", "albert-base-v2"):
+        tokenizer = Tokenizer.load(shared / "vocab" / name)
+        result, _ = extended(tokenizer, ["the zorblax " * 9 + "(zorblax) " * 2], 1)
+        assert result.words == ["▁zorblax"]
+        assert len(ids_of(result.tokenizer, "a zorblax here")) == len(ids_of(tokenizer, "a cat here"))
+
+
+def test_old_files_with_merges_as_strings(shared: Path) -> None:
+    tokenizer = Tokenizer.load(shared / "vocab" / "gpt2")
+    layout = json.loads(tokenizer.files["tokenizer.json"])
+    layout["model"]["merges"] = [" ".join(pair) for pair in layout["model"]["merges"]]
+    old = Tokenizer.made(layout, {}, {})
+    assert len(extended(old, TEXT, 3)[0].words) == 3
+
+
+def test_endless_words_cost_nothing() -> None:
+    tokenizer = tokenizer_of("straw ##b ##er")
+    assert extended(tokenizer, ["strawb " * 3 + "strawb" + "er" * 100_000], 2)[0].words == ["strawb"]
+
+
+def test_aliases(tmp_path: Path, shared: Path) -> None:
+    (tmp_path / "a.tsv").write_text(
+        "colour\tcolor\nColr\tcolor\n# a remark\n\nNew York City\tnyc\nN.Y.C.\tnyc\n北大\t北京大学\ncafé au lait\tcoffee\n:-)\tsmile\n",
+        encoding="utf-8",
+    )
+    aliases = read_aliases(tmp_path / "a.tsv")
+    tokenizer = Tokenizer.load(shared / "vocab" / "bert-base-uncased")
+    result, _ = extended(tokenizer, TEXT, 3, aliases)
+    new = result.tokenizer
+    assert result.aliases == 7 and result.forms == ["北京大学"] and result.freed == 1, result
+    texts = {
+        "The COLOUR of it": "the color of it",
+        "colr, colours": "color, colours",
+        "in New York City, now": "in nyc, now",
+        "(N.Y.C.)": "(nyc)",
+        "我在北大读书": "我在北京大学读书",
+        "a Café au lait please": "a coffee please",
+        "ok :-) fine": "ok smile fine",
+    }
+    (tmp_path / "x").mkdir()
+    new.save(tmp_path / "x")
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "x")
+    for variant, form in texts.items():
+        assert new.pieces(variant).ids == new.pieces(form).ids == theirs(variant)["input_ids"] == theirs(form)["input_ids"], variant
+    for text in [*NASTY, "new york", "new yorkcity", "york city", "北 大", "colouring", "n.y.c", "a:-)b"]:
+        assert new.pieces(text).ids == theirs(text)["input_ids"]
+        if not any(sign in text for sign in ("北", "n.y", ":-")):
+            assert new.pieces(text).ids == tokenizer.pieces(text).ids or "colou" in text, text
+    pieces = new.pieces("in New York City, now")
+    at = pieces.ids.index(new.pieces("nyc").ids[1])
+    assert pieces.offsets[at] == (3, 16), "offsets point into the user's text"
+    again = Tokenizer.load(tmp_path / "x")
+    for _ in range(2):
+        assert again.piece(new.pieces("color").ids[1]) == "color" and again.decode(new.pieces("colour").ids[1:-1]) == "color"
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(max_size=30))
+def test_the_pattern_splits_as_bert_does(text: str) -> None:
+    from tokenizers import Tokenizer as Backend
+    from tokenizers import models, pre_tokenizers
+
+    plain = Backend(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
+    plain.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    layout = json.loads(plain.to_str())
+    layout["pre_tokenizer"] = kept_together(["zz qq"])
+    pattern = Backend.from_str(json.dumps(layout))
+    if not any("\ud800" <= sign <= "\udfff" for sign in text):
+        assert pattern.pre_tokenizer.pre_tokenize_str(text) == plain.pre_tokenizer.pre_tokenize_str(text)
+
+
+def test_the_pattern_agrees_on_every_character() -> None:
+    from tokenizers import Tokenizer as Backend
+    from tokenizers import models, pre_tokenizers
+
+    layout = json.loads(Backend(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]")).to_str())
+    layout["pre_tokenizer"] = kept_together(["zz qq", "zz", "a.b"])
+    pattern = Backend.from_str(json.dumps(layout)).pre_tokenizer
+    bert = pre_tokenizers.BertPreTokenizer()
+    differ = []
+    for code in range(0x110000):
+        if not 0xD800 <= code < 0xE000:
+            text = f"x{chr(code)}y"
+            if pattern.pre_tokenize_str(text) != bert.pre_tokenize_str(text):
+                differ.append(hex(code))
+    assert not differ, differ[:20]
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("colour color\n", "not a variant, a tab and a form"),
+        ("colour\t\n", "not a variant, a tab and a form"),
+        ("a\tb\tc\n", "not a variant, a tab and a form"),
+        ("colour\tcolor\ncolour\tcollar\n", "has two forms, 'color' and 'collar'"),
+    ],
+)
+def test_bad_alias_files(tmp_path: Path, content: str, complaint: str) -> None:
+    (tmp_path / "a.tsv").write_text(content)
+    with pytest.raises(BadConfig, match=complaint) as caught:
+        read_aliases(tmp_path / "a.tsv")
+    assert "a.tsv, line" in str(caught.value)
+
+
+def test_aliases_that_cannot_be(shared: Path) -> None:
+    uncased, roberta = (Tokenizer.load(shared / "vocab" / name) for name in ("bert-base-uncased", "roberta"))
+    with pytest.raises(BadConfig, match="is itself a variant"):
+        extended(uncased, TEXT, 1, {"a1": "b1", "b1": "c1"})
+    with pytest.raises(BadConfig, match="is empty to this tokenizer"):
+        extended(uncased, TEXT, 1, {"\u200b": "b1"})
+    with pytest.raises(Unsupported, match="aliases need a WordPiece vocabulary"):
+        extended(roberta, TEXT, 1, {"a": "b"})
+
+
+@pytest.mark.parametrize("preset", ["bert-tiny", "albert-mini", "distilbert-mini"])
+def test_the_model_grows_with_its_vocabulary(preset: str, tmp_path: Path) -> None:
+    """New rows are means of old ones, the language head's bias likewise, everything else is as it was; it opens in transformers."""
+    tokenizer = tokenizer_of("straw ##berry the ##s cyto ##kine a b c")
+    bench = bertworks.new(preset, heads=["lm"], tokenizer=tokenizer, n_layers=2, hidden_size=16, n_heads=2, ffn_size=32)
+    torch.nn.init.normal_(bench.model.heads["lm"].bias)
+    bench.save(tmp_path / "old")
+    done = extend_model(str(tmp_path / "old"), ["the cytokine strawberry"], 5, {"cytokin": "cytokine"}, tmp_path / "new", budget=1000)
+    assert sorted(done.extension.words) == ["cytokine", "strawberry"] and done.extension.aliases == 1
+    new = bertworks.load(tmp_path / "new")
+    old_rows, rows = (one.model.encoder.embed.tokens.weight for one in (bench, new))
+    old_bias, bias = (one.model.heads["lm"].bias for one in (bench, new))
+    assert rows.shape[0] == old_rows.shape[0] + 2 == bias.shape[0] == new.config.encoder.vocab_size
+    assert torch.equal(rows[: len(old_rows)], old_rows) and torch.equal(bias[: len(old_bias)], old_bias)
+    for word in ("cytokine", "strawberry"):
+        (id,), parts = ids_of(new.tokenizer, word), ids_of(tokenizer, word)
+        assert torch.allclose(rows[id], old_rows[parts].mean(0)) and torch.allclose(bias[id], old_bias[parts].mean(0))
+    assert ids_of(new.tokenizer, "cytokin") == ids_of(new.tokenizer, "cytokine")
+    assert np.array_equal(new.encode("the a b c"), bench.encode("the a b c")), "ids unchanged, vectors unchanged"
+    theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "new")
+    assert theirs.get_input_embeddings().weight.shape == rows.shape
+    assert "extended by 2 entries" in (tmp_path / "new" / "bertworks.json").read_text()
+    with pytest.raises(SaveFailed, match="something of this name"):
+        extend_model(str(tmp_path / "old"), ["the"], 1, {}, tmp_path / "new", budget=1000)
+
+
+def test_minilm_extended_opens_in_sentence_transformers_shape(tmp_path: Path) -> None:
+    extend_model("minilm", TEXT, 4, {}, tmp_path / "new", budget=10**6)
+    before, after = bertworks.load("minilm"), bertworks.load(tmp_path / "new")
+    same = ["The cat is asleep on the sofa.", "We sat on the bank of the river."]
+    assert np.array_equal(before.encode(same), after.encode(same))
+    assert not np.array_equal(before.encode("a cytokine storm"), after.encode("a cytokine storm"))
+    assert {path.name for path in locate("minilm").iterdir()} >= {"modules.json"} and (tmp_path / "new" / "modules.json").is_file()

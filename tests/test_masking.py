@@ -1,0 +1,274 @@
+"""Which positions, what stands there, and that nothing of it depends on anything but seed, epoch and index."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+import bertworks.data.prepare
+from bertworks.config import DataConfig, check_data
+from bertworks.data.chance import Purpose, chance
+from bertworks.data.loader import Batch, Loader
+from bertworks.data.masking import choose, corrupt, rank
+from bertworks.data.shards import Shards
+from bertworks.errors import BadConfig, BadShards, Unsupported
+from bertworks.text.tokenizer import Tokenizer
+from texts import documents, make_shards
+
+WHERE = ("token", "word", "ngram", "span")
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bertworks.data.prepare, "BLOCK", 20_000)
+        return make_shards(tmp_path_factory.mktemp("masking"), documents(300, seed=8, sentences=(3, 20)))
+
+
+def sequence(seed: int, size: int = 60) -> tuple[np.ndarray, np.ndarray]:
+    """Which tokens are free, and where words begin."""
+    rng = np.random.default_rng(seed)
+    free = rng.random(size) > 0.05
+    free[0] = free[-1] = False
+    return free, rng.random(size) < 0.6
+
+
+def words_of(free: np.ndarray, starts: np.ndarray) -> list[list[int]]:
+    words: list[list[int]] = []
+    for at in np.flatnonzero(free):
+        if starts[at] or not free[at - 1]:
+            words.append([])
+        words[-1].append(int(at))
+    return words
+
+
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("rate", [0.15, 0.4])
+def test_the_share_is_exact_on_average(where: str, rate: float) -> None:
+    """The mean over many sequences, within four of its own standard errors; also for short ones."""
+    for size in (12, 60, 200):
+        shares = []
+        for index in range(1500):
+            free, starts = sequence(index, size)
+            shares.append(len(choose(chance(3, Purpose.WHERE, 0, index), where, rate, free, starts)) - rate * free.sum())  # type: ignore[arg-type]
+        slack = 0.02 * rate * size if where in ("ngram", "span") else 0  # stretches that overlap are left out, now and then all
+        assert abs(np.mean(shares)) < 4 * np.std(shares) / np.sqrt(len(shares)) + slack, (size, np.mean(shares))
+
+
+@settings(max_examples=200, deadline=None)
+@given(seed=st.integers(0, 10**9), where=st.sampled_from(WHERE), rate=st.floats(0, 1), size=st.integers(3, 150))
+def test_special_tokens_never_and_words_whole(seed: int, where: str, rate: float, size: int) -> None:
+    free, starts = sequence(seed, size)
+    targets = choose(chance(seed, Purpose.WHERE), where, rate, free, starts)  # type: ignore[arg-type]
+    assert free[targets].all() and (np.diff(targets) > 0).all()
+    if where == "token":
+        assert abs(len(targets) - rate * free.sum()) <= 1
+    else:
+        chosen = set(targets.tolist())
+        assert all(len(chosen & set(word)) in (0, len(word)) for word in words_of(free, starts))
+    assert rate > 0 or not len(targets)
+    if rate == 1:
+        assert len(targets) == free.sum()
+
+
+def test_every_token_is_as_likely_as_any_other() -> None:
+    free, starts = np.ones(40, dtype=bool), np.ones(40, dtype=bool)
+    counts = np.zeros(40)
+    for index in range(4000):
+        counts[choose(chance(1, Purpose.WHERE, 0, index), "token", 0.15, free, starts)] += 1
+    assert stats.chisquare(counts).pvalue > 1e-4
+
+
+@pytest.mark.parametrize(("where", "weights"), [("ngram", [6 / 11, 3 / 11, 2 / 11]), ("span", [0.2 * 0.8**n for n in range(10)])])
+def test_lengths_of_stretches(where: str, weights: list[float]) -> None:
+    """One stretch at a time, in a text long enough for all of it: lengths as in the papers."""
+    size = 2000
+    free, starts = np.ones(size, dtype=bool), np.ones(size, dtype=bool)
+    counts = np.zeros(len(weights))
+    for index in range(600):
+        targets = choose(chance(1, Purpose.WHERE, 0, index), where, 0.02, free, starts)  # type: ignore[arg-type]
+        runs = np.split(targets, np.flatnonzero(np.diff(targets) > 1) + 1)
+        for run in runs:
+            if len(run) <= len(counts):
+                counts[len(run) - 1] += 1
+    expected = np.array(weights) / sum(weights)
+    assert np.abs(counts / counts.sum() - expected).max() < 0.05  # two stretches side by side look like a longer one
+
+
+@pytest.mark.parametrize("shares", [(0.8, 0.1), (0.5, 0.5), (1.0, 0.0), (0.0, 0.0)])
+def test_what_stands_there_instead(shares: tuple[float, float]) -> None:
+    n, mask, ordinary = 200_000, 4, np.arange(5, 1005)
+    ids = np.full(n, 500)
+    targets = np.arange(0, n, 2)
+    new = corrupt(chance(9, Purpose.WHAT), ids, targets, mask, ordinary, *shares)
+    assert (new[1::2] == 500).all() and (ids == 500).all()
+    seen = new[targets]
+    strangers = seen[(seen != mask) & (seen != 500)]
+    expected = np.array([shares[0], shares[1] * 999 / 1000, 1 - shares[0] - shares[1] * 999 / 1000]) * len(targets)
+    observed = np.array([(seen == mask).sum(), len(strangers), (seen == 500).sum()])
+    keep = expected > 0
+    assert observed[~keep].sum() == 0 and (keep.sum() == 1 or stats.chisquare(observed[keep], expected[keep]).pvalue > 1e-4)
+    if len(strangers):
+        assert (
+            set(strangers) <= set(ordinary)
+            and stats.chisquare(np.bincount(strangers, minlength=1005)[ordinary[ordinary != 500]]).pvalue > 1e-4
+        )
+
+
+def test_orders_of_prediction_are_strict() -> None:
+    targets = np.array([2, 3, 7, 9])
+    seen = set()
+    for index in range(300):
+        ranks = rank(chance(0, Purpose.RANKS, 0, index), targets, 12)
+        assert sorted(ranks[targets]) == [0, 1, 2, 3] and (np.delete(ranks, targets) == -1).all()
+        seen.add(tuple(ranks[targets]))
+    assert len(seen) == 24
+
+
+def test_no_two_places_share_their_numbers() -> None:
+    places = [(seed, purpose, epoch, index) for seed in (0, 1) for purpose in Purpose for epoch in (0, 1, 2**40) for index in (0, 1, 2**40)]
+    assert len({chance(*place).bytes(16) for place in places}) == len(places)
+    assert chance(5, Purpose.WHAT, 6, 7).bytes(16) == chance(5, Purpose.WHAT, 6, 7).bytes(16)
+
+
+def loader(shards: Shards, hide: str = "masked", part: str = "train", seed: int = 0, batch_tokens: int = 1000, **values: object) -> Loader:
+    config = check_data({"max_length": 64, "pairs": "nsp", **values})
+    return Loader(shards, config, hide=hide, part=part, seed=seed, batch_tokens=batch_tokens)  # type: ignore[arg-type]
+
+
+def same(a: Batch, b: Batch) -> bool:
+    return all(np.array_equal(getattr(a, name), getattr(b, name)) for name in Batch.__dataclass_fields__ if getattr(a, name) is not None)
+
+
+@pytest.mark.parametrize("pairs", ["nsp", "sop", "none", "stream"])
+@pytest.mark.parametrize("hide", ["masked", "replaced", "permuted", "nothing"])
+def test_batches(shards: Shards, pairs: str, hide: str) -> None:
+    """Every example once, within the budget, framed, with its own tokens, targets and labels."""
+    epoch = loader(shards, hide, pairs=pairs).epoch(0)
+    tokenizer, seen = shards.tokenizer, []
+    cls, sep, mask = (tokenizer.id_of(kind) for kind in ("cls", "sep", "mask"))
+    for number in range(len(epoch)):
+        batch = epoch[number]
+        assert len(batch.ids) == len(batch.segments) == batch.lengths.sum() <= 1000
+        starts = np.cumsum(batch.lengths) - batch.lengths
+        assert (batch.ids[starts] == cls).all() and (batch.ids[starts + batch.lengths - 1] == sep).all()
+        assert (batch.labels < tokenizer.vocab_size).all() and not np.isin(batch.labels, [cls, sep]).any()
+        assert (batch.pairs >= 0).all() == (pairs in ("nsp", "sop"))
+        assert set(batch.segments.tolist()) == ({0, 1} if pairs in ("nsp", "sop") else {0})
+        if hide in ("masked", "replaced"):
+            assert (batch.ids[batch.targets] == mask).any() and (np.delete(batch.ids, batch.targets) != mask).all()
+        if hide == "replaced":
+            assert batch.uniforms is not None and batch.uniforms.shape == batch.targets.shape and (batch.uniforms < 1).all()
+        if hide == "permuted":
+            assert batch.ranks is not None and (np.flatnonzero(batch.ranks >= 0) == batch.targets).all()
+            assert (batch.ids[batch.targets] == batch.labels).all()
+        assert (hide == "nothing") == (len(batch.targets) == 0)
+        seen += batch.examples.tolist()
+    assert sorted(seen) == list(range(epoch.plan.tally.examples))
+    with pytest.raises(IndexError):
+        epoch[len(epoch)]
+
+
+def test_batches_hold_examples_of_like_length(shards: Shards) -> None:
+    epoch = loader(shards, pairs="none", short_rate=0.5).epoch(0)
+    spread = np.mean([np.std(epoch[number].lengths) for number in range(len(epoch))])
+    assert spread < 0.35 * epoch.plan.lengths.std()
+    full = [len(epoch[number].ids) for number in range(len(epoch))]
+    assert np.mean(full) > 0.9 * 1000
+
+
+def test_an_examples_mask_is_its_own(shards: Shards) -> None:
+    """Whoever asks, in whatever order and company."""
+    epoch, other = loader(shards).epoch(4), loader(shards, batch_tokens=300).epoch(4)
+    alone = {number: epoch.gather([number]) for number in range(0, epoch.plan.tally.examples, 7)}
+    for number, batch in alone.items():
+        together = other.gather([0, number, 1])
+        begin = together.lengths[0]
+        assert together.ids[begin : begin + together.lengths[1]].tolist() == batch.ids.tolist()
+    assert same(loader(shards).epoch(4)[len(epoch) // 2], epoch[len(epoch) // 2]), "any batch at once"
+
+
+def test_masks_repeat_as_told(shards: Shards) -> None:
+    def ids(mask_epochs: int, epoch: int, seed: int = 0) -> list[int]:
+        found: list[int] = loader(shards, seed=seed, mask_epochs=mask_epochs).epoch(epoch).gather([3, 4, 5]).ids.tolist()
+        return found
+
+    assert ids(1, 0) == ids(1, 1) == ids(1, 17), "static"
+    assert ids(3, 0) == ids(3, 3) == ids(3, 30) != ids(3, 1) != ids(3, 2)
+    assert len({tuple(ids(0, epoch)) for epoch in range(8)}) == 8, "never"
+    assert ids(1, 0) != ids(1, 0, seed=1)
+    orders = [loader(shards, mask_epochs=1).epoch(epoch).order.tolist() for epoch in (0, 1)]
+    assert orders[0] != orders[1], "the order is new all the same"
+
+
+def test_evaluation_masks_are_fixed(shards: Shards) -> None:
+    """Whatever training uses: 15 %, 80/10/10, one seed."""
+    usual = loader(shards, part="held_out", held_out=0.1, pairs="none").epoch(0)
+    strange = loader(shards, part="held_out", held_out=0.1, pairs="none", seed=9, masking="span", mask_rate=0.4, mask_share=0.5).epoch(7)
+    assert len(usual) == len(strange) and all(same(usual[number], strange[number]) for number in range(len(usual)))
+    batches = [usual[number] for number in range(len(usual))]
+    free = sum(len(batch.ids) - 2 * len(batch.lengths) for batch in batches)
+    assert abs(sum(len(batch.targets) for batch in batches) / free - 0.15) < 0.02
+
+
+def test_what_a_loader_refuses(shards: Shards, shared: Path, tmp_path: Path) -> None:
+    with pytest.raises(BadConfig, match="batch_tokens = 10 is less than max_length = 64"):
+        loader(shards, batch_tokens=10)
+    with pytest.raises(BadConfig, match="more than 1 together"):
+        check_data({"mask_share": 0.9, "random_share": 0.2})
+    gpt = make_shards(tmp_path / "gpt", ["Some text. More of it."], Tokenizer.load(shared / "vocab" / "gpt2"))
+    with pytest.raises(Unsupported, match="no mask token"):
+        Loader(gpt, DataConfig(held_out=0))
+    assert len(Loader(gpt, DataConfig(held_out=0, pairs="stream"), hide="nothing").epoch(0)) == 1
+    chinese = Tokenizer.load(shared / "vocab" / "bert-base-chinese")
+    single = make_shards(tmp_path / "char", ["使用语言模型来预测。下一个词。"], chinese, words="char")
+    with pytest.raises(BadShards, match=r"words are not known \(--words char\)"):
+        Loader(single, DataConfig(masking="word"))
+    assert Loader(single, DataConfig(masking="token", held_out=0)).epoch(0)[0].lengths.tolist() == [17]
+
+
+GOLDEN = "使用语言模型来预测下一个词的probability"
+
+
+def test_chinese_words_are_masked_whole_or_not_at_all(shared: Path, tmp_path: Path) -> None:
+    shards = make_shards(tmp_path, [GOLDEN], Tokenizer.load(shared / "vocab" / "bert-base-chinese"))
+    pieces = [shards.tokenizer.readable(id) for id in shards[0].tokens.tolist()]
+    text = "".join(pieces)
+    assert text == GOLDEN
+    edges = np.cumsum([0, *map(len, pieces)])
+    spans = {word: (text.index(word), text.index(word) + len(word)) for word in ("语言", "模型", "预测", "probability")}
+    masked = dict.fromkeys(spans, 0)
+    for seed in range(300):
+        batch = Loader(shards, DataConfig(masking="word", mask_rate=0.3, held_out=0), seed=seed).epoch(0).gather([0])
+        targets = set((batch.targets - 1).tolist())
+        for word, (begin, end) in spans.items():
+            own = {at for at in range(len(pieces)) if begin <= edges[at] < end}
+            assert len(own) > 1 and len(own & targets) in (0, len(own)), (word, targets)
+            masked[word] += bool(own & targets)
+    assert all(40 < count < 160 for count in masked.values()), masked
+
+
+def test_frames_of_every_family(shared: Path, tmp_path: Path) -> None:
+    """A pair in the loader is what the tokenizer makes of a pair."""
+    texts = ["A cat sat here. It slept all day long.", "Dogs run. They bark at night, often."]
+    for name in ("bert-base-uncased", "roberta", "xlnet", "albert-base-v2", "gpt2"):
+        tokenizer = Tokenizer.load(shared / "vocab" / name)
+        shards = make_shards(tmp_path / name, texts, tokenizer)
+        epoch = Loader(shards, DataConfig(pairs="sop", held_out=0, short_rate=0), hide="nothing").epoch(0)
+        for number in range(epoch.plan.tally.examples):
+            example, row = epoch.example(number), epoch.plan.examples[number]
+            a, b = (shards.stretch(int(row[part]), int(row[f"{part}_size"])).ids for part in "ab")
+            probe = tokenizer.backend.encode("x", "x")
+            bare = tokenizer.backend.encode("x", add_special_tokens=False).ids
+            expected: list[int] = []
+            texts_left = [a.tolist(), b.tolist()]
+            for id, which in zip(probe.ids, probe.sequence_ids, strict=True):
+                expected += [id] if which is None else texts_left[which]
+            assert len(bare) == 1 and example.ids.tolist() == expected
+            assert example.free.sum() == len(a) + len(b)
+            assert len(set(example.segments.tolist())) == len(set(probe.type_ids))
