@@ -78,6 +78,8 @@ def test_columns(tmp_path: Path) -> None:
     with pytest.raises(BadText, match="no column 'txt'") as caught:
         read(tmp_path / "a.csv", column="txt")
     assert "columns: id, short, long" in str(caught.value)
+    pq.write_table(pa.table({"id": ["a", "b"], "story": ["once upon a time", "the end"]}), tmp_path / "c.parquet")
+    assert read(tmp_path / "c.parquet") == ["once upon a time", "the end"], "the longest"
     (tmp_path / "b.jsonl").write_text('{"n": 1}\n{"n": 2}\n')
     with pytest.raises(BadText, match="no column with text; columns: n"):
         read(tmp_path / "b.jsonl")
@@ -86,7 +88,7 @@ def test_columns(tmp_path: Path) -> None:
 def test_bad_rows_are_counted_or_refused(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "good"}\n{bad\n[1]\n{"text": 5}\n\n{"text": "half \\ud83d"}\n' + "[" * 5000 + "\n")
     corpus = Corpus([str(tmp_path / "a.jsonl")])
-    assert list(corpus) == ["good", "half ?"]
+    assert list(corpus) == ["good", "half \ufffd"] and corpus.tally.replaced == 1
     assert corpus.tally.bad_rows == 4 and "4 rows could not be read" in "; ".join(corpus.tally.remarks())
     with pytest.raises(BadText, match="not JSON") as caught:
         read(tmp_path / "a.jsonl", strict=True)
@@ -121,6 +123,8 @@ def test_bad_utf8_is_counted_or_refused(tmp_path: Path) -> None:
         ("a.txt.gz", gzip.compress(os.urandom(5000).hex().encode())[:-2000], "cannot be read"),
         ("a.txt.xz", b"not xz", "cannot be read"),
         ("a.txt.zst", b"not zstd", "cannot be read"),
+        ("a.txt.zst", zstandard.compress(os.urandom(500_000).hex().encode())[:-3], "ends in the middle"),
+        ("a.csv", b"text,text\n1,2\n", "two columns are called 'text'"),
         ("a.parquet", b"PAR1 not really", "not a Parquet file"),
     ],
 )
@@ -147,7 +151,7 @@ def test_long_documents_become_several(tmp_path: Path, monkeypatch: pytest.Monke
     for name in ("a.jsonl", "b.txt"):
         corpus = Corpus([str(tmp_path / name)])
         parts = list(corpus)
-        assert len(parts) > 5 and " ".join(parts).split() == text.split() and corpus.tally.split_documents
+        assert 8 <= len(parts) <= 12 and " ".join(parts).split() == text.split() and corpus.tally.split_documents
         assert "became several" in "; ".join(corpus.tally.remarks())
 
 
@@ -158,6 +162,13 @@ def test_missing_things(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         Corpus([str(tmp_path)])
     with pytest.raises(NotFound, match="device"):
         read(Path("/dev/zero"))
+    os.mkfifo(tmp_path / "pipe.txt")
+    with pytest.raises(NotFound, match="pipe"):
+        read(tmp_path / "pipe.txt")
+    (tmp_path / "pipe.txt").unlink()
+    for strange in ("", "x" * 300):
+        with pytest.raises(NotFound):
+            Corpus([strange])
     import sys
 
     files = write_all(tmp_path)
@@ -167,3 +178,13 @@ def test_missing_things(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
             with pytest.raises(Unsupported) as caught:
                 read(files[name])
             assert "pip install 'bertworks[data]'" in str(caught.value)
+
+
+def test_names_that_are_not_utf8(tmp_path: Path) -> None:
+    odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/bad\xff.jsonl"))
+    odd.write_text('{"te\\ud800xt": "a longer text", "n": 1}\n')
+    corpus = Corpus([str(odd)])
+    assert list(corpus) == ["a longer text"]
+    "".join(corpus.tally.remarks()).encode()
+    with pytest.raises(BadText):
+        read(odd, strict=True)

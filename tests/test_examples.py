@@ -77,6 +77,33 @@ def test_held_out_text_is_never_trained_on(shards: Shards, pairs: str) -> None:
     assert not (other.astype(bool) & held.astype(bool)).any(), "whatever the seed"
 
 
+def test_every_document_but_one_held_out(tmp_path: Path) -> None:
+    shards = make_shards(tmp_path, ["Bado fike lumo.", "Rate sipa to."])
+    ends = 0
+    for seed in range(6):
+        try:
+            plan(shards, pairs="nsp", held_out=0.5, seed=seed)
+        except BadText as error:
+            ends += "too few documents" in str(error)
+    assert ends
+
+
+def test_damaged_plans_are_made_again(shards: Shards, tmp_path: Path) -> None:
+    config = DataConfig(pairs="nsp", max_length=48)
+    first = make_plan(shards, config, "train", 0, 0, tmp_path)
+    path, record = next(tmp_path.glob("*.plan")), next(tmp_path.glob("*.json"))
+    whole, said, rows = path.read_bytes(), record.read_bytes(), first.examples.tobytes()
+    for content in (whole[:-1], b"", whole[:100] + b"x" + whole[101:]):
+        path.write_bytes(content)
+        assert make_plan(shards, config, "train", 0, 0, tmp_path).examples.tobytes() == rows
+    for text in (b"{}", b"[]", b"not json", b'{"tally": {"x": 1}, "sha256": 5}'):
+        record.write_bytes(text)
+        assert make_plan(shards, config, "train", 0, 0, tmp_path).examples.tobytes() == rows
+        assert record.read_bytes() == said
+    path.unlink()
+    assert make_plan(shards, config, "train", 0, 0, tmp_path).examples.tobytes() == rows
+
+
 def test_next_sentences(shards: Shards) -> None:
     found = plan(shards, pairs="nsp", short_rate=0.1).examples
     labels = found["label"]

@@ -212,6 +212,16 @@ def test_aliases_that_cannot_be(shared: Path) -> None:
     uncased, roberta = (Tokenizer.load(shared / "vocab" / name) for name in ("bert-base-uncased", "roberta"))
     with pytest.raises(BadConfig, match="is itself a variant"):
         extended(uncased, TEXT, 1, {"a1": "b1", "b1": "c1"})
+    for aliases, complaint in (
+        ({"A": "b1", "B1": "c1"}, "is itself a variant"),
+        ({"Colour": "color", "colour": "colore"}, "has two forms"),
+        ({"[MASK]": "foo"}, "special token"),
+        ({"foo": "a [SEP] b"}, "special token"),
+        ({"x" * 150: "b1"}, "longer than 100"),
+        ({"a " * 3000: "b1"}, "longer than 100"),
+    ):
+        with pytest.raises(BadConfig, match=complaint):
+            extended(uncased, TEXT, 1, aliases)
     with pytest.raises(BadConfig, match="is empty to this tokenizer"):
         extended(uncased, TEXT, 1, {"\u200b": "b1"})
     with pytest.raises(Unsupported, match="aliases need a WordPiece vocabulary"):

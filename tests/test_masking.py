@@ -48,7 +48,7 @@ def words_of(free: np.ndarray, starts: np.ndarray) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("where", WHERE)
-@pytest.mark.parametrize("rate", [0.15, 0.4])
+@pytest.mark.parametrize("rate", [0.15, 0.4, 0.9])
 def test_the_share_is_exact_on_average(where: str, rate: float) -> None:
     """The mean over many sequences, within four of its own standard errors; also for short ones."""
     for size in (12, 60, 200):
@@ -56,8 +56,7 @@ def test_the_share_is_exact_on_average(where: str, rate: float) -> None:
         for index in range(1500):
             free, starts = sequence(index, size)
             shares.append(len(choose(chance(3, Purpose.WHERE, 0, index), where, rate, free, starts)) - rate * free.sum())  # type: ignore[arg-type]
-        slack = 0.02 * rate * size if where in ("ngram", "span") else 0  # stretches that overlap are left out, now and then all
-        assert abs(np.mean(shares)) < 4 * np.std(shares) / np.sqrt(len(shares)) + slack, (size, np.mean(shares))
+        assert abs(np.mean(shares)) < 4 * np.std(shares) / np.sqrt(len(shares)), (size, np.mean(shares))
 
 
 @settings(max_examples=200, deadline=None)
@@ -72,7 +71,7 @@ def test_special_tokens_never_and_words_whole(seed: int, where: str, rate: float
         chosen = set(targets.tolist())
         assert all(len(chosen & set(word)) in (0, len(word)) for word in words_of(free, starts))
     assert rate > 0 or not len(targets)
-    if rate == 1:
+    if rate == 1.0:
         assert len(targets) == free.sum()
 
 
@@ -235,6 +234,19 @@ def test_what_a_loader_refuses(shards: Shards, shared: Path, tmp_path: Path) -> 
 GOLDEN = "使用语言模型来预测下一个词的probability"
 
 
+@pytest.mark.parametrize("name", ["bert-base-uncased", "roberta", "xlnet", "albert-base-v2"])
+def test_special_strings_in_the_text_are_never_predicted_nor_drawn(name: str, shared: Path, tmp_path: Path) -> None:
+    tokenizer = Tokenizer.load(shared / "vocab" / name)
+    strings = [token.content for token in tokenizer.backend.get_added_tokens_decoder().values() if token.special]
+    shards = make_shards(tmp_path, [f"Some text {string} and more of it." for string in strings] * 2, tokenizer)
+    ids = {tokenizer.backend.token_to_id(string) for string in strings}
+    assert ids & set(np.concatenate([shards[index].tokens for index in range(len(shards))]).tolist())
+    loader = Loader(shards, DataConfig(held_out=0, mask_rate=1.0, mask_share=0.0, random_share=1.0))
+    batch = loader.epoch(0)[0]
+    assert not ids & set(batch.labels.tolist()) and not ids & set(loader.ordinary.tolist())
+    assert not ids & set(batch.ids[batch.targets].tolist())
+
+
 def test_chinese_words_are_masked_whole_or_not_at_all(shared: Path, tmp_path: Path) -> None:
     shards = make_shards(tmp_path, [GOLDEN], Tokenizer.load(shared / "vocab" / "bert-base-chinese"))
     pieces = [shards.tokenizer.readable(id) for id in shards[0].tokens.tolist()]
@@ -259,6 +271,10 @@ def test_frames_of_every_family(shared: Path, tmp_path: Path) -> None:
     for name in ("bert-base-uncased", "roberta", "xlnet", "albert-base-v2", "gpt2"):
         tokenizer = Tokenizer.load(shared / "vocab" / name)
         shards = make_shards(tmp_path / name, texts, tokenizer)
+        if name == "gpt2":
+            with pytest.raises(Unsupported, match="nothing between the two halves"):
+                Loader(shards, DataConfig(pairs="sop"), hide="nothing")
+            continue
         epoch = Loader(shards, DataConfig(pairs="sop", held_out=0, short_rate=0), hide="nothing").epoch(0)
         for number in range(epoch.plan.tally.examples):
             example, row = epoch.example(number), epoch.plan.examples[number]

@@ -91,6 +91,7 @@ def test_duplicates_are_dropped_and_counted(tmp_path: Path, small_blocks: None, 
     kept = [*texts, *documents(10, seed=9)]
     assert shards.manifest.duplicates == 15 + 30 + 1
     assert_shards_hold(shards, kept)
+    assert shards.manifest.counts.characters == sum(map(len, kept))
 
 
 def test_any_number_of_workers(tmp_path: Path) -> None:
@@ -161,6 +162,35 @@ def test_parts_of_other_text_are_not_taken(tmp_path: Path, small_blocks: None) -
     assert hashes(make_shards(tmp_path / "b", texts).folder) == whole, "a finished one is left as it is"
     with pytest.raises(SaveFailed, match="shards of other text"):
         make_shards(tmp_path / "b", documents(40, seed=2))
+
+
+@pytest.mark.parametrize("lengths", [(70_000,), (65_536,), (65_535, 1), (10, 65_536), (200_000, 3), (1, 1, 1)])
+def test_paragraphs_of_any_length(tmp_path: Path, lengths: tuple[int, ...]) -> None:
+    texts = [("bado " * (length // 5 + 1))[:length].strip() + "." for length in lengths]
+    assert_shards_hold(make_shards(tmp_path, [*texts, *texts[:1]]), list(dict.fromkeys(texts)))
+
+
+def test_a_refused_run_changes_nothing(tmp_path: Path, shared: Path) -> None:
+    shards = make_shards(tmp_path, ["Bado. Fike."])
+    before = {path: path.read_bytes() for path in shards.folder.rglob("*") if path.is_file()}
+    with pytest.raises(SaveFailed, match="another tokenizer"):
+        make_shards(tmp_path, ["Bado. Fike."], Tokenizer.load(shared / "vocab" / "gpt2"))
+    assert {path: path.read_bytes() for path in shards.folder.rglob("*") if path.is_file()} == before
+
+
+def test_damaged_parts_are_made_again(tmp_path: Path, small_blocks: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = documents(40, seed=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(bertworks.data.prepare, "_finish", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            make_shards(tmp_path / "a", texts)
+    work = tmp_path / "a" / "shards" / ".work"
+    first, second, third, fourth = sorted(work.glob("*.part"))[:4]
+    first.write_bytes(b"\0" * first.stat().st_size)
+    second.unlink()
+    third.with_suffix(".documents").write_bytes(b"")
+    fourth.with_suffix(".json").write_text("[]")
+    assert hashes(make_shards(tmp_path / "a", texts).folder) == hashes(make_shards(tmp_path / "b", texts).folder)
 
 
 def test_two_writers(tmp_path: Path) -> None:

@@ -25,6 +25,11 @@ def tokenizer(request: pytest.FixtureRequest, shared: Path) -> Tokenizer:
     return Tokenizer.load(shared / "vocab" / request.param)
 
 
+@pytest.fixture(scope="module")
+def speller(tokenizer: Tokenizer) -> Speller:
+    return Speller(tokenizer, "char")
+
+
 def whole(tokenizer: Tokenizer, text: str) -> list[int]:
     ids: list[int] = tokenizer.backend.encode(" ".join(text.split()), add_special_tokens=False).ids
     return ids
@@ -48,8 +53,8 @@ CHARACTERS = st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from
 @example("a \u0301b")
 @example("\u0308")
 @example("a\x1cb \x85 c")
-def test_any_text_is_spelled_as_the_tokenizer_does(tokenizer: Tokenizer, text: str) -> None:
-    assert Speller(tokenizer, "char").spell([text], [True]).ids.tolist() == whole(tokenizer, text)
+def test_any_text_is_spelled_as_the_tokenizer_does(tokenizer: Tokenizer, speller: Speller, text: str) -> None:
+    assert speller.spell([text], [True]).ids.tolist() == whole(tokenizer, text)
 
 
 def test_sentences_that_follow_others_keep_their_space(shared: Path) -> None:

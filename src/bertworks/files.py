@@ -53,6 +53,9 @@ def parse_json(content: bytes, path: Path) -> Any:
 @contextmanager
 def whole_file(path: Path) -> Iterator[IO[bytes]]:
     """A file that appears under its name, synced to the disk, when all of it is written; until then the old one stays."""
+    path = path.resolve()  # a link stays a link
+    if path.exists() and not path.is_file():
+        raise SaveFailed("this is not a regular file", place=str(path), remedy="name a file")
     new = path.with_name(f".{uuid4().hex}.new")
     try:
         with new.open("wb") as file:

@@ -18,8 +18,8 @@ def masks(
     lines: Annotated[int, typer.Option(min=1, max=10_000, help="How many examples.")] = 20,
     max_length: Annotated[int, typer.Option(help="Longest example, in tokens.")] = 128,
     mask_rate: Annotated[float, typer.Option(help="Share of tokens to predict.")] = 0.15,
-    seed: Annotated[int, typer.Option(min=0, help="Other draws.")] = 0,
-    epoch: Annotated[int, typer.Option(min=0, help="Which epoch's draws.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**63, help="Other draws.")] = 0,
+    epoch: Annotated[int, typer.Option(min=0, max=2**31, help="Which epoch's draws.")] = 0,
 ) -> None:
     """Show training examples: what is hidden, replaced or kept, in colours; whole words; labels of pairs."""
     from bertworks.config import check_data
@@ -33,4 +33,4 @@ def masks(
     out.print(f"[dim]{found.plan.tally}[/dim]")
     if html is not None:
         write_masks_page(html, found, views)
-        out.print(f"page written to {html}")
+        out.print(f"page written to {html}", markup=False)

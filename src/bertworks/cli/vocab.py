@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from bertworks.data.corpus import Corpus
 
 app = typer.Typer(help="Train a vocabulary, see how well one fits a text, extend one.", no_args_is_help=True)
-SampleSize = Annotated[int, typer.Option("--sample-mb", min=1, help="At most so many million characters are looked at, a fair sample.")]
-Seed = Annotated[int, typer.Option(min=0, help="Of the sample.")]
+SampleSize = Annotated[
+    int, typer.Option("--sample-mb", min=1, max=1_000_000, help="Look at so many million characters at most, a fair sample.")
+]
+Seed = Annotated[int, typer.Option(min=0, max=2**63, help="Of the sample.")]
 ModelFolder = Annotated[str, typer.Argument(help="A model folder, a folder with a tokenizer, or 'minilm'.")]
 
 
@@ -22,7 +24,7 @@ ModelFolder = Annotated[str, typer.Argument(help="A model folder, a folder with 
 def train(
     sources: Sources,
     out: Annotated[Path, typer.Option(help="A new folder for the tokenizer.")],
-    size: Annotated[int, typer.Option(help="Entries.")] = 30_522,
+    size: Annotated[int, typer.Option(min=1, max=10_000_000, help="Entries.")] = 30_522,
     kind: Annotated[Literal["wordpiece", "bpe", "unigram"], typer.Option(help="As in BERT, RoBERTa (byte-level), ALBERT.")] = "wordpiece",
     cased: Annotated[bool, typer.Option("--cased", help="Keep capitals and accents; bpe keeps accents always.")] = False,
     sample_mb: SampleSize = 100,

@@ -10,13 +10,14 @@ import csv
 import gzip
 import json
 import lzma
+import os
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
-from io import BufferedReader
+from io import BufferedReader, RawIOBase
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any
@@ -74,7 +75,7 @@ class Corpus:
         self.reading, self.tally = reading or Reading(), Tally()
         self.paths: list[Path | None] = []  # None is standard input
         for source in sources:
-            self.paths += [None] if source == "-" else self._files(Path(source))
+            self.paths += [None] if source == "-" else self._files(source)
         if not self.paths:
             raise NotFound("no files of text", place=", ".join(sources), remedy=f"known kinds: {', '.join([*TEXTS, *TABLES])}")
         sizes = [None if path is None or not path.is_file() else path.stat().st_size for path in self.paths]
@@ -106,14 +107,18 @@ class Corpus:
             progress(self.position, self.total)
             yield from (line for line in document.split("\n") if line and not line.isspace())
 
-    def _files(self, path: Path) -> list[Path]:
-        if path.is_dir():
-            found = sorted(file for file in path.rglob("*") if file.is_file() and not _hidden(file.relative_to(path)))
-            known = [file for file in found if _kind(file) is not None]
-            self.tally.other_files += len(found) - len(known)
-            return known
-        if not path.exists():
-            raise NotFound("no such file or folder", place=str(path))
+    def _files(self, source: str) -> list[Path]:
+        path = Path(source)
+        try:
+            if source and path.is_dir():
+                found = sorted(file for file in _walk(path) if file.is_file())
+                known = [file for file in found if _kind(file) is not None]
+                self.tally.other_files += len(found) - len(known)
+                return known
+            if not source or not path.exists():
+                raise NotFound("no such file or folder", place=source or "''")
+        except OSError as error:
+            raise NotFound(f"cannot be read: {error.strerror}", place=_shown(error.filename or path)) from None
         return [path]
 
     def _bounded(self, document: str) -> Iterator[str]:
@@ -131,12 +136,12 @@ class Corpus:
             yield document
 
     def _documents(self, path: Path | None) -> Iterator[str]:
-        name = "standard input" if path is None else str(path)
+        name = "standard input" if path is None else _shown(path)
         kind = "text" if path is None else _kind(path) or "text"
         try:
             if kind == "parquet":
                 assert path is not None
-                yield from self._parquet(path)
+                yield from self._parquet(path, name)
                 return
             with _unpacked(path) as (stream, position):
                 self._position = position
@@ -182,7 +187,7 @@ class Corpus:
         size = 0
         for line in lines:
             blank = not line or line.isspace()
-            if (blank or size > LONGEST_DOCUMENT) and paragraphs:
+            if (blank or size + len(line) > LONGEST_DOCUMENT) and paragraphs:
                 self.tally.split_documents += not blank
                 yield "\n".join(paragraphs)
                 paragraphs, size = [], 0
@@ -228,7 +233,7 @@ class Corpus:
                 self._bad_row(f"not JSON: {str(error)[:100]}", f"{name}, line {number}")
                 continue
             if isinstance(row, dict):
-                yield {key: _whole(value) for key, value in row.items()}
+                yield {self._whole(key, name, number): self._whole(value, name, number) for key, value in row.items()}
             else:
                 self._bad_row("not a JSON object", f"{name}, line {number}")
 
@@ -237,6 +242,7 @@ class Corpus:
         reader = csv.reader((line + "\n" for line in lines), delimiter=delimiter)
         try:
             header = next(reader, [])
+            _check_columns(header, name)
             for row in reader:
                 if len(row) == len(header):
                     yield dict(zip(header, row, strict=True))
@@ -245,29 +251,40 @@ class Corpus:
         except csv.Error as error:
             raise BadText(f"not a table: {error}", place=f"{name}, line {reader.line_num}") from None
 
-    def _parquet(self, path: Path) -> Iterator[str]:
+    def _parquet(self, path: Path, name: str) -> Iterator[str]:
         try:
             parquet, arrow = import_module("pyarrow.parquet"), import_module("pyarrow")
         except ImportError:
-            raise Unsupported("Parquet needs pyarrow", place=str(path), remedy="pip install 'bertworks[data]'") from None
+            raise Unsupported("Parquet needs pyarrow", place=name, remedy="pip install 'bertworks[data]'") from None
         try:
             with path.open("rb") as file:
                 self._position = file.tell
                 table = parquet.ParquetFile(file)
-                names = [
-                    entry.name
-                    for entry in table.schema_arrow
-                    if arrow.types.is_string(entry.type) or arrow.types.is_large_string(entry.type)
-                ]
-                column = self._column([{key: "x" if key in names else 0 for key in table.schema_arrow.names}], str(path))
+                _check_columns(table.schema_arrow.names, name)
+                sample = next(table.iter_batches(batch_size=GUESSED_FROM), None)
+                if sample is None:
+                    return
+                column = self._column(sample.to_pylist(), name)
                 for at, batch in enumerate(table.iter_batches(batch_size=256, columns=[column])):
                     for row, text in enumerate(batch.column(0).to_pylist()):
                         if isinstance(text, str):
                             yield text.replace("\r\n", "\n")
                         else:
-                            self._bad_row(f"no text in column {column!r}", f"{path}, row {at * 256 + row + 1}")
+                            self._bad_row(f"no text in column {column!r}", f"{name}, row {at * 256 + row + 1}")
         except arrow.ArrowException as error:
-            raise BadText(f"not a Parquet file: {str(error)[:200]}", place=str(path)) from None
+            raise BadText(f"not a Parquet file: {str(error)[:200]}", place=name) from None
+        except UnicodeDecodeError as error:
+            raise BadText(f"text that is not UTF-8: {error.reason}", place=name) from None
+
+    def _whole(self, value: Any, name: str, number: int) -> Any:
+        """JSON can hold half characters, which no file of ours could."""
+        if not isinstance(value, str) or value.isascii():
+            return value
+        whole = value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        if whole != value and self.reading.strict:
+            raise BadText("half a character (a lone surrogate)", place=f"{name}, line {number}")
+        self.tally.replaced += whole.count("\ufffd") - value.count("\ufffd")
+        return whole
 
     def _bad_row(self, cause: str, place: str) -> None:
         if self.reading.strict:
@@ -275,18 +292,61 @@ class Corpus:
         self.tally.bad_rows += 1
 
 
-def _whole(value: Any) -> Any:
-    """JSON can hold half characters, which no file of ours could."""
-    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+def _walk(folder: Path) -> Iterator[Path]:
+    """The files below a folder but for hidden ones; a folder that cannot be looked into is an error, not nothing."""
+
+    def refuse(error: OSError) -> None:
+        raise error
+
+    for here, folders, files in os.walk(folder, onerror=refuse):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from (Path(here) / name for name in files if not name.startswith("."))
 
 
-def _hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
+def _shown(path: object) -> str:
+    """A name that can be printed and written, whatever its bytes are."""
+    return os.fsencode(str(path)).decode("utf-8", "replace")
+
+
+def _check_columns(columns: Sequence[str], name: str) -> None:
+    twice = {column for column in columns if columns.count(column) > 1}
+    if twice:
+        raise BadText(f"two columns are called {min(twice)!r}", place=name, remedy="give every column a name of its own")
 
 
 def _kind(path: Path) -> str | None:
     suffix = Path(path.stem).suffix.lower() if path.suffix.lower() in PACKED else path.suffix.lower()
     return TABLES.get(suffix) or ("text" if suffix in TEXTS else None)
+
+
+class _Zstd(RawIOBase):
+    """A zstd stream that knows when it was cut off; the library's own reader takes that for the end."""
+
+    def __init__(self, raw: IO[bytes], zstd: Any) -> None:
+        self.raw, self.zstd, self.frame, self.waiting = raw, zstd, None, b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self.waiting:
+            packed = self.raw.read(2**16)
+            if not packed:
+                if self.frame is not None:
+                    raise EOFError("the file ends in the middle of the packed text")
+                return 0
+            self.waiting = self._unpack(packed)
+        size = min(len(buffer), len(self.waiting))
+        buffer[:size], self.waiting = self.waiting[:size], self.waiting[size:]
+        return size
+
+    def _unpack(self, packed: bytes) -> bytes:
+        parts = []
+        while packed:
+            frame = self.frame or self.zstd.ZstdDecompressor().decompressobj()
+            parts.append(frame.decompress(packed))
+            packed, self.frame = (frame.unused_data, None) if frame.eof else (b"", frame)
+        return b"".join(parts)
 
 
 @contextmanager
@@ -297,8 +357,8 @@ def _unpacked(path: Path | None) -> Iterator[tuple[IO[bytes], Callable[[], int]]
             raise NotFound("standard input is closed")
         yield sys.stdin.buffer, lambda: 0
         return
-    if path.is_char_device() or path.is_block_device():
-        raise NotFound("this is a device, not a file", place=str(path))
+    if not path.is_file():
+        raise NotFound("this is a device or a pipe, not a file", place=_shown(path))
     with path.open("rb") as raw:
         suffix = path.suffix.lower()
         if suffix == ".zst":
@@ -307,7 +367,7 @@ def _unpacked(path: Path | None) -> Iterator[tuple[IO[bytes], Callable[[], int]]
             except ImportError:
                 raise Unsupported("zstd needs zstandard", place=str(path), remedy="pip install 'bertworks[data]'") from None
             try:
-                yield BufferedReader(zstd.ZstdDecompressor().stream_reader(raw, read_across_frames=True)), raw.tell
+                yield BufferedReader(_Zstd(raw, zstd)), raw.tell
             except zstd.ZstdError as error:
                 raise OSError(str(error)) from None
         elif suffix == ".xz":

@@ -144,8 +144,9 @@ def _blocks(corpus: Corpus, settings: Settings) -> Iterator[Block]:
 def _source(salt: bytes, documents: list[str]) -> str:
     digest = hashlib.sha256(salt)
     for document in documents:
-        digest.update(document.encode())
-        digest.update(b"\0")
+        content = document.encode()
+        digest.update(len(content).to_bytes(8, "little"))
+        digest.update(content)
     return digest.hexdigest()
 
 
@@ -158,7 +159,7 @@ def _spell_all(corpus: Corpus, settings: Settings, out: Path, workers: int, prog
         for block in _blocks(corpus, settings):
             blocks.append((block.name, block.source))
             progress(block.position, corpus.total)
-            if (out / ".work" / f"{block.name}.json").is_file():
+            if _is_whole(out / ".work", block.name):
                 continue
             if pool is None:
                 context = multiprocessing.get_context("spawn")
@@ -173,6 +174,15 @@ def _spell_all(corpus: Corpus, settings: Settings, out: Path, workers: int, prog
         while running:
             _collect(running)
     return blocks
+
+
+def _is_whole(work: Path, name: str) -> bool:
+    """Whether a part was finished before, and has stayed as it was."""
+    try:
+        hashes = read_json(work / f"{name}.json")["sha256"]
+        return all(hashlib.sha256((work / f"{name}.{suffix}").read_bytes()).hexdigest() == digest for suffix, digest in hashes.items())
+    except (BertworksError, OSError, KeyError, AttributeError):
+        return False
 
 
 def _collect(running: dict[Future[None], int]) -> None:
@@ -224,11 +234,13 @@ def _spell(block: Block) -> None:
         (hashlib.sha256(document.encode()).digest()[:16], len(document), HAN.search(document) is not None) for document in block.documents
     ]
     with whole_file(_worker.work / f"{block.name}.part") as file:
-        content.write(file)
+        _, digest = content.write(file)
     with whole_file(_worker.work / f"{block.name}.documents") as file:
-        file.write(np.array(records, dtype=RECORD).tobytes())
+        table = np.array(records, dtype=RECORD).tobytes()
+        file.write(table)
     sizes = {"documents": len(content.documents), "sentences": len(content.sentences), "tokens": len(content.tokens)}
-    write_json(_worker.work / f"{block.name}.json", {**sizes, "segmenter": _worker.speller.segmenter})
+    hashes = {"part": digest, "documents": hashlib.sha256(table).hexdigest()}
+    write_json(_worker.work / f"{block.name}.json", {**sizes, "segmenter": _worker.speller.segmenter, "sha256": hashes})
 
 
 def _spell_documents(documents: list[str], worker: _Worker) -> Content:

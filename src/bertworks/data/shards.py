@@ -180,7 +180,11 @@ class Shards:
         self.folder = Path(folder)
         self.manifest = Manifest.read(self.folder)
         self.opened: dict[int, Content] = {}
-        for entry in self.manifest.shards:
+        if sum((entry.counts for entry in self.manifest.shards), Counts()) != self.manifest.counts:
+            raise BadShards("the counts of the shards are not the counts of all", place=str(self.folder / MANIFEST))
+        for number, entry in enumerate(self.manifest.shards):
+            if entry.file != f"{number:06}.shard":
+                raise BadShards(f"shard {number} is called {entry.file!r}", place=str(self.folder / MANIFEST))
             path = self.folder / entry.file
             if not path.is_file() or path.stat().st_size != entry.bytes:
                 found = f"{path.stat().st_size:,} bytes" if path.is_file() else "nothing"

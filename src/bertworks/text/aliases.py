@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
+import unicodedata
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -28,7 +29,7 @@ def read_aliases(path: Path) -> dict[str, str]:
         raise BadConfig(f"not UTF-8 at byte {error.start}", place=str(path)) from None
     aliases: dict[str, str] = {}
     for number, line in enumerate(lines, start=1):
-        if not line.strip() or line.startswith("#"):
+        if not line.strip() or line.startswith("# "):
             continue
         variant, _, form = (part.strip(" \r") for part in line.partition("\t"))
         if not variant or not form or "\t" in form:
@@ -45,7 +46,7 @@ def kept_together(strings: Iterable[str]) -> dict[str, Any]:
     words: list[str] = []
     others: list[str] = []
     for string in strings:
-        (words if string[-1].isalnum() else others).append(string)
+        (words if string[-1].isalnum() or unicodedata.category(string[-1])[0] == "M" else others).append(string)
     branches = [rf"{_pattern(_trie(words))}(?![^\s{marks}])"] if words else []
     branches += [_pattern(_trie(others))] if others else []
     pattern = "|".join([*branches, rf"[{marks}]", rf"[^\s{marks}]+"])

@@ -102,11 +102,11 @@ def examine(tokenizer: Tokenizer, texts: Iterable[str]) -> Examination:
 
 
 def _tokenised(tokenizer: Tokenizer, stretches: list[str]) -> Iterator[tuple[str, list[tuple[str, tuple[int, ...]]]]]:
-    speller, backend = Speller(tokenizer, "char"), tokenizer.backend
+    speller = Speller(tokenizer, "char")
     lead = " " if speller.spaced else ""
     for start in range(0, len(stretches), TOGETHER):
         portion = [lead + stretch for stretch in stretches[start : start + TOGETHER]]
-        for stretch, encoding in zip(portion, backend.encode_batch(portion, add_special_tokens=False), strict=True):
+        for stretch, encoding in zip(portion, tokenizer.encodings(portion), strict=True):
             begins = [at for at, first in enumerate(speller.word_starts(stretch, encoding)) if first]
             words = []
             for begin, end in zip(begins, [*begins[1:], len(encoding.ids)], strict=True):

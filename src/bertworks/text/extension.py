@@ -208,11 +208,7 @@ def _alias(tokenizer: Tokenizer, layout: Layout, aliases: dict[str, str], next_i
         raise Unsupported("aliases need BERT's own way of splitting words", remedy="leave --aliases out")
     vocab = layout["model"]["vocab"]
     keys = {name: normal(tokenizer, name) for name in {*aliases, *aliases.values()}}
-    for variant, form in sorted(aliases.items()):
-        if not keys[variant] or not keys[form]:
-            raise BadConfig(f"the alias {variant!r} of {form!r} is empty to this tokenizer")
-        if form in aliases and aliases[form] != form:
-            raise BadConfig(f"the form {form!r} of {variant!r} is itself a variant, of {aliases[form]!r}")
+    _check_aliases(tokenizer, aliases, keys, layout["model"]["max_input_chars_per_word"])
     for form in sorted(set(aliases.values())):
         if keys[form] not in vocab:
             old = tuple(tokenizer.backend.encode(form, add_special_tokens=False).ids)
@@ -229,3 +225,22 @@ def _alias(tokenizer: Tokenizer, layout: Layout, aliases: dict[str, str], next_i
     several = sorted({key for key in keys.values() if len(split_words(tokenizer.backend, key)) > 1})
     if several:
         layout["pre_tokenizer"] = kept_together(several)
+
+
+def _check_aliases(tokenizer: Tokenizer, aliases: dict[str, str], keys: dict[str, str], longest: int) -> None:
+    """What is written differently may be one to the tokenizer: names are compared as it sees them."""
+    added = {token.content for token in tokenizer.backend.get_added_tokens_decoder().values()}
+    forms: dict[str, str] = {}
+    for variant, form in sorted(aliases.items()):
+        for name in (variant, form):
+            if not keys[name]:
+                raise BadConfig(f"the alias {variant!r} of {form!r} is empty to this tokenizer")
+            if len(keys[name]) > longest:
+                raise BadConfig(f"{name[:20]!r}... is longer than {longest} characters, more than a word of this tokenizer may have")
+            if any(token in name or token in keys[name] for token in added):
+                raise BadConfig(f"{name!r} has a special token in it, which must stay what it is")
+        if forms.setdefault(keys[variant], keys[form]) != keys[form]:
+            raise BadConfig(f"{variant!r} has two forms, {forms[keys[variant]]!r} and {keys[form]!r}")
+    for variant, form in forms.items():
+        if form in forms and forms[form] != form:
+            raise BadConfig(f"the form {form!r} of {variant!r} is itself a variant, of {forms[form]!r}")

@@ -48,7 +48,7 @@ class Spelled:
 class Speller:
     def __init__(self, tokenizer: Tokenizer, words: Words = "auto") -> None:
         layout = json.loads(tokenizer.backend.to_str())
-        self.backend, self.words = tokenizer.backend, words
+        self.tokenizer, self.words = tokenizer, words
         self.by_word = _is_local(layout)
         kinds = {part["type"] for part in _parts(layout["pre_tokenizer"], "pretokenizers")}
         self.spaced = "ByteLevel" in kinds  # a word has its space before it
@@ -95,7 +95,7 @@ class Speller:
 
     def _learn(self, chunks: list[str]) -> int:
         """Spell words and remember them; returns how many are known then."""
-        for chunk, encoding in zip(chunks, self.backend.encode_batch(chunks, add_special_tokens=False), strict=True):
+        for chunk, encoding in zip(chunks, self.tokenizer.encodings(chunks), strict=True):
             self.index[chunk] = len(self.begins) - 1
             self.ids.extend(encoding.ids)
             self.starts.extend(self.word_starts(chunk, encoding))
@@ -113,7 +113,7 @@ class Speller:
         texts = [" ".join(sentence.split()) for sentence in sentences]
         if self.spaced:
             texts = [text if first or not text else " " + text for text, first in zip(texts, opens, strict=True)]
-        encodings = self.backend.encode_batch(texts, add_special_tokens=False)
+        encodings = self.tokenizer.encodings(texts)
         starts = [np.array(self.word_starts(text, encoding), np.bool_) for text, encoding in zip(texts, encodings, strict=True)]
         ids = [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
         lengths = np.array([len(one) for one in ids], dtype=np.int64)

@@ -17,8 +17,8 @@ from typing import Any, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Encoding, decoders
 from tokenizers import Tokenizer as Backend
-from tokenizers import decoders
 
 from bertworks.errors import BadConfig, BadText, BertworksError, TooLong, Unsupported
 from bertworks.files import parse_json, read_file
@@ -194,6 +194,12 @@ class Tokenizer:
             if len(text) > LONGEST_WORD:
                 _check_widths(self.backend.encode(text, add_special_tokens=False).offsets, f"text {index}")
         return ids
+
+    def encodings(self, texts: Sequence[str]) -> list[Encoding]:
+        """All that the library knows about texts, without special tokens; any text will do."""
+        with _guarded(_unreadable):
+            found: list[Encoding] = self.backend.encode_batch(list(texts), add_special_tokens=False)
+        return found
 
     def windows(self, texts: Sequence[str], limit: int | None, on_long: OnLong, ledger: Ledger) -> Iterator[Window]:
         """Each text in as few windows, of even length, as the limit allows."""

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tokenizers import Tokenizer as Backend
+
+LONGEST_WORD = 1000  # characters
+# Scripts that are written without spaces (Thai to Khmer, Chinese, Japanese, Korean) have no such limit.
+ENDLESS = re.compile(rf"[^\s\u0e00-\u109f\u1780-\u17ff\u2e80-\ud7ff\U00020000-\U0003ffff]{{{LONGEST_WORD},}}")
 
 
 @dataclass
@@ -19,6 +24,7 @@ class Sample:
     texts: list[str] = field(default_factory=list)
     seen: int = 0  # characters
     kept: int = 0
+    endless: int = 0  # stretches without a space that are no words, left out
 
     @classmethod
     def of(cls, texts: Iterable[str], budget: int, seed: int = 0) -> Sample:
@@ -28,6 +34,9 @@ class Sample:
         hashes: list[int] = []
         for index, text in enumerate(texts):
             sample.seen += len(text)
+            if len(text) > LONGEST_WORD:
+                text, count = ENDLESS.subn(" ", text)
+                sample.endless += count
             number = int.from_bytes(hashlib.blake2b(index.to_bytes(8, "little"), digest_size=8, key=key).digest(), "little")
             if number >= bar:
                 continue
@@ -43,9 +52,10 @@ class Sample:
         return sample
 
     def __str__(self) -> str:
-        if self.kept == self.seen:
-            return f"all {self.seen:,} characters"
-        return f"a sample of {self.kept:,} of {self.seen:,} characters (seed {self.seed})"
+        left_out = f", {self.endless:,} stretches of {LONGEST_WORD:,} characters and more without a space left out" if self.endless else ""
+        if self.kept == self.seen or (self.endless and self.kept < self.budget // 2):
+            return f"all {self.seen:,} characters{left_out}"
+        return f"a sample of {self.kept:,} of {self.seen:,} characters (seed {self.seed}){left_out}"
 
 
 def count_words(backend: Backend, texts: Iterable[str]) -> Counter[str]:
