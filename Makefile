@@ -21,6 +21,8 @@ test-slow: .venv/dev .venv/bench
 
 bench: .venv/bench
 	@$(BIN)/python benchmarks/encode.py
+	@$(BIN)/python benchmarks/prepare.py
+	@$(BIN)/python benchmarks/linear.py
 
 # torch comes first and alone: a range would take gigabytes of CUDA packages.
 .venv/torch:

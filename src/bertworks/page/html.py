@@ -38,11 +38,11 @@ def both(english: str, chinese: str) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Cells are escaped; numbers stand to the right. The head is HTML, for `both`."""
+    """Numbers stand to the right, other cells are escaped. The head and the first cell of a row are HTML, for `both`."""
     lines = ["<table><tr>", *(f"<th>{cell}</th>" for cell in head), "</tr>"]
-    for row in rows:
-        cells = (f'<td class="number">{cell:,}</td>' if isinstance(cell, int) else f"<td>{escape(cell)}</td>" for cell in row)
-        lines += ["<tr>", *cells, "</tr>"]
+    for first, *rest in rows:
+        cells = (f'<td class="number">{cell:,}</td>' if isinstance(cell, int) else f"<td>{escape(cell)}</td>" for cell in rest)
+        lines += [f"<tr><td>{first}</td>", *cells, "</tr>"]
     return "".join([*lines, "</table>"])
 
 

@@ -22,20 +22,22 @@ from bertworks.text.tokenizer import Tokenizer
 State = Literal["text", "special", "masked", "random", "kept"]
 COLOURS = {"masked": "bold black on yellow", "random": "bold white on red", "kept": "bold black on green", "special": "dim", "text": ""}
 STYLE = """
-.example { border: 1px solid var(--line); border-radius: 8px; padding: 0.7rem 1rem 0.8rem; margin: 0.8rem 0; line-height: 2.5; }
-.example header { font-size: 0.85rem; color: var(--dim); line-height: 1.6; }
+.example { border: 1px solid var(--line); border-radius: 8px; padding: 0.6rem 1rem 0.5rem; margin: 0.9rem 0; }
+.example header { font-size: 0.85rem; color: var(--dim); margin-bottom: 0.35rem; }
 .label { border-radius: 99px; padding: 0.1rem 0.6rem; margin-left: 0.5rem; background: var(--soft); border: 1px solid var(--line); }
 .label.other { background: #b4231822; border-color: #b4231866; } .label.same { background: #067a4622; border-color: #067a4666; }
-.word { display: inline-block; margin: 0 0.18rem; line-height: 1.5; vertical-align: top; }
-.boxed .word.whole { outline: 1px solid var(--dim); outline-offset: 2px; border-radius: 3px; }
-.b .token { text-decoration: underline; text-decoration-color: #7c8cff88; text-underline-offset: 4px; }
-.token { display: inline-block; vertical-align: top; text-align: center; } .token + .token { border-left: 1px dotted var(--line); }
-.token.special { color: var(--dim); } .token small { display: block; font-size: 0.68rem; line-height: 1; color: var(--dim); }
-.masked, .random, .kept { border-radius: 3px; padding: 0 0.25rem; }
+.words { display: flex; flex-wrap: wrap; gap: 0.45rem 0.35rem; align-items: flex-start; }
+.word { display: inline-flex; line-height: 1.35; border-radius: 4px; }
+.boxed .word.whole { outline: 1px solid var(--dim); outline-offset: 1px; }
+.word.b .token { text-decoration: underline dotted #7c8cff; text-underline-offset: 4px; }
+.token { text-align: center; } .token.special { color: var(--dim); }
+.token small { display: block; font-size: 0.68rem; line-height: 1.1; text-decoration: none; }
+.masked, .random, .kept { padding: 0 0.28rem 0.15rem; }
+.word .token:first-child { border-radius: 4px 0 0 4px; } .word .token:last-child { border-radius: 0 4px 4px 0; }
+.word .token:only-child { border-radius: 4px; } .word .token + .token { border-left: 1px dashed #00000033; }
 .masked { background: #ffd54d; color: #332500; } .random { background: #d13438; color: #fff; }
 .kept { background: #46b07d; color: #04210f; }
-.masked small, .random small, .kept small { color: inherit; opacity: 0.9; padding-bottom: 3px; }
-.legend span.key { padding: 0 0.5rem; margin-right: 0.3rem; }
+.key { border-radius: 4px; padding: 0 0.45rem; margin-right: 0.3rem; } .legend span[lang] { margin-right: 1.1rem; }
 """
 LABELS = {  # by kind of pair and label: how it is said in the terminal, English, Chinese
     ("nsp", 0): ("next sentence", "B follows A", "B 是 A 的下一句"),
@@ -141,10 +143,10 @@ def write_masks_page(path: Path, epoch: Epoch, views: list[View]) -> None:
     free = max(1, shares.total() - shares["special"])
     whole = STRETCHES[config.masking].words
     rows = [
-        ("masked", shares["masked"], f"{shares['masked'] / max(1, targets):.1%}"),
-        ("random", shares["random"], f"{shares['random'] / max(1, targets):.1%}"),
-        ("kept", shares["kept"], f"{shares['kept'] / max(1, targets):.1%}"),
-        ("predicted / 待预测", targets, f"{targets / free:.1%}"),
+        (both("predicted, of all tokens", "待预测，占全部词元"), targets, f"{targets / free:.1%}"),
+        (both("hidden, of these", "其中被遮盖"), shares["masked"], f"{shares['masked'] / max(1, targets):.1%}"),
+        (both("random, of these", "其中换成随机"), shares["random"], f"{shares['random'] / max(1, targets):.1%}"),
+        (both("kept, of these", "其中保留原样"), shares["kept"], f"{shares['kept'] / max(1, targets):.1%}"),
     ]
     intro = both(
         f"These are {len(views)} examples as they are trained on: masking <b>{config.masking}</b>, pairs <b>{config.pairs}</b>, "
@@ -152,20 +154,23 @@ def write_masks_page(path: Path, epoch: Epoch, views: list[View]) -> None:
         f"以下是 {len(views)} 条训练样本：遮盖方式 <b>{config.masking}</b>，句对方式 <b>{config.pairs}</b>，"
         f"每条最多 {config.max_length} 个词元。着色的词元需要预测，下方小字是原来的内容。",
     )
-    keys = (
-        '<p class="legend">'
-        f'<span class="key masked">[MASK]</span>{both("hidden", "被遮盖")} &nbsp; '
-        f'<span class="key random">?</span>{both("replaced by a random token", "换成随机词元")} &nbsp; '
-        f'<span class="key kept">=</span>{both("kept, but to be predicted", "保留原样，但仍需预测")}'
-        + (
-            f" &nbsp; {both('a box is a whole word, hidden whole or not at all', '方框是一个完整的词：要么整个遮盖，要么完全不遮')}"
-            if whole
-            else ""
-        )
-        + "</p>"
+    keys = [
+        f'<span class="key masked">[MASK]</span>{both("hidden", "被遮盖")}',
+        f'<span class="key random">?</span>{both("replaced by a random token", "换成随机词元")}',
+        f'<span class="key kept">=</span>{both("kept, but to be predicted", "保留原样，但仍需预测")}',
+    ]
+    if whole:
+        keys.append(both("A box is a whole word: hidden whole or not at all.", "方框是一个完整的词：要么整个遮盖，要么完全不遮。"))
+    if config.pairs in ("nsp", "sop"):
+        keys.append(both("Dots below: sentence B.", "下有点线：句子 B。"))
+    tally = epoch.plan.tally
+    plan = both(
+        f"The epoch: {tally}.",
+        f"本轮：{tally.examples:,} 条样本，读入 {tally.tokens_in:,} 个词元，用到 {tally.tokens_out:,} 个，"
+        f"截短时丢掉 {tally.lost:,} 个，随机句对中重复用到 {tally.repeated:,} 个。",
     )
-    plan = both(f"The epoch: {escape(epoch.plan.tally)}.", f"本轮：{escape(epoch.plan.tally)}。")
-    body = [f"<p>{intro}</p>", keys, table(["", both("tokens", "词元"), both("share", "比例")], rows), f'<p class="dim">{plan}</p>']
+    shown = table(["", both("tokens", "词元"), both("share", "比例")], rows)
+    body = [f"<p>{intro}</p>", f'<p class="legend">{"".join(keys)}</p>', shown, f'<p class="dim">{plan}</p>']
     body += [_example(number, view, whole) for number, view in enumerate(views, start=1)]
     with whole_file(path) as file:
         file.write(page(("What the model will see", "模型将看到什么"), "\n".join(body), STYLE).encode())
@@ -181,7 +186,9 @@ def _example(number: int, view: View, whole: bool) -> str:
         hidden = word[0].state not in ("text", "special")
         tokens = "".join(_token(token) for token in word)
         words.append(f'<span class="word{" whole" if hidden and whole else ""}{" b" if word[0].segment else ""}">{tokens}</span>')
-    return f'<div class="example{" boxed" if whole else ""}"><header>{number}{label}</header>{"".join(words)}</div>'
+    return (
+        f'<div class="example{" boxed" if whole else ""}"><header>{number}{label}</header><div class="words">{"".join(words)}</div></div>'
+    )
 
 
 def _token(token: Token) -> str:

@@ -1,0 +1,120 @@
+"""The documentation on this machine as text: sentences, no code, no markup, none twice."""
+
+from __future__ import annotations
+
+import json
+import re
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from bertworks.data import documentation
+from bertworks.data.documentation import clean_sentences, is_sentence, write_documentation
+
+DOCSTRING = """Return the sum of two numbers.
+
+    The numbers may be of any kind that knows ``+``; see :func:`~operator.add` and `the guide <http://x.y>`_ for more.
+    This goes on
+    over two lines.
+
+    Args:
+        first (int): The first of the two numbers.
+        second: The other one, which is added to the first.
+
+    Parameters
+    ----------
+    x : array_like
+        Input data of any shape you like.
+
+    Returns: The sum of both numbers.
+
+    >>> add(1, 2)
+    3
+
+    Example::
+
+        This looks like a sentence but is code.
+        total = add(1, 2)
+
+    Back to prose after the code.
+
+    .. note::
+        A note inside a directive is left out.
+
+    ```python
+    Fenced code with a sentence in it here.
+    ```
+    too short.
+    - An item of a list, which is a sentence too.
+    x = [a for a in b].
+"""
+
+
+def test_cleaning() -> None:
+    assert clean_sentences(DOCSTRING) == [
+        "Return the sum of two numbers.",
+        "The numbers may be of any kind that knows +; see add and the guide for more.",
+        "This goes on over two lines.",
+        "The first of the two numbers.",
+        "The other one, which is added to the first.",
+        "Input data of any shape you like.",
+        "The sum of both numbers.",
+        "Back to prose after the code.",
+        "An item of a list, which is a sentence too.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [
+        ("This is a sentence.", True),
+        ("Too short one.", False),
+        ("no capital at the start of it.", False),
+        ("No full stop at its end", False),
+        ("See https://example.org for more of it.", False),
+        ("Calls foo() and bar() in a row.", False),
+        ("Uses a <b>tag</b> in the middle.", False),
+        ("ONLY CAPITAL LETTERS STAND IN HERE.", False),
+        ("A b c d e f 1 2 3 4 5.", False),
+    ],
+)
+def test_sentences_only(text: str, is_one: bool) -> None:
+    assert is_sentence(text) is is_one
+
+
+def test_what_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small installation: modules and doc files, each sentence once, damaged files survived, in a fixed order."""
+    three = "This is the first sentence. Here is another one of them. And this is the third one."
+    for name, content in {
+        "lib/alpha.py": f'"""{three}"""\n',
+        "lib/beta.py": f"'''{three}'''\n",
+        "lib/test/gamma.py": f'"""{three} Of a test, that is."""\n',
+        "site/pkg/__init__.py": '"""A package of some sort. It has three sentences in it. They are all very short."""\n',
+        "site/pkg/mod.py": "x = 1\n",
+        "site/pkg/readme.md": "# Title\n\nRead me first of all things. Then read me once again. After that you may rest.\n",
+        "site/_private/x.py": '"""A private thing is left out. It has three sentences too. That does not help it."""\n',
+    }.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    (tmp_path / "site/pkg/bad.py").write_bytes(b'"""\xff\xfe broken"""')
+    paths = {"stdlib": str(tmp_path / "lib"), "purelib": str(tmp_path / "site"), "platlib": str(tmp_path / "site")}
+    monkeypatch.setattr(documentation.sysconfig, "get_paths", lambda: paths)
+    file = BytesIO()
+    assert write_documentation(file) == (3, 9, 49)
+    rows = [json.loads(line) for line in file.getvalue().decode().splitlines()]
+    assert [(row["package"], row["module"]) for row in rows] == [("pkg", "pkg"), ("pkg", "pkg.readme"), ("python", "alpha")]
+    assert rows[2]["text"].split("\n")[0] == "This is the first sentence."
+
+
+def test_real_installation() -> None:
+    """A few packages of this very installation."""
+    found = []
+    for entry in documentation.read_documentation():
+        found.append(entry)
+        if len(found) == 60:
+            break
+    sentences = [sentence for entry in found for sentence in entry.sentences]
+    assert len(sentences) == len(set(sentences)) > 300
+    assert not any(re.search(r">>>|::|``|\bdef ", sentence) for sentence in sentences)

@@ -1,0 +1,83 @@
+"""Pages: one file, nothing fetched, everything escaped, two languages; looked at in a real browser."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from bertworks.config import DataConfig
+from bertworks.data.shards import Shards
+from bertworks.page.html import both, escape, page, table
+from bertworks.runs.masks import print_view, summary, view_masks, write_masks_page
+from bertworks.text.tokenizer import Tokenizer
+from texts import make_shards
+
+ATTACK = 'A <script>alert("x")</script> and <img src=x onerror=alert(1)> & "quotes" here. Another one follows it. And more of it.'
+FLAGS = """--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
+--disable-component-update --disable-sync""".split()
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory, shared: Path) -> Shards:
+    tokenizer = Tokenizer.load(shared / "vocab" / "bert-base-uncased")
+    texts = [f"{ATTACK} Number {number} is unbelievably nice. So is this." for number in range(30)]
+    return make_shards(tmp_path_factory.mktemp("page"), texts, tokenizer)
+
+
+@pytest.fixture(scope="module")
+def written(shards: Shards, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("html") / "masks.html"
+    write_masks_page(path, *view_masks(shards, DataConfig(pairs="nsp", masking="word", mask_rate=0.3), seed=0, epoch=0, lines=40))
+    return path
+
+
+def test_parts() -> None:
+    assert escape('<b a="1">&\'') == "&lt;b a=&quot;1&quot;&gt;&amp;&#x27;"
+    assert both("a", "b") == '<span lang="en">a</span><span lang="zh">b</span>'
+    assert table(["x"], [["<i>", 1234, "<u>"]]).count("&lt;u&gt;") == 1 and "1,234" in table(["x"], [["r", 1234]])
+    assert page(("<t>", "题"), "body").count("&lt;t&gt;") == 2
+
+
+def test_the_page_is_escaped_and_alone(written: Path) -> None:
+    html = written.read_text(encoding="utf-8")
+    assert "<script" not in html and "<img" not in html and not re.search(r'(?:src|href)\s*=\s*["\']?(?:https?:)?//', html)
+    assert "default-src 'none'" in html and "&lt;" in html
+    assert html.count('class="example') == 40 and "B follows A" in html and "B 是 A 的下一句" in html
+    assert all(f'class="token {state}"' in html for state in ("masked", "random", "kept", "special", "text"))
+    assert 'class="word whole' in html
+
+
+def test_views_are_what_the_loader_gives(shards: Shards) -> None:
+    epoch, views = view_masks(shards, DataConfig(pairs="nsp", masking="word"), seed=3, epoch=1, lines=20)
+    first = epoch.members(0).tolist()[0]
+    batch = epoch.gather([first])
+    tokenizer = shards.tokenizer
+    assert [token.seen for token in views[0].tokens] == [tokenizer.readable(id) for id in batch.ids.tolist()]
+    targets = [at for at, token in enumerate(views[0].tokens) if token.state in ("masked", "random", "kept")]
+    assert targets == batch.targets.tolist()
+    assert sum(summary(views).values()) == sum(len(view.tokens) for view in views)
+    assert all(
+        word[0].state == "special" or len({token.state in ("text",) for token in word}) == 1 for view in views for word in view.words()
+    )
+    line = print_view(views[0]).plain
+    assert line.startswith((" next sentence", " random sentence")) and "[CLS]" in line
+
+
+def test_in_a_browser(written: Path, tmp_path: Path) -> None:
+    """It renders without a script: one language at a time, all examples with their boxes."""
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("no chromium on this machine: .ci/run installs it")
+    sizes = []
+    for name, content in (("en", written.read_text()), ("zh", written.read_text().replace('id="zh"', 'id="zh" checked'))):
+        page_file, picture = tmp_path / f"{name}.html", tmp_path / f"{name}.png"
+        page_file.write_text(content)
+        flags = [*FLAGS, f"--user-data-dir={tmp_path / name}", "--window-size=1000,1400", f"--screenshot={picture}"]
+        subprocess.run([chromium, *flags, f"file://{page_file}"], capture_output=True, timeout=120, check=True)
+        sizes.append(picture.stat().st_size)
+        assert picture.read_bytes()[:4] == b"\x89PNG"
+    assert min(sizes) > 20_000 and sizes[0] != sizes[1], "the languages look different"
