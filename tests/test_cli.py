@@ -144,6 +144,52 @@ def test_tour(tmp_path: Path) -> None:
     assert len(cosines) == 6 and cosines["1"][1] > 0.4 > cosines["1"][2], "the two cats are closer than cat and bank"
 
 
+def test_from_text_to_masks(tmp_path: Path) -> None:
+    """Each verb on the one before it, as programs read them."""
+    text = tmp_path / "text.jsonl"
+    text.write_text(
+        "".join(json.dumps({"n": n, "body": f"The cat number {n} sat. It saw a dog. The dog saw it."}) + "\n" for n in range(60))
+    )
+    made = run_json("vocab", "train", text, "--size", "150", "--out", tmp_path / "v")
+    assert made["size"] <= 150 and made["kind"] == "wordpiece"
+    out = run_json("prepare", text, "--tokenizer", tmp_path / "v", "--out", tmp_path / "s", "--workers", "1")
+    assert out["counts"]["documents"] == 60 and out["counts"]["sentences"] == 180 and out["reading"]["columns"] == {str(text): "body"}
+    said = run("prepare", text, "--tokenizer", tmp_path / "v", "--out", tmp_path / "s").stdout
+    assert "60 documents, 180 sentences" in said and f"text column of {text}: 'body'" in said
+    page = tmp_path / "[bold]page.html"
+    shown = run("masks", tmp_path / "s", "--pairs", "nsp", "--masking", "word", "--lines", "5", "--html", page).stdout
+    assert shown.count("[CLS]") == 5 and f"page written to {page}" in shown and page.is_file()
+    checked = run_json("vocab", "check", tmp_path / "v", text)
+    assert checked["scripts"]["latin"]["occurrences"] == 60 * 12
+    grown = run_json("vocab", "extend", tmp_path / "v", text, "--add", "2", "--out", tmp_path / "w")
+    assert grown["words"] <= 2 and (tmp_path / "w" / "tokenizer.json").is_file()
+    stdin = run_json("prepare", "-", "--line-docs", "--tokenizer", tmp_path / "v", "--out", tmp_path / "t", stdin=b"the cat\nthe dog\n")
+    assert stdin["counts"]["documents"] == 2
+
+
+def test_bad_things_said_to_the_data_verbs(tmp_path: Path, folder: Path) -> None:
+    (tmp_path / "empty.txt").write_text("\n \n")
+    (tmp_path / "some.txt").write_text("the cat sat\n")
+    (tmp_path / "bad.txt").write_bytes(b"ok\n\xff\n")
+    vocab, aliases = ["--tokenizer", folder], ["--aliases", tmp_path / "none.tsv"]
+    for args, says in (
+        (["prepare", tmp_path / "empty.txt", *vocab, "--out", tmp_path / "a"], "there is no text in it"),
+        (["prepare", tmp_path / "none.txt", *vocab, "--out", tmp_path / "b"], "no such file"),
+        (["prepare", tmp_path / "bad.txt", "--strict", *vocab, "--out", tmp_path / "c"], "line 2"),
+        (["prepare", tmp_path / "some.txt", *vocab, "--out", tmp_path / "some.txt"], "cannot write here"),
+        (["masks", tmp_path], "no shards here"),
+        (["vocab", "train", tmp_path / "empty.txt", "--out", tmp_path / "d"], "no text to learn"),
+        (["vocab", "train", tmp_path / "some.txt", "--out", tmp_path], "something of this name"),
+        (
+            ["vocab", "extend", folder, tmp_path / "some.txt", "--add", "1", *aliases, "--out", tmp_path / "e"],
+            "no none.tsv",
+        ),
+        (["corpus", "docs", "--out", tmp_path], "not a regular file"),
+    ):
+        error = run(*args, code=2).stderr
+        assert says in error, (args, error)
+
+
 @pytest.mark.parametrize(
     ("args", "says"),
     [

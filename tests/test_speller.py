@@ -116,7 +116,7 @@ def test_chinese_words_are_whole(name: str, shared: Path) -> None:
     spelled = Speller(tokenizer).spell([GOLDEN], [True])
     assert spelled.ids.tolist() == encoding.ids
     words = [GOLDEN[encoding.offsets[a][0] : encoding.offsets[b - 1][1]] for a, b in zip(*_edges(spelled.starts), strict=True)]
-    assert "".join(words) == GOLDEN
+    assert "".join(words) == GOLDEN and words[-1] == "probability"
     if name.startswith("bert"):
         assert words == ["使用", "语言", "模型", "来", "预测", "下", "一个", "词", "的", "probability"]
     single = Speller(tokenizer, "char").spell([GOLDEN], [True])

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import re
-import unicodedata
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -68,8 +67,8 @@ class Speller:
         if len(self.index) > REMEMBERED:
             self._forget()
         new = [chunk for chunk in dict.fromkeys(chunks) if chunk not in self.index]
-        if not self.by_word or any(unicodedata.category(chunk.lstrip()[0])[0] == "M" for chunk in new):
-            return self._spell_whole(sentences, opens)  # a mark at the start of a word belongs to the space before it
+        if not self.by_word:
+            return self._spell_whole(sentences, opens)
         kept = self._learn([chunk for chunk in new if len(chunk) <= LONGEST_REMEMBERED])
         self._learn([chunk for chunk in new if len(chunk) > LONGEST_REMEMBERED])
         index = self.index
@@ -168,6 +167,9 @@ def segmenter_version() -> str | None:
 def _is_local(layout: dict[str, Any]) -> bool:
     """No normalizer, pre-tokenizer or added token of this tokenizer looks across a space."""
     normalizers, pre_tokenizers = _parts(layout["normalizer"], "normalizers"), _parts(layout["pre_tokenizer"], "pretokenizers")
+    kinds = {part["type"] for part in normalizers}
+    if "Precompiled" in kinds and "StripAccents" not in kinds:
+        return False  # it looks at a space together with an accent that follows it
     for part in normalizers:
         literal = part["type"] == "Replace" and not any(map(str.isspace, part["pattern"].get("String", " ")))
         if part["type"] not in LOCAL_NORMALIZERS and not literal:
