@@ -42,6 +42,7 @@ def bare_side(file: Path, tokenizer: Tokenizer) -> Side:
     """`tokenizers.encode_batch` on the lines, a thousand at a time, and nothing else done with the result."""
 
     def run() -> None:
+        os.environ["TOKENIZERS_PARALLELISM"] = "true"  # a fork for datasets.map switches it off
         with file.open(encoding="utf-8") as lines:
             while part := list(islice(lines, 1000)):
                 tokenizer.backend.encode_batch(part, add_special_tokens=False)
@@ -154,7 +155,6 @@ def main() -> None:
     options = parser.parse_args()
     if not options.data.is_dir():
         sys.exit(f"no data at {options.data}: name the folder with --data")
-    os.environ["TOKENIZERS_PARALLELISM"] = "true"
     datasets.disable_progress_bars()
     file, vocab = options.data / "corpora/en/books_en_00.txt", options.data / "vocab/bert-base-uncased"
     size = file.stat().st_size / 1e6

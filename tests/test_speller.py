@@ -76,6 +76,9 @@ def test_memory_of_words_stays_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for text in documents(60, seed=1):
         assert speller.spell([text], [True]).ids.tolist() == whole(tokenizer, text)
         assert len(speller.index) < 50 + 200
+    marked = "zu-fo." * 10
+    for text in (marked, "zu fo", marked, "fo. zu-"):
+        assert speller.spell([text], [True]).ids.tolist() == whole(tokenizer, text)
     long = "ba" * 40
     assert speller.spell([long, "ba", long], [True, False, False]).ids.tolist() == whole(tokenizer, f"{long} ba {long}")
     assert long not in speller.index and len(speller.ids) == speller.begins[-1]

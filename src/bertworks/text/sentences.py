@@ -12,11 +12,7 @@ import re
 LONGEST_SENTENCE = 10_000  # characters; longer ones are cut, at a space if there is one
 CLOSERS = "\"'”’)\\]»」』）】》〉"
 OPENERS = "\"'“‘([«¿¡「『（【《〈—-"
-ENDS = re.compile(
-    rf"[。！？]++[{CLOSERS[2:]}]*+"  # a straight quote after a Chinese end may well open the next sentence
-    rf"|(?<!…)…++[{CLOSERS[2:]}]*+(?=[\u2e80-\u9fff])"
-    rf"|(?<![.!?…])[.!?…]++[{CLOSERS}]*+(?=\s)"
-)
+ENDS = re.compile(rf"[.!?…。！？]++[{CLOSERS}]*+")
 LAST_WORD = re.compile(r"[^\s(\[\"'“‘]+$")
 CHINESE_ENDS = "。！？"
 ABBREVIATIONS = frozenset(
@@ -31,8 +27,8 @@ def split_sentences(paragraph: str) -> list[str]:
     """The sentences of a paragraph, stripped; joined again they are the paragraph but for spaces."""
     sentences, start = [], 0
     for match in ENDS.finditer(paragraph):
-        end = match.end()
-        if end < len(paragraph) and _ends_sentence(paragraph, start, match):
+        end = _end(paragraph, start, match)
+        if end:
             sentences.append(paragraph[start:end])
             start = end
     sentences.append(paragraph[start:])
@@ -53,20 +49,28 @@ def cut_long(sentence: str) -> list[str]:
     return [*parts, sentence] if sentence else parts
 
 
-def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
-    sign = match[0]
+def _end(text: str, start: int, match: re.Match[str]) -> int:
+    """Where a sentence ends at these signs, 0 if it does not."""
+    sign, end = match[0], match.end()
+    after = text[end : end + 1]
+    if not after.isspace():
+        if sign[0] in CHINESE_ENDS or (sign[0] == "…" and "\u2e80" <= after <= "\u9fff"):
+            return match.start() + len(sign.rstrip("\"'"))  # a straight quote may well open the next sentence
+        return 0
     if sign[0] in CHINESE_ENDS:
-        return True
-    following = text[match.end() : match.end() + 8].lstrip()
+        return end
+    following = text[end : end + 8].lstrip()
     first = following.lstrip(OPENERS)[:1]
     if not (first.isupper() or first.isdigit() or "\u2e80" <= first <= "\u9fff" or (not first and following)):
-        return False
+        return 0
     if not sign.startswith(".") or sign.startswith(".."):
-        return True
+        return end
     word = LAST_WORD.search(text, max(start, match.start() - 20), match.start())
     if word is None:
-        return True
-    return not (_is_initial(word[0]) or word[0].lower() in ABBREVIATIONS or (first.isdigit() and word[0].lower() in BEFORE_NUMBERS))
+        return end
+    name = word[0].lower()
+    abbreviated = _is_initial(word[0]) or name in ABBREVIATIONS or (first.isdigit() and name in BEFORE_NUMBERS)
+    return 0 if abbreviated else end
 
 
 def _is_initial(word: str) -> bool:

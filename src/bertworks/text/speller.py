@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -31,6 +31,7 @@ HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]
 INSTALL = "pip install 'bertworks[zh]', or --words char to mask single characters"
 REMEMBERED = 400_000  # words; then it starts anew, so that memory stays flat
 LONGEST_REMEMBERED = 32  # characters
+PARTS = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9]")
 LOCAL_NORMALIZERS = {"BertNormalizer", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Precompiled", "Nmt"}
 LOCAL_PRE_TOKENIZERS = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit", "Metaspace", "ByteLevel", "Punctuation", "Digits"}
 
@@ -52,6 +53,7 @@ class Speller:
         kinds = {part["type"] for part in _parts(layout["pre_tokenizer"], "pretokenizers")}
         self.spaced = "ByteLevel" in kinds  # a word has its space before it
         self.marks_apart = bool(kinds & {"BertPreTokenizer", "Punctuation"})  # marks are words of their own already
+        self.added_signs = {token["content"][0] for token in layout["added_tokens"]}  # no such sign, no such token
         self.segmenter: str | None = None  # what found the words of Chinese text, once there was some
         self._forget()
 
@@ -94,12 +96,31 @@ class Speller:
 
     def _learn(self, chunks: list[str]) -> int:
         """Spell words and remember them; returns how many are known then."""
-        for chunk, encoding in zip(chunks, self.tokenizer.encodings(chunks), strict=True):
-            self.index[chunk] = len(self.begins) - 1
-            self.ids.extend(encoding.ids)
-            self.starts.extend(self.word_starts(chunk, encoding))
-            self.begins.append(len(self.ids))
+        joined = {chunk: parts for chunk in chunks if len(parts := self._parts(chunk)) > 1}
+        inside = dict.fromkeys(part for parts in joined.values() for part in parts if part not in self.index)
+        new = [*inside, *(chunk for chunk in chunks if chunk not in joined and chunk not in inside)]
+        for chunk, encoding in zip(new, self.tokenizer.encodings(new), strict=True):
+            self._remember(chunk, encoding.ids, self.word_starts(chunk, encoding))
+        for chunk, parts in joined.items():
+            ids, starts = array("I"), array("B")
+            for row in map(self.index.__getitem__, parts):
+                begin, end = self.begins[row], self.begins[row + 1]
+                ids += self.ids[begin:end]
+                starts += self.starts[begin:end]
+            self._remember(chunk, ids, starts)
         return len(self.begins) - 1
+
+    def _parts(self, chunk: str) -> list[str]:
+        """Letters and single marks, where the tokenizer divides there anyway: few words, met with many marks."""
+        short = self.marks_apart and len(chunk) <= LONGEST_REMEMBERED  # the parts of long ones would be forgotten with them
+        plain = short and chunk.isascii() and chunk.isprintable() and self.added_signs.isdisjoint(chunk)
+        return PARTS.findall(chunk) if plain else [chunk]
+
+    def _remember(self, chunk: str, ids: Iterable[int], starts: Iterable[int]) -> None:
+        self.index[chunk] = len(self.begins) - 1
+        self.ids.extend(ids)
+        self.starts.extend(starts)
+        self.begins.append(len(self.ids))
 
     def _drop(self, kept: int, new: list[str]) -> None:
         """Forget the long ones, which will hardly come again."""
