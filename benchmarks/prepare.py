@@ -2,7 +2,7 @@
 
 The book file (60 MB) with the uncased vocabulary, two processes or threads on every side. The sides run in turn in one process; the
 ratio of a round compares neighbours in time, and the median is printed. Memory is that of a process of its own with its children,
-looked at every tenth of a second.
+looked at every tenth of a second. (The peers are imported where they are used: workers import this file again.)
 
     make bench        (or: python benchmarks/prepare.py --data ../shared/data --rounds 3 [--large])
 """
@@ -21,17 +21,11 @@ from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
-import datasets
-import torch
-from transformers import BertTokenizer
-
-import bertworks
 from bertworks.config import DataConfig
 from bertworks.data.corpus import Corpus
 from bertworks.data.loader import Loader
 from bertworks.data.prepare import prepare
 from bertworks.data.shards import Shards
-from bertworks.model.layout import Tokens
 from bertworks.text.tokenizer import Tokenizer
 
 WORKERS = 2
@@ -51,6 +45,10 @@ def bare_side(file: Path, tokenizer: Tokenizer) -> Side:
 
 
 def map_side(file: Path, vocab: Path, work: Path) -> Side:
+    import datasets
+    from transformers import BertTokenizer
+
+    datasets.disable_progress_bars()
     theirs = BertTokenizer.from_pretrained(vocab)
     loaded = datasets.load_dataset("text", data_files=str(file), cache_dir=str(work / "cache"))["train"]
 
@@ -84,6 +82,11 @@ def seconds(side: Side) -> float:
 
 def training_step(shards: Shards) -> tuple[float, float]:
     """Seconds of a bert-mini step on 4,096 tokens, and of making such a batch; medians."""
+    import torch
+
+    import bertworks
+    from bertworks.model.layout import Tokens
+
     torch.manual_seed(0)
     model = bertworks.new("bert-mini", heads=["lm"], tokenizer=shards.tokenizer).model.train()
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
@@ -155,7 +158,6 @@ def main() -> None:
     options = parser.parse_args()
     if not options.data.is_dir():
         sys.exit(f"no data at {options.data}: name the folder with --data")
-    datasets.disable_progress_bars()
     file, vocab = options.data / "corpora/en/books_en_00.txt", options.data / "vocab/bert-base-uncased"
     size = file.stat().st_size / 1e6
     with tempfile.TemporaryDirectory() as name:
