@@ -40,13 +40,13 @@ def split_sentences(paragraph: str) -> list[str]:
 
 def cut_long(sentence: str) -> list[str]:
     """A sentence in parts of bounded length, cut at spaces where there are any."""
-    parts = []
-    while len(sentence) > LONGEST_SENTENCE:
-        space = sentence.rfind(" ", 0, LONGEST_SENTENCE)
-        end = space if space > 0 else LONGEST_SENTENCE
-        parts.append(sentence[:end])
-        sentence = sentence[end:].lstrip()
-    return [*parts, sentence] if sentence else parts
+    parts, at = [], 0
+    while len(sentence) - at > LONGEST_SENTENCE:
+        space = sentence.rfind(" ", at + 1, at + LONGEST_SENTENCE)
+        end = space if space > 0 else at + LONGEST_SENTENCE
+        parts.append(sentence[at:end])
+        at = end
+    return [part for part in map(str.strip, [*parts, sentence[at:]]) if part]
 
 
 def _end(text: str, start: int, match: re.Match[str]) -> int:
