@@ -18,26 +18,9 @@ from bertworks.model.locate import locate
 from bertworks.text.backends import word_piece
 from bertworks.text.ledger import Ledger
 from bertworks.text.tokenizer import Tokenizer
+from texts import NASTY
 
 VOCAB = "[PAD] [UNK] [CLS] [SEP] [MASK] the cat ##s un ##aff ##able a b , 中 国 caf ##e".split()
-NASTY = [
-    "naïve café",
-    "e\u0301 NFD cafe\u0301",
-    "中国 and 中国人民",
-    "family \U0001f468\u200d\U0001f469\u200d\U0001f467 emoji",
-    "مرحبا بالعالم",
-    "a\u0300\u0301\u0302\u0303\u0304 stacked",
-    "tab\there\r\nand\x00nul\x07bell",
-    "x" * 200,
-    "hello,world!it's",
-    "ﬁne ligature ﬃ",
-    "İstanbul ẞ ŉ",
-    "\ufeffbom \u200b zero",
-    "한국어 ภาษาไทย",
-    "ＡＢＣ full width",
-    "a [MASK] b [SEP] c",
-    "¼ ² ℃",
-]
 
 
 @pytest.fixture(scope="module")
