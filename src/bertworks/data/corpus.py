@@ -7,26 +7,20 @@ zstd; folders, and standard input. What was damaged, cut or left out on the way 
 from __future__ import annotations
 
 import csv
-import gzip
 import json
-import lzma
 import os
-import sys
-import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
-from io import BufferedReader, RawIOBase
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any
 
+from bertworks.data.packed import PACKED, Damaged, unpacked
 from bertworks.errors import BadText, NotFound, Unsupported
 
 TABLES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
 TEXTS = (".txt", ".text", ".md", ".rst")
-PACKED = (".gz", ".xz", ".zst")
 USUAL_COLUMNS = ("text", "content", "document", "article", "body", "review", "sentence", "paragraph")
 LONGEST_LINE = 2**25  # bytes
 LONGEST_DOCUMENT = 2**22  # characters; longer ones become several
@@ -143,7 +137,7 @@ class Corpus:
                 assert path is not None
                 yield from self._parquet(path, name)
                 return
-            with _unpacked(path) as (stream, position):
+            with unpacked(path) as (stream, position):
                 self._position = position
                 lines = self._lines(stream, name)
                 if kind == "text":
@@ -151,7 +145,7 @@ class Corpus:
                 else:
                     rows = self._json_rows(lines, name) if kind == "jsonl" else self._csv_rows(lines, name, "\t" if kind == "tsv" else ",")
                     yield from self._table(rows, name)
-        except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+        except Damaged as error:
             raise NotFound(f"cannot be read: {getattr(error, 'strerror', None) or error}", place=name) from None
 
     def _lines(self, stream: IO[bytes], name: str) -> Iterator[str]:
@@ -317,64 +311,3 @@ def _check_columns(columns: Sequence[str], name: str) -> None:
 def _kind(path: Path) -> str | None:
     suffix = Path(path.stem).suffix.lower() if path.suffix.lower() in PACKED else path.suffix.lower()
     return TABLES.get(suffix) or ("text" if suffix in TEXTS else None)
-
-
-class _Zstd(RawIOBase):
-    """A zstd stream that knows when it was cut off; the library's own reader takes that for the end."""
-
-    def __init__(self, raw: IO[bytes], zstd: Any) -> None:
-        self.raw, self.zstd, self.frame, self.waiting = raw, zstd, None, b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self.waiting:
-            packed = self.raw.read(2**16)
-            if not packed:
-                if self.frame is not None:
-                    raise EOFError("the file ends in the middle of the packed text")
-                return 0
-            self.waiting = self._unpack(packed)
-        size = min(len(buffer), len(self.waiting))
-        buffer[:size], self.waiting = self.waiting[:size], self.waiting[size:]
-        return size
-
-    def _unpack(self, packed: bytes) -> bytes:
-        parts = []
-        while packed:
-            frame = self.frame or self.zstd.ZstdDecompressor().decompressobj()
-            parts.append(frame.decompress(packed))
-            packed, self.frame = (frame.unused_data, None) if frame.eof else (b"", frame)
-        return b"".join(parts)
-
-
-@contextmanager
-def _unpacked(path: Path | None) -> Iterator[tuple[IO[bytes], Callable[[], int]]]:
-    """A file, or standard input, as a stream of unpacked bytes, and how far it is read on the disk."""
-    if path is None:
-        if sys.stdin is None:
-            raise NotFound("standard input is closed")
-        yield sys.stdin.buffer, lambda: 0
-        return
-    if not path.is_file():
-        raise NotFound("this is a device or a pipe, not a file", place=_shown(path))
-    with path.open("rb") as raw:
-        suffix = path.suffix.lower()
-        if suffix == ".zst":
-            try:
-                zstd = import_module("zstandard")
-            except ImportError:
-                raise Unsupported("zstd needs zstandard", place=str(path), remedy="pip install 'bertworks[data]'") from None
-            try:
-                yield BufferedReader(_Zstd(raw, zstd)), raw.tell
-            except zstd.ZstdError as error:
-                raise OSError(str(error)) from None
-        elif suffix == ".xz":
-            with lzma.LZMAFile(raw) as unpacked:
-                yield BufferedReader(unpacked), raw.tell
-        elif suffix == ".gz":
-            with gzip.GzipFile(fileobj=raw) as unzipped:
-                yield BufferedReader(unzipped), raw.tell
-        else:
-            yield raw, raw.tell
