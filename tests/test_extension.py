@@ -30,7 +30,7 @@ NAMES = ("bert-base-uncased", "bert-base-cased", "roberta", "albert-base-v2", "x
 def tokenizer_of(pieces: str) -> Tokenizer:
     vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *pieces.split()]
     backend = word_piece({piece: id for id, piece in enumerate(vocab)}, {"do_lower_case": True})
-    return Tokenizer.made(json.loads(backend.to_str()), {"do_lower_case": True}, {})
+    return Tokenizer.made(json.loads(backend.to_str()), {"do_lower_case": True})
 
 
 def ids_of(tokenizer: Tokenizer, text: str) -> list[int]:
@@ -115,7 +115,7 @@ def test_old_files_with_merges_as_strings(shared: Path) -> None:
     tokenizer = Tokenizer.load(shared / "vocab" / "gpt2")
     layout = json.loads(tokenizer.files["tokenizer.json"])
     layout["model"]["merges"] = [" ".join(pair) for pair in layout["model"]["merges"]]
-    old = Tokenizer.made(layout, {}, {})
+    old = Tokenizer.made(layout, {})
     assert len(extended(old, TEXT, 3)[0].words) == 3
 
 
@@ -158,6 +158,14 @@ def test_aliases(tmp_path: Path, shared: Path) -> None:
     again = Tokenizer.load(tmp_path / "x")
     for _ in range(2):
         assert again.piece(new.pieces("color").ids[1]) == "color" and again.decode(new.pieces("colour").ids[1:-1]) == "color"
+
+
+def test_an_aliased_vocabulary_can_be_extended_again(shared: Path) -> None:
+    first, _ = extended(Tokenizer.load(shared / "vocab" / "bert-base-uncased"), TEXT, 1, {"colour": "color"})
+    again, _ = extended(first.tokenizer, TEXT, 1)
+    assert ids_of(again.tokenizer, "colour") == ids_of(again.tokenizer, "color")
+    assert len(ids_of(again.tokenizer, again.words[0])) == len(ids_of(again.tokenizer, first.words[0])) == 1
+    assert "vocab.txt" not in again.tokenizer.files, "a line per id cannot say it"
 
 
 @settings(max_examples=300, deadline=None)

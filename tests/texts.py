@@ -41,7 +41,7 @@ def tiny_tokenizer() -> Tokenizer:
     """Syllables and letters, so that words have several pieces."""
     pieces = [*SPECIAL, *LETTERS, *SYLLABLES, *("##" + piece for piece in [*LETTERS, *SYLLABLES])]
     backend = word_piece({piece: id for id, piece in enumerate(pieces)}, {"do_lower_case": True})
-    return Tokenizer.made(json.loads(backend.to_str()), {}, {})
+    return Tokenizer.made(json.loads(backend.to_str()), {})
 
 
 def documents(count: int, seed: int = 0, sentences: tuple[int, int] = (1, 12), words: tuple[int, int] = (1, 15)) -> list[str]:

@@ -11,6 +11,7 @@ from bertworks.cli.show import AsJson, Column, LineDocs, Sources, Strict, consol
 
 if TYPE_CHECKING:
     from bertworks.data.corpus import Corpus
+    from bertworks.text.words import Sample
 
 app = typer.Typer(help="Train a vocabulary, see how well one fits a text, extend one.", no_args_is_help=True)
 SampleSize = Annotated[
@@ -39,12 +40,10 @@ def train(
 
     from bertworks.files import new_folder
     from bertworks.text.training import train_tokenizer
-    from bertworks.text.words import Sample
 
     corpus, start = _corpus(sources, column, line_docs, strict), monotonic()
     with new_folder(out) as new:
-        with progress_bar("reading", in_bytes=True) as advance:
-            sample = Sample.of(corpus.paragraphs(advance), sample_mb * 1_000_000, seed)
+        sample = _sample(corpus, sample_mb, seed)
         with console().status(f"learning {size:,} entries from {sample}"):
             tokenizer = train_tokenizer(sample, kind, size, cased=cased)
         tokenizer.save(new)
@@ -79,11 +78,9 @@ def check(
     from bertworks.runs.tables import vocabulary_table
     from bertworks.text.doctor import examine
     from bertworks.text.tokenizer import Tokenizer
-    from bertworks.text.words import Sample
 
     tokenizer, corpus = Tokenizer.load(locate(model)), _corpus(sources, column, line_docs, strict)
-    with progress_bar("reading", in_bytes=True) as advance:
-        sample = Sample.of(corpus.paragraphs(advance), sample_mb * 1_000_000, seed)
+    sample = _sample(corpus, sample_mb, seed)
     found = examine(tokenizer, sample.texts)
     scripts = found.scripts(worst)
     if as_json:
@@ -132,3 +129,10 @@ def _corpus(sources: list[str], column: str | None, line_docs: bool, strict: boo
     from bertworks.data.corpus import Corpus, Reading
 
     return Corpus(sources, Reading(column, line_docs, strict))
+
+
+def _sample(corpus: Corpus, sample_mb: int, seed: int) -> Sample:
+    from bertworks.text.words import Sample
+
+    with progress_bar("reading", in_bytes=True) as advance:
+        return Sample.of(corpus.paragraphs(advance), sample_mb * 1_000_000, seed)

@@ -66,7 +66,7 @@ def write_documentation(file: IO[bytes], progress: Callable[[int, int], None] = 
 
 
 def read_documentation(progress: Callable[[int, int], None] = lambda done, total: None) -> Iterator[Documentation]:
-    seen: set[int] = set()
+    seen: set[str] = set()
     files = installed_files()
     for done, (package, module, path) in enumerate(files):
         progress(done, len(files))
@@ -77,8 +77,8 @@ def read_documentation(progress: Callable[[int, int], None] = lambda done, total
         texts = [match[2] for match in DOCSTRING.finditer(content)] if path.suffix == ".py" else [content]
         fresh = []
         for sentence in (sentence for text in texts for sentence in clean_sentences(text)):
-            if hash(sentence) not in seen:
-                seen.add(hash(sentence))
+            if sentence not in seen:
+                seen.add(sentence)
                 fresh.append(sentence)
         if len(fresh) >= FEWEST:
             yield Documentation(package, module, fresh)
@@ -86,15 +86,14 @@ def read_documentation(progress: Callable[[int, int], None] = lambda done, total
 
 def installed_files() -> list[tuple[str, str, Path]]:
     """Package, module and file, in order; the standard library is the package `python`."""
-    paths = sysconfig.get_paths()
-    found = {(("python", path), root) for root in [Path(paths["stdlib"])] for path in _text_files(root)}
-    for root in {Path(paths["purelib"]), Path(paths["platlib"])}:
-        found |= {((path.relative_to(root).parts[0].removesuffix(".py"), path), root) for path in _text_files(root)}
-    files = []
-    for (package, path), root in found:
-        module = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
-        if not package.startswith("_") and not package.endswith((".pth", ".txt")):
-            files.append((package.partition("-")[0], module, path))
+    paths, files = sysconfig.get_paths(), set()
+    for name in ("stdlib", "purelib", "platlib"):
+        root = Path(paths[name])
+        for path in _text_files(root):
+            inner = path.relative_to(root)
+            package = "python" if name == "stdlib" else inner.parts[0].removesuffix(".py").partition("-")[0]
+            if not package.startswith("_") and not package.endswith(".txt"):
+                files.add((package, ".".join(inner.with_suffix("").parts).removesuffix(".__init__"), path))
     return sorted(files)
 
 

@@ -12,6 +12,7 @@ from tokenizers import Encoding
 
 from bertworks.text.speller import Speller
 from bertworks.text.tokenizer import Tokenizer
+from bertworks.text.words import count_stretches
 
 SPACED = "▁"  # before a word that follows a space, where that makes a difference
 LONG_WORD = 100  # characters; BERT's tokenizer gives up on longer ones
@@ -88,10 +89,8 @@ def cost(use: Use) -> int:
 
 
 def examine(tokenizer: Tokenizer, texts: Iterable[str]) -> Examination:
-    """Every word of the texts with its tokens. White space divides first, so that each stretch is tokenised once."""
-    stretches: Counter[str] = Counter()
-    for text in texts:
-        stretches.update(text.split())
+    """Every word of the texts with its tokens."""
+    stretches = count_stretches(texts)
     counts: Counter[str] = Counter()
     ids: dict[str, tuple[int, ...]] = {}
     for stretch, words in _tokenised(tokenizer, list(stretches)):

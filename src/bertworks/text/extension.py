@@ -49,6 +49,11 @@ class Changes:
 
 def extend(tokenizer: Tokenizer, found: Examination, add: int, aliases: dict[str, str] | None = None) -> Extension:
     """Give the `add` words whose splitting costs most an entry of their own, and the aliases their forms' ids."""
+    if aliases and tokenizer.kind != "WordPiece":
+        raise Unsupported(
+            f"aliases need a WordPiece vocabulary, in which two strings can have one id; this one is {tokenizer.kind}",
+            remedy="replace the variants in the text, or leave --aliases out",
+        )
     # The library writes one string per id, and newer merges than some files have: it is asked unless there are aliases.
     layout = json.loads(tokenizer.files["tokenizer.json"] if tokenizer.names else tokenizer.backend.to_str())
     taken = {normal(tokenizer, name) for name in aliases or ()}
@@ -59,17 +64,9 @@ def extend(tokenizer: Tokenizer, found: Examination, add: int, aliases: dict[str
     grow = {"WordPiece": _grow_word_piece, "Unigram": _grow_unigram, "BPE": _grow_bpe}[tokenizer.kind]
     result.words, result.skipped, result.rows = grow(model, candidates, found, add, start)
     if aliases:
-        if tokenizer.kind != "WordPiece":
-            raise Unsupported(
-                f"aliases need a WordPiece vocabulary, in which two strings can have one id; this one is {tokenizer.kind}",
-                remedy="replace the variants in the text, or leave --aliases out",
-            )
         _alias(tokenizer, layout, aliases, start + len(result.rows), result)
-    files = {}
-    if tokenizer.kind == "WordPiece" and not aliases:
-        files["vocab.txt"] = "".join(f"{piece}\n" for piece in sorted(model["vocab"], key=model["vocab"].get)).encode()
     config = {key: value for key, value in tokenizer.config.items() if key != "added_tokens_decoder"}
-    result.tokenizer = Tokenizer.made(layout, config, files)
+    result.tokenizer = Tokenizer.made(layout, config)
     return result
 
 

@@ -111,7 +111,7 @@ class Tokenizer:
             return cls(backend, files, config, remarks)
 
     @classmethod
-    def made(cls, layout: dict[str, Any], config: dict[str, Any], files: dict[str, bytes]) -> Self:
+    def made(cls, layout: dict[str, Any], config: dict[str, Any]) -> Self:
         """A tokenizer that we trained or changed, with files as `transformers` opens them: as they are, by no class of its own.
 
         It is given as the content of its tokenizer.json, since the library would write only one of two strings with the same id.
@@ -120,7 +120,11 @@ class Tokenizer:
         with _guarded(lambda reason: BadConfig(f"no tokenizer can be built: {reason}")):
             backend = Backend.from_buffer(content)
         config = fast_config(backend, config)
-        return cls(backend, {**files, "tokenizer.json": content, "tokenizer_config.json": _dumps(config)}, config, [])
+        files = {"tokenizer.json": content, "tokenizer_config.json": _dumps(config)}
+        vocab = layout["model"]["vocab"]
+        if layout["model"]["type"] == "WordPiece" and sorted(vocab.values()) == list(range(len(vocab))):  # a line per id can say it
+            files["vocab.txt"] = "".join(f"{piece}\n" for piece in sorted(vocab, key=vocab.__getitem__)).encode()
+        return cls(backend, files, config, [])
 
     def save(self, folder: Path) -> None:
         for name, content in self.files.items():

@@ -37,11 +37,7 @@ def train_tokenizer(sample: Sample, kind: Kind, size: int, *, cased: bool) -> To
         raise BadText("there is no text to learn a vocabulary from")
     config = {"do_lower_case": not cased, "keep_accents": cased}
     trained = {"wordpiece": _train_word_piece, "bpe": _train_bpe, "unigram": _train_unigram}[kind](sample, size, config)
-    files = {}
-    if kind == "wordpiece":
-        vocab = trained.get_vocab(with_added_tokens=False)
-        files["vocab.txt"] = "".join(f"{piece}\n" for piece in sorted(vocab, key=lambda piece: vocab[piece])).encode()
-    return Tokenizer.made(json.loads(trained.to_str()), config, files)
+    return Tokenizer.made(json.loads(trained.to_str()), config)
 
 
 def _train_word_piece(sample: Sample, size: int, config: dict[str, Any]) -> Backend:

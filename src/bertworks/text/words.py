@@ -25,6 +25,7 @@ class Sample:
     seen: int = 0  # characters
     kept: int = 0
     endless: int = 0  # stretches without a space that are no words, left out
+    whole: bool = True  # no text was left out
 
     @classmethod
     def of(cls, texts: Iterable[str], budget: int, seed: int = 0) -> Sample:
@@ -44,7 +45,7 @@ class Sample:
             hashes.append(number)
             sample.kept += len(text)
             while sample.kept > budget and len(sample.texts) > 1:
-                bar //= 2
+                bar, sample.whole = bar // 2, False
                 below = [number < bar for number in hashes]
                 sample.texts = [text for text, keep in zip(sample.texts, below, strict=True) if keep]
                 hashes = [number for number in hashes if number < bar]
@@ -53,18 +54,23 @@ class Sample:
 
     def __str__(self) -> str:
         left_out = f", {self.endless:,} stretches of {LONGEST_WORD:,} characters and more without a space left out" if self.endless else ""
-        if self.kept == self.seen or (self.endless and self.kept < self.budget // 2):
+        if self.whole:
             return f"all {self.seen:,} characters{left_out}"
         return f"a sample of {self.kept:,} of {self.seen:,} characters (seed {self.seed}){left_out}"
 
 
-def count_words(backend: Backend, texts: Iterable[str]) -> Counter[str]:
-    """How often each word occurs. White space divides first, so that each stretch is split only once."""
+def count_stretches(texts: Iterable[str]) -> Counter[str]:
+    """How often each stretch between white space occurs, so that what follows looks at each only once."""
     stretches: Counter[str] = Counter()
     for text in texts:
         stretches.update(text.split())
+    return stretches
+
+
+def count_words(backend: Backend, texts: Iterable[str]) -> Counter[str]:
+    """How often each word occurs."""
     words: Counter[str] = Counter()
-    for stretch, count in stretches.items():
+    for stretch, count in count_stretches(texts).items():
         for word in split_words(backend, stretch):
             words[word] += count
     return words
