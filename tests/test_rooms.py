@@ -16,6 +16,8 @@ FLOORS = [
     ["cli"],
     ["runs"],
     ["workbench"],
+    ["train"],
+    ["objectives"],
     ["data"],
     ["model"],
     ["text"],
@@ -29,6 +31,8 @@ FLOORS = [
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 # Rooms that do without these, however low they lie.
 KEPT_OUT = {
+    "train": {"bertworks.objectives", "bertworks.data", "bertworks.text", "bertworks.page", "bertworks.presets"},
+    "objectives": {"bertworks.text", "bertworks.page", "bertworks.presets"},
     "model": {"bertworks.text"},
     "data": {"torch", "bertworks.model", "bertworks.presets", "bertworks.page"},
     "text": {"torch", "bertworks.config", "bertworks.presets", "bertworks.page"},

@@ -1,7 +1,8 @@
-"""What a model is made of, as frozen, checked values. Families are points in this space; nothing below asks for their names.
+"""What a model is made of and how it is trained, as frozen, checked values.
 
 `EncoderConfig` holds the axes along which the BERT family differs, `HeadConfig` how its heads read the encoder's states, and
-`ModelConfig` joins the two. `family` only says whose file layout a folder uses; no computation depends on it.
+`ModelConfig` joins the two. `family` only says whose file layout a folder uses; no computation depends on it. `DataConfig`,
+`ObjectiveConfig`, `OptimConfig` and `TrainConfig` say how a model learns; `PretrainConfig` is all of it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ Family = Literal["bert", "roberta", "albert", "electra", "xlnet", "distilbert", 
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"]
 Pairs = Literal["nsp", "sop", "none", "stream"]
 Where = Literal["token", "word", "ngram", "span"]
+Objective = Literal["mlm", "rtd", "plm", "ltr"]
 Size = Annotated[int, Field(ge=1, le=2**17)]
 Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
 
@@ -148,6 +150,84 @@ class DataConfig(Frozen):
         return self
 
 
+class ObjectiveConfig(Frozen):
+    """What the model learns to predict."""
+
+    name: Objective = Field("mlm", description="mlm: masked tokens; rtd: replaced tokens; plm: permuted order; ltr: the next token")
+    replaced_weight: float = Field(50.0, ge=0, le=1e6, description="rtd: weight of the discriminator's loss beside the generator's")
+    generator_size: float = Field(0.25, gt=0, le=1, description="rtd: width of the generator as a share of the discriminator's")
+
+
+class OptimConfig(Frozen):
+    """AdamW and how its learning rate goes."""
+
+    lr: float = Field(1e-3, gt=0, lt=10, description="highest learning rate")
+    schedule: Literal["linear", "cosine", "constant"] = Field("linear", description="how it falls to zero; constant: only at the end")
+    warmup: float = Field(0.06, ge=0, le=1, description="share of the run in which the learning rate rises")
+    cooldown: float = Field(0.2, ge=0, le=1, description="schedule constant: share of the run in which it falls, at the end")
+    beta1: Rate = Field(0.9, description="memory of the mean gradient")
+    beta2: Rate = Field(0.98, description="memory of the mean squared gradient")
+    eps: float = Field(1e-6, gt=0, lt=1, description="keeps small gradients from large steps")
+    weight_decay: float = Field(0.01, ge=0, lt=10, description="pull towards zero, not on norms and biases")
+    clip: float = Field(1.0, gt=0, description="longest gradient; a longer one is shortened")
+
+
+class TrainConfig(Frozen):
+    """How long and in what portions. One of steps, epochs and budget says when it ends."""
+
+    seed: int = Field(0, ge=0, lt=2**63, description="of weights, order, masks and dropout")
+    steps: int | None = Field(None, ge=1, description="end after so many steps")
+    epochs: int | None = Field(None, ge=1, description="end after so many passes over the text")
+    budget: float | None = Field(None, gt=0, description="end after so many seconds, the learning rate at zero by then")
+    batch_tokens: int = Field(4096, ge=8, le=2**26, description="tokens of a step, over all processes")
+    micro_tokens: int | None = Field(
+        None, ge=8, description="most tokens at once in a process; none: the whole step; less memory, same result"
+    )
+    dropout: Rate | None = Field(None, description="dropout while pre-training; none: the model's own")
+    checkpoint_every: int = Field(100, ge=1, description="steps between checkpoints")
+    keep: int = Field(2, ge=1, description="checkpoints kept, beside the best")
+    evaluations: int = Field(10, ge=0, description="looks at the held-out text, spread over the run; the last is at the end")
+    evaluate_tokens: int = Field(32768, ge=1, description="held-out tokens of such a look")
+    log_every: int = Field(10, ge=1, description="steps between lines in metrics.jsonl")
+    bad_steps: int = Field(10, ge=1, description="steps in a row without finite numbers after which the run stops")
+    workers: int = Field(0, ge=0, le=256, description="processes that make batches; 0: made between steps; same result")
+    threads: int | None = Field(None, ge=1, le=1024, description="threads of a process; none: the cores it has")
+    device: str = Field("auto", description="cpu, cuda, cuda:1, ...; auto: a GPU if there is one")
+    precision: Literal["float32", "bfloat16"] = Field("float32", description="of matrix products; weights stay float32")
+    recompute: bool = Field(False, description="layers are computed again on the way back, which saves memory")
+
+
+class PretrainConfig(Frozen):
+    """A whole pre-training run."""
+
+    model: ModelConfig
+    objective: ObjectiveConfig = ObjectiveConfig()
+    data: DataConfig = DataConfig()
+    optim: OptimConfig = OptimConfig()
+    train: TrainConfig = TrainConfig()
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        limits = [name for name in ("steps", "epochs", "budget") if getattr(self.train, name) is not None]
+        if len(limits) != 1:
+            raise ValueError(f"one of steps, epochs and budget says how long; given: {', '.join(limits) or 'none'}")
+        longest = self.model.encoder.n_positions
+        if longest is not None and self.data.max_length > longest:
+            raise ValueError(f"data.max_length {self.data.max_length} is more than the model's {longest} positions (model.n_positions)")
+        if self.train.micro_tokens is not None and self.train.micro_tokens < self.data.max_length:
+            raise ValueError(f"train.micro_tokens {self.train.micro_tokens} is less than data.max_length {self.data.max_length}")
+        name, pairs, encoder = self.objective.name, self.data.pairs, self.model.encoder
+        if name != "mlm" and pairs in ("nsp", "sop"):
+            raise ValueError(f"objective {name} knows no pairs: use data.pairs none or stream")
+        if (name == "ltr") != encoder.causal:
+            raise ValueError(f"objective {name} {'needs' if name == 'ltr' else 'does not fit'} a left-to-right model (model.causal)")
+        if (name == "plm") != (encoder.attention == "relative"):
+            raise ValueError(f"objective {name} {'needs' if name == 'plm' else 'does not fit'} two streams (model.attention relative)")
+        if pairs in ("nsp", "sop") and encoder.n_segments == 1:
+            raise ValueError(f"objective mlm+{pairs} tells two segments apart, the model has one: model.n_segments=2")
+        return self
+
+
 def check_config(values: Mapping[str, Any], place: str | None = None) -> ModelConfig:
     """A `ModelConfig`, or a `BadConfig` that names every wrong field."""
     return _check(ModelConfig, values, place)
@@ -155,6 +235,10 @@ def check_config(values: Mapping[str, Any], place: str | None = None) -> ModelCo
 
 def check_data(values: Mapping[str, Any], place: str | None = None) -> DataConfig:
     return _check(DataConfig, values, place)
+
+
+def check_pretrain(values: Mapping[str, Any], place: str | None = None) -> PretrainConfig:
+    return _check(PretrainConfig, values, place)
 
 
 def _check(kind: type[Checked], values: Mapping[str, Any], place: str | None) -> Checked:

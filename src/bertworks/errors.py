@@ -1,7 +1,8 @@
 """One family of errors: what is wrong, where, and what to do about it.
 
 Every error that a user can cause is a `BertworksError`. It has a short stable `code` for programs, a `cause` in plain words,
-the `place` (file, field, row, character) and a `remedy`. The command line prints it without a traceback and exits with 2.
+the `place` (file, field, row, character) and a `remedy`. The command line prints it without a traceback and exits with
+2, or with a code of its own where a program that waits for the run should know the reason.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ class BertworksError(Exception):
     """Something the user can put right."""
 
     code = "error"
+    exit_code = 2
 
     def __init__(self, cause: str, *, place: str | None = None, remedy: str | None = None) -> None:
         self.cause, self.place, self.remedy = cause, place, remedy
@@ -53,6 +55,19 @@ class BadShards(BertworksError):
     """Prepared text that is damaged, unfinished, or made for another tokenizer."""
 
     code = "bad-shards"
+
+
+class BadCheckpoint(BertworksError):
+    """A checkpoint that is damaged, or of another model."""
+
+    code = "bad-checkpoint"
+
+
+class Diverged(BertworksError):
+    """A training whose numbers are no longer finite."""
+
+    code = "diverged"
+    exit_code = 3
 
 
 class BadText(BertworksError):

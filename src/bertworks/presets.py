@@ -1,4 +1,4 @@
-"""The published models of the family by name: functions that return a config, in one table.
+"""The published models of the family by name: functions that return a config, in one table, and how each family is pre-trained.
 
 Every family also has a `-mini`, 4 layers x 256, for machines without a GPU.
 """
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from bertworks.config import EncoderConfig, HeadConfig, ModelConfig
+from bertworks.config import EncoderConfig, Family, HeadConfig, ModelConfig
 from bertworks.errors import NotFound, nearest
 
 Preset = Callable[[], ModelConfig]
@@ -136,3 +136,32 @@ def preset(name: str) -> ModelConfig:
     if name not in PRESETS:
         raise NotFound(f"no preset is called {name!r}", remedy=nearest(name, PRESETS))
     return PRESETS[name]()
+
+
+OBJECTIVES: dict[Family, str] = {
+    "bert": "mlm+nsp",
+    "roberta": "mlm",
+    "albert": "mlm+sop",
+    "electra": "rtd",
+    "xlnet": "plm",
+    "distilbert": "mlm",
+    "gpt2": "ltr",
+}
+RECIPES: dict[str, dict[str, dict[str, Any]]] = {
+    "mlm": {"objective": {"name": "mlm"}, "data": {"pairs": "none"}},
+    "mlm+nsp": {"objective": {"name": "mlm"}, "data": {"pairs": "nsp"}},
+    "mlm+sop": {"objective": {"name": "mlm"}, "data": {"pairs": "sop", "masking": "ngram"}},
+    "rtd": {"objective": {"name": "rtd"}, "data": {"pairs": "none", "mask_share": 0.85, "random_share": 0.0}},
+    "plm": {"objective": {"name": "plm"}, "data": {"pairs": "none", "masking": "span", "mask_rate": 1 / 6}},
+    "ltr": {"objective": {"name": "ltr"}, "data": {"pairs": "stream"}},
+}
+
+
+def recipe(config: ModelConfig, objective: str | None = None, *, trained: bool = False) -> dict[str, dict[str, Any]]:
+    """How a model is pre-trained: the family's objective, or another; gentler if it has been trained before."""
+    name = objective or OBJECTIVES[config.family]
+    if name not in RECIPES:
+        raise NotFound(f"no objective is called {name!r}", remedy=nearest(name, RECIPES))
+    # BERT-base learned with 1e-4; narrower models bear more, about as the square of the width.
+    lr = min(2e-3, 1e-3 * (256 / config.encoder.hidden_size) ** 2) * (0.3 if trained else 1.0)
+    return {**{part: dict(values) for part, values in RECIPES[name].items()}, "optim": {"lr": float(f"{lr:.1g}")}}

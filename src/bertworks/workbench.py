@@ -19,7 +19,7 @@ from bertworks.errors import BadConfig, BadText, BadWeights, TooLong, Unsupporte
 from bertworks.files import read_json
 from bertworks.model.attention import record_attention
 from bertworks.model.encoder import States
-from bertworks.model.folder import Loaded, import_folder, load_folder, save_folder
+from bertworks.model.folder import CONFIG, Loaded, import_folder, load_folder, save_folder
 from bertworks.model.layout import Tokens
 from bertworks.model.locate import locate
 from bertworks.model.model import Model
@@ -29,7 +29,7 @@ from bertworks.presets import preset as preset_config
 from bertworks.text.ledger import Ledger, OnLong
 from bertworks.text.tokenizer import TOKENIZER_FILES, Pieces, Tokenizer, Window, check_texts, has_tokenizer
 
-OWN_FILE = "bertworks.json"
+OWN_FILE, GENERATOR = "bertworks.json", "generator"
 BATCH_TOKENS = 2048
 UNSAID_LIMIT = 512  # XLNet takes any length, at a quadratic price; this is what it was trained on
 log = logging.getLogger("bertworks")
@@ -77,6 +77,7 @@ class Workbench:
     ) -> None:
         self.model, self._tokenizer, self.pooling = model, tokenizer, pooling
         self.hf_config, self.lineage, self.remarks = hf_config, lineage, remarks
+        self.generator: Workbench | None = None  # what an ELECTRA discriminator was trained with
 
     @property
     def config(self) -> ModelConfig:
@@ -216,9 +217,11 @@ class Workbench:
             if self._tokenizer is not None:
                 self._tokenizer.save(new)
             self.pooling.save(new, self.config.encoder.hidden_size)
+            if self.generator is not None:
+                self.generator.save(new / GENERATOR)
             (new / OWN_FILE).write_text(json.dumps(own, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
-        owned = {*TOKENIZER_FILES, *POOLING_FILES, OWN_FILE}
+        owned = {*TOKENIZER_FILES, *POOLING_FILES, OWN_FILE, GENERATOR}
         save_folder(self.model, path, hf_config=self.hf_config, files=files, owned=owned)
         return path
 
@@ -295,15 +298,19 @@ def import_pickled(folder: str | Path) -> Workbench:
 
 def new(preset: str, *, heads: Iterable[str] = (), tokenizer: Tokenizer | None = None, seed: int = 0, **overrides: Any) -> Workbench:
     """A model of a published size with random weights; overrides are config fields."""
-    config = preset_config(preset)
-    if tokenizer is not None:
-        overrides.setdefault("vocab_size", tokenizer.vocab_size)
-        if config.encoder.first_position:  # RoBERTa's positions start after the padding id
-            overrides.setdefault("first_position", tokenizer.id_of("pad") + 1)
+    config = preset_config(preset) if tokenizer is None else fit_to(preset_config(preset), tokenizer)
     config = config.override(**overrides)
     _check_vocabulary(tokenizer, config, preset)
     model = Model.fresh(config, heads, seed=seed).eval()
     return Workbench(model, tokenizer, Pooling(), {}, [f"new {preset}"], [])
+
+
+def fit_to(config: ModelConfig, tokenizer: Tokenizer) -> ModelConfig:
+    """A preset with the vocabulary of a tokenizer."""
+    changes = {"vocab_size": tokenizer.vocab_size}
+    if config.encoder.first_position:  # RoBERTa's positions start after the padding id
+        changes["first_position"] = tokenizer.id_of("pad") + 1
+    return config.override(**changes)
 
 
 def _workbench(loaded: Loaded, folder: Path, name: str, device: str | torch.device) -> Workbench:
@@ -315,7 +322,10 @@ def _workbench(loaded: Loaded, folder: Path, name: str, device: str | torch.devi
         log.warning("%s: %s", folder, remark)
     before = own.get("lineage")
     lineage = list(dict.fromkeys([*map(str, before if isinstance(before, list) else []), f"loaded {name}"]))
-    return Workbench(_on(loaded.model, device), tokenizer, Pooling.load(folder), loaded.hf_config, lineage, remarks)
+    bench = Workbench(_on(loaded.model, device), tokenizer, Pooling.load(folder), loaded.hf_config, lineage, remarks)
+    if (folder / GENERATOR / CONFIG).is_file():
+        bench.generator = _workbench(load_folder(folder / GENERATOR), folder / GENERATOR, f"{name}/{GENERATOR}", device)
+    return bench
 
 
 def _on(model: Model, device: str | torch.device) -> Model:

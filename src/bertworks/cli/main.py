@@ -17,6 +17,7 @@ from bertworks.cli.info import info
 from bertworks.cli.masks import masks
 from bertworks.cli.params import params
 from bertworks.cli.prepare import prepare
+from bertworks.cli.pretrain import WithKeys, pretrain, resume, verify_resume
 from bertworks.cli.show import show_error
 from bertworks.cli.tokenize import tokenize
 from bertworks.cli.tour import tour
@@ -33,6 +34,9 @@ VERBS: dict[str, Callable[..., None]] = {
     "tour": tour,
     "prepare": prepare,
     "masks": masks,
+    "pretrain": pretrain,
+    "resume": resume,
+    "verify-resume": verify_resume,
     "embed": embed,
     "fill": fill,
     "tokenize": tokenize,
@@ -42,7 +46,7 @@ VERBS: dict[str, Callable[..., None]] = {
 }
 GROUPS = {"corpus": corpus, "vocab": vocab}
 for name, verb in VERBS.items():
-    app.command(name)(verb)
+    app.command(name, cls=WithKeys if verb is pretrain else None)(verb)
 for name, group in GROUPS.items():
     app.add_typer(group, name=name)
 
@@ -59,7 +63,7 @@ def main(version: bool = typer.Option(False, "--version", callback=_version, is_
 
 
 def run() -> None:
-    """The `bertworks` command. What the user can put right is said in plain words, with exit code 2."""
+    """The `bertworks` command. What the user can put right is said in plain words, with exit code 2 (3: a training diverged)."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a sign shows a question mark
@@ -67,4 +71,4 @@ def run() -> None:
         app()
     except BertworksError as error:
         show_error(error, as_json="--json" in sys.argv)
-        sys.exit(2)
+        sys.exit(error.exit_code)

@@ -113,7 +113,7 @@ class Epoch:
 
     def __init__(self, loader: Loader, number: int, plan: Plan) -> None:
         self.loader, self.number, self.plan, self.streamed = loader, number, plan, loader.config.pairs == "stream"
-        lengths = plan.lengths
+        self.lengths = lengths = plan.lengths
         order = np.arange(len(lengths))
         if loader.part == "train":
             order = chance(loader.seed, Purpose.ORDER, number).permutation(len(lengths))

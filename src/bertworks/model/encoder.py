@@ -15,6 +15,7 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from bertworks.config import EncoderConfig
 from bertworks.errors import BadConfig
@@ -137,6 +138,7 @@ class Encoder(nn.Module):
         self.attentions = nn.ModuleList(AttentionPart(config) for _ in range(1 + max(self.attention_order)))
         self.ffns = nn.ModuleList(FeedForwardPart(config) for _ in range(1 + max(self.ffn_order)))
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.norm_eps) if config.norm_order == "pre" else nn.Identity()
+        self.recompute = False  # on the way back, each layer is computed again: less memory, same numbers
         if config.attention == "relative":
             self.blank = nn.Parameter(torch.empty(config.hidden_size))  # what a query stream knows of its token: nothing
 
@@ -144,7 +146,7 @@ class Encoder(nn.Module):
         x = self.project(self.embed(tokens))
         kept = [x]
         for attention, ffn in self.layers():
-            x = ffn(attention(x, tokens.layout))
+            x = self._layer(attention, ffn, x, tokens.layout)
             if keep_layers:
                 kept.append(x)
         last = self.norm(x)
@@ -161,10 +163,17 @@ class Encoder(nn.Module):
         h = self.project(self.embed(tokens))
         g = self.embed.drop(self.blank.expand(len(targets), -1))
         for attention, ffn in self.layers():
-            g = ffn(attention(g, query, context=h))
-            h = ffn(attention(h, content))
+            g = self._layer(attention, ffn, g, query, h)
+            h = self._layer(attention, ffn, h, content)
         states: Tensor = self.norm(g)
         return states
+
+    def _layer(self, attention: nn.Module, ffn: nn.Module, x: Tensor, layout: Layout, context: Tensor | None = None) -> Tensor:
+        def run(x: Tensor, context: Tensor | None) -> Tensor:
+            y: Tensor = ffn(attention(x, layout, context))
+            return y
+
+        return checkpoint(run, x, context, use_reentrant=False) if self.recompute and torch.is_grad_enabled() else run(x, context)
 
     def share_embedding(self, other: Encoder) -> None:
         """One embedding for both, as ELECTRA's generator takes its discriminator's."""

@@ -1,15 +1,18 @@
-"""Models that grow: more words, the old ones untouched."""
+"""Models that grow: more words, positions, segments and heads; what they knew stays."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from bertworks.config import ModelConfig
 from bertworks.model.model import Model
 
 OF_VOCABULARY = ("encoder.embed.tokens.weight", "heads.lm.bias")
+POSITIONS, SEGMENTS = "encoder.embed.positions.weight", "encoder.embed.segments.weight"
 
 
 def grow_vocabulary(model: Model, size: int, rows: Mapping[int, Sequence[int]]) -> Model:
@@ -23,6 +26,28 @@ def grow_vocabulary(model: Model, size: int, rows: Mapping[int, Sequence[int]]) 
             state[name] = _grow(state[name], size, rows)
     grown.load_state_dict(state, assign=True)
     return grown.train(model.training)
+
+
+def refit(model: Model, config: ModelConfig, heads: Sequence[str], seed: int) -> Model:
+    """The same weights under another config and other heads. New heads start anew; more positions are drawn out of the old ones by
+    linear interpolation, so that first and last keep their places; more segments start as the first. Everything else must fit."""
+    new = Model.fresh(config, heads, seed=seed)
+    state, old = new.state_dict(), model.state_dict()
+    for name, start in state.items():
+        known = old.get(name)
+        if known is not None and known.shape != start.shape and name == POSITIONS:
+            known = _stretch(known, config.encoder.first_position, len(start))
+        elif known is not None and known.shape != start.shape and name == SEGMENTS:
+            known = known[[row if row < len(known) else 0 for row in range(len(start))]]
+        state[name] = start if known is None else known
+    new.load_state_dict(state)
+    return new
+
+
+def _stretch(old: Tensor, first: int, rows: int) -> Tensor:
+    """Position tables; the rows before `first` are not positions and stay."""
+    drawn = F.interpolate(old[first:].T.unsqueeze(0), size=rows - first, mode="linear", align_corners=True)
+    return torch.cat([old[:first], drawn.squeeze(0).T])
 
 
 def _grow(old: Tensor, size: int, rows: Mapping[int, Sequence[int]]) -> Tensor:

@@ -1,0 +1,107 @@
+"""`bertworks pretrain`, `resume` and `verify-resume`: shards to a model, and on after a pause."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from typer.core import TyperCommand
+
+from bertworks.cli.show import console, show_json
+
+
+class WithKeys(TyperCommand):
+    """A command whose help ends with every key of `--set`."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        super().format_help(ctx, formatter)
+        from rich.table import Table
+
+        from bertworks.runs.settings import keys
+
+        table = Table("key of --set", "what it is", box=None, header_style="bold", padding=(0, 2, 0, 1))
+        for name, meaning in keys().items():
+            table.add_row(name, meaning)
+        console().print(table, markup=False)
+
+
+def pretrain(
+    shards: Annotated[Path, typer.Argument(help="A folder that `bertworks prepare` wrote.")],
+    out: Annotated[Path | None, typer.Option(help="The folder of the run.")] = None,
+    preset: Annotated[str | None, typer.Option(help="A size with random weights: bert-mini, electra-mini, gpt-mini, ...")] = None,
+    init: Annotated[str | None, typer.Option(help="Or a model to go on from: a folder, a run, 'minilm', a name on the Hub.")] = None,
+    objective: Annotated[
+        Literal["mlm", "mlm+nsp", "mlm+sop", "rtd", "plm", "ltr"] | None,
+        typer.Option(help="What is learned; the family's own if not given."),
+    ] = None,
+    masking: Annotated[Literal["token", "word", "ngram", "span"] | None, typer.Option(help="What is masked together.")] = None,
+    budget: Annotated[str | None, typer.Option(help="Stop after this time, learning rate at zero: 90s, 10m, 1.5h. Default 10m.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Or after so many steps.")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Or after so many passes over the text.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="key=value; the keys are listed below.")] = None,
+    show: Annotated[bool, typer.Option("--show", help="Print the whole config and stop.")] = False,
+) -> None:
+    """Pre-train a model on prepared text. A run that was stopped goes on with `bertworks resume`."""
+    from time import monotonic
+
+    began = monotonic()
+    from bertworks.cli.live import watching
+    from bertworks.data.shards import Shards
+    from bertworks.errors import BadConfig
+    from bertworks.runs.pretrain import pretrain as run
+    from bertworks.runs.settings import parse_duration, settle
+    from bertworks.train.ranks import from_environment
+    from bertworks.workbench import load
+
+    limits = {"steps": steps, "epochs": epochs, "budget": parse_duration(budget) if budget else None}
+    limit = {name: value for name, value in limits.items() if value is not None} or {"budget": 600.0}
+    text = Shards(shards)
+    start = load(init) if init is not None else None
+    if start is not None:
+        text.check_tokenizer(start.tokenizer, str(init))
+    config = settle(text.tokenizer, preset=preset, init=start, objective=objective, settings=settings or (), limit=limit, masking=masking)
+    if show:
+        show_json(config.model_dump(mode="json"))
+        return
+    if out is None:
+        raise BadConfig("a run needs a folder", remedy="--out RUN")
+    ranks = from_environment()
+    with watching(out, quiet=not ranks.first) as watch:
+        outcome = run(config, text, out, init=init, preset=preset, ranks=ranks, watch=watch, began=began)
+    sys.exit(outcome.exit_code)
+
+
+def resume(run: Annotated[Path, typer.Argument(help="The folder of a run that was stopped.")]) -> None:
+    """Go on with a run from its newest whole checkpoint."""
+    from time import monotonic
+
+    began = monotonic()
+    from bertworks.cli.live import watching
+    from bertworks.runs.pretrain import resume as go_on
+    from bertworks.train.ranks import from_environment
+
+    ranks = from_environment()
+    with watching(run, quiet=not ranks.first) as watch:
+        outcome = go_on(run, ranks=ranks, watch=watch, began=began)
+    sys.exit(outcome.exit_code)
+
+
+def verify_resume(
+    run: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    steps: Annotated[int, typer.Option(min=2, help="How many steps to try.")] = 8,
+) -> None:
+    """Prove on a run's own configuration that a killed and resumed training ends with the same bits as an undisturbed one."""
+    from bertworks.runs.verify import verify_resume as verify
+
+    out = console()
+    with out.status("training twice, once without and once with a kill in the middle"):
+        proof = verify(run, steps)
+    out.print(f"undisturbed          {proof.undisturbed}", markup=False)
+    out.print(f"killed and resumed   {proof.resumed}", markup=False)
+    out.print(f"SHA-256 of weights and optimiser after {proof.steps} steps, killed after step {proof.killed_after}", style="dim")
+    if not proof.same:
+        out.print("the two differ", style="red")
+        sys.exit(1)
+    out.print("the same bits", style="green")

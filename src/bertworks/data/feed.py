@@ -1,0 +1,146 @@
+"""The loader's batches, cut for the processes and portions of a training step, and made ahead by workers.
+
+A step is one batch of the loader, the same for any number of processes. Its examples, which are sorted by length, are cut into
+(processes x portions) pieces of about as many tokens. Who makes a batch, and when, changes nothing about it.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+
+from bertworks.config import DataConfig
+from bertworks.data.loader import Batch, Epoch, Hide, Loader, Numbers
+from bertworks.data.shards import Shards
+from bertworks.errors import BadShards
+
+AHEAD = 2  # steps per worker that are made before they are asked for
+Place = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Portion:
+    """What goes through the model at once. A process without examples of its own takes one that is not counted."""
+
+    batch: Batch
+    counted: bool
+
+
+@dataclass(frozen=True)
+class Step:
+    portions: tuple[Portion, ...]
+    place: Place
+    following: Place
+    passes: tuple[float, float]
+    tokens: int
+    names: list[int]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Which of the pieces of a batch are ours."""
+
+    rank: int = 0
+    world: int = 1
+    portions: int = 1
+
+    @classmethod
+    def of(cls, rank: int, world: int, batch_tokens: int, micro_tokens: int | None) -> Cut:
+        return cls(rank, world, math.ceil(batch_tokens / world / micro_tokens) if micro_tokens else 1)
+
+    def __call__(self, epoch: Epoch, batch: int) -> tuple[Portion, ...]:
+        members = epoch.members(batch)
+        pieces = split(epoch.lengths[members], self.world * self.portions)
+        mine = pieces[self.rank * self.portions : (self.rank + 1) * self.portions]
+        return tuple(Portion(epoch.gather(members[begin:end] if end > begin else members[:1]), counted=end > begin) for begin, end in mine)
+
+
+def split(lengths: Numbers, pieces: int) -> list[tuple[int, int]]:
+    """Consecutive pieces with about as many tokens each, none empty while there are enough examples."""
+    ends = np.cumsum(lengths)
+    cuts = np.searchsorted(ends - lengths / 2, ends[-1] * np.arange(1, pieces) / pieces).tolist()
+    edges = [0, *cuts, len(lengths)]
+    if len(lengths) >= pieces:
+        for at in range(1, pieces):  # leave at least one for each before and after
+            edges[at] = min(max(edges[at], edges[at - 1] + 1), len(lengths) - pieces + at)
+    return list(pairwise(edges))
+
+
+class Feed:
+    """Steps from any place on, without end."""
+
+    def __init__(self, loader: Loader, cut: Cut, workers: int = 0) -> None:
+        self.loader, self.cut, self.workers = loader, cut, workers
+
+    def __call__(self, place: Place) -> Iterator[Step]:
+        return self._ahead(place) if self.workers else self._now(place)
+
+    def _now(self, place: Place) -> Iterator[Step]:
+        for epoch, batch in self._places(place):
+            yield _step(epoch, batch, self.cut(epoch, batch))
+
+    def _ahead(self, place: Place) -> Iterator[Step]:
+        waiting: deque[tuple[Epoch, int, Future[tuple[Portion, ...]]]] = deque()
+        loader = self.loader
+        setting = (loader.shards.folder, loader.config, loader.hide, loader.batch_tokens, loader.seed, loader.cache)
+        with ProcessPoolExecutor(self.workers, get_context("spawn"), _open_loader, setting) as pool:
+            try:
+                for epoch, batch in self._places(place):
+                    waiting.append((epoch, batch, pool.submit(_make, self.cut, epoch.number, batch)))
+                    if len(waiting) > AHEAD * self.workers:
+                        first, number, made = waiting.popleft()
+                        yield _step(first, number, made.result())
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+
+    def _places(self, place: Place) -> Iterator[tuple[Epoch, int]]:
+        number, batch = place
+        while True:
+            epoch = self.loader.epoch(number)
+            if not len(epoch):
+                raise BadShards(
+                    "no text to train on", place=str(self.loader.shards.folder), remedy="prepare more text, or hold out less of it"
+                )
+            for at in range(batch, len(epoch)):
+                yield epoch, at
+            number, batch = number + 1, 0
+
+
+def _step(epoch: Epoch, batch: int, portions: tuple[Portion, ...]) -> Step:
+    number, last = epoch.number, len(epoch)
+    members = epoch.members(batch)
+    return Step(
+        portions=portions,
+        place=(number, batch),
+        following=(number, batch + 1) if batch + 1 < last else (number + 1, 0),
+        passes=(number + batch / last, number + (batch + 1) / last),
+        tokens=int(epoch.lengths[members].sum()),
+        names=members.tolist(),
+    )
+
+
+_loader: Loader
+_epoch: Epoch | None = None
+
+
+def _open_loader(folder: Path, config: DataConfig, hide: Hide, batch_tokens: int, seed: int, cache: Path | None) -> None:
+    """What a worker begins with."""
+    global _loader
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that trains
+    _loader = Loader(Shards(folder), config, hide=hide, batch_tokens=batch_tokens, seed=seed, cache=cache)
+
+
+def _make(cut: Cut, number: int, batch: int) -> tuple[Portion, ...]:
+    global _epoch
+    if _epoch is None or _epoch.number != number:
+        _epoch = _loader.epoch(number)
+    return cut(_epoch, batch)

@@ -1,0 +1,97 @@
+"""What all objectives have in common: a model, the loader's batches as tensors, and how held-out text is judged.
+
+N  tokens of the batch      B  sequences      M  targets      V  vocabulary
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from bertworks.data.loader import Batch, Hide
+from bertworks.model.layout import Tokens
+from bertworks.model.loss import Loss, Term
+from bertworks.model.model import Model
+
+Sums = dict[str, Tensor]
+
+
+class Objective(nn.Module):
+    """An encoder plus a self-supervised loss."""
+
+    hide: Hide  # what the loader does to the targets
+    loss: str  # the term by which held-out text is judged
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.model = model
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        raise NotImplementedError
+
+    def forward(self, batch: Batch) -> Loss:
+        raise NotImplementedError
+
+    def answers(self, batch: Batch) -> NDArray[np.int64]:
+        """The tokens that are to be found."""
+        return batch.labels
+
+    def models(self) -> dict[str, Model]:
+        """What is saved, by folder; "" is the one that fine-tuning keeps."""
+        return {"": self.model}
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.encoder.embed.tokens.weight.device
+
+    def tensor(self, values: NDArray[np.generic]) -> Tensor:
+        return torch.from_numpy(values).to(self.device, non_blocking=True)
+
+    def tokens(self, batch: Batch) -> Tokens:
+        return Tokens.ragged(self.tensor(batch.ids), batch.lengths.tolist(), self.tensor(batch.segments))
+
+    def evidence(self, batch: Batch) -> Sums:
+        """What a held-out batch says, in sums that can be added over batches and processes."""
+        return self.sums(self(batch), batch)
+
+    def sums(self, loss: Loss, batch: Batch) -> Sums:
+        totals = {term.name: term.total.detach().double() for term in loss}
+        counts = {f"n {name}": torch.tensor(n, dtype=torch.float64, device=self.device) for name, n in self.counts(batch).items()}
+        return totals | counts
+
+    def judge(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
+        """The measures that the sums amount to."""
+        means = {name: float(total / sums[f"n {name}"]) for name, total in sums.items() if f"n {name}" in sums and sums[f"n {name}"] > 0}
+        if self.loss in means:
+            means["perplexity"] = math.exp(min(means[self.loss], 700.0))
+        return means
+
+
+def predicted(name: str, logits: Tensor, labels: Tensor) -> Loss:
+    """Cross-entropy of (M, V) against (M,), and how often the best guess is right."""
+    right = (logits.detach().argmax(-1) == labels).sum().to(logits.dtype)
+    return Term(name, F.cross_entropy(logits.float(), labels, reduction="sum").to(logits.dtype)), Term(f"{name}_accuracy", right, 0.0)
+
+
+def counted(name: str, n: int) -> dict[str, int]:
+    return {name: n, f"{name}_accuracy": n}
+
+
+@torch.no_grad()
+def gather_evidence(objective: Objective, batches: Iterable[Batch]) -> Sums:
+    """Over batches, without dropout; the objective is left as it was."""
+    training, sums = objective.training, Sums()
+    objective.eval()
+    try:
+        for batch in batches:
+            for name, value in objective.evidence(batch).items():
+                sums[name] = sums[name] + value if name in sums else value
+    finally:
+        objective.train(training)
+    return sums

@@ -1,0 +1,94 @@
+"""Replaced token detection (Clark et al. 2020, section 3.1): a small generator fills the masks, a discriminator tells which tokens
+are not the original ones.
+
+The two share their embedding. What the generator writes is drawn by the loader's uniform numbers from its softmax (inverse of the
+distribution function), so that it does not depend on the state of any generator of random numbers, and without a gradient. A token that
+the generator guessed right counts as original.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bertworks.config import ModelConfig
+from bertworks.data.loader import Batch, Hide
+from bertworks.model.layout import Tokens
+from bertworks.model.loss import Loss, Term
+from bertworks.model.model import Model
+from bertworks.objectives.objective import Objective, Sums, counted, predicted
+
+BINS = 1000  # of the discriminator's scores; what AUC is read from
+GENERATOR = "generator"  # its folder, inside the discriminator's
+
+
+def generator_config(config: ModelConfig, share: float) -> ModelConfig:
+    """The discriminator's shape, narrower, on the same embedding."""
+    encoder = config.encoder
+    n_heads = max(1, round(encoder.n_heads * share))
+    hidden_size = max(1, round(encoder.hidden_size * share / n_heads)) * n_heads
+    changes = {"hidden_size": hidden_size, "n_heads": n_heads, "ffn_size": max(1, round(encoder.ffn_size * share))}
+    return config.override(**changes, embedding_size=encoder.embedding_width)
+
+
+class Replaced(Objective):
+    hide: Hide = "replaced"
+    loss = "masked"
+
+    def __init__(self, model: Model, generator: Model, weight: float) -> None:
+        super().__init__(model)
+        self.generator, self.weight = generator, weight
+        generator.encoder.share_embedding(model.encoder)
+
+    def models(self) -> dict[str, Model]:
+        return {"": self.model, GENERATOR: self.generator}
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return counted("masked", len(batch.targets)) | counted("replaced", len(batch.ids))
+
+    def forward(self, batch: Batch) -> Loss:
+        return self._loss(*self._play(batch))
+
+    def _loss(self, guesses: Loss, scores: Tensor, replaced: Tensor) -> Loss:
+        right = ((scores.detach() > 0) == replaced).sum().to(scores.dtype)
+        found = F.binary_cross_entropy_with_logits(scores, replaced.to(scores.dtype), reduction="sum")
+        return (*guesses, Term("replaced", found, self.weight), Term("replaced_accuracy", right, 0.0))
+
+    def evidence(self, batch: Batch) -> Sums:
+        guesses, scores, replaced = self._play(batch)
+        bins = (scores.double().sigmoid() * BINS).long().clamp(max=BINS - 1)
+        return self.sums(self._loss(guesses, scores, replaced), batch) | {
+            "scores of replaced": torch.bincount(bins[replaced], minlength=BINS),
+            "scores of original": torch.bincount(bins[~replaced], minlength=BINS),
+        }
+
+    def judge(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
+        measures = super().judge(sums)
+        positive, negative = sums["scores of replaced"].double(), sums["scores of original"].double()
+        if positive.sum() > 0 and negative.sum() > 0:
+            below = negative.cumsum(0) - negative / 2  # ties count half
+            measures["replaced_auc"] = float((positive * below).sum() / (positive.sum() * negative.sum()))
+        return measures
+
+    def _play(self, batch: Batch) -> tuple[Loss, Tensor, Tensor]:
+        """The generator's loss, the discriminator's scores (N,), and which tokens were replaced (N,)."""
+        assert batch.uniforms is not None  # the loader drew them
+        tokens, targets, labels = self.tokens(batch), self.tensor(batch.targets), self.tensor(batch.labels)
+        states = self.generator.encoder(tokens).last.index_select(0, targets)
+        logits = self.generator.read("lm", states, tokens.layout)
+        written = draw(logits.detach(), self.tensor(batch.uniforms))
+        seen = Tokens(tokens.ids.index_copy(0, targets, written), tokens.layout)
+        replaced = torch.zeros_like(tokens.ids, dtype=torch.bool).index_copy(0, targets, written != labels)
+        scores = self.model.read("replaced", self.model.encoder(seen).last, tokens.layout)
+        return predicted("masked", logits, labels), scores, replaced
+
+
+def draw(logits: Tensor, uniforms: Tensor) -> Tensor:
+    """A token for each row of logits (M, V), at the place of its uniform number in the distribution."""
+    shares = (logits.float() - logits.float().amax(-1, keepdim=True)).exp().cumsum(-1)
+    places = uniforms.to(shares.dtype).unsqueeze(-1) * shares[:, -1:]
+    found: Tensor = torch.searchsorted(shares, places, right=True).squeeze(-1)
+    return found.clamp(max=logits.size(-1) - 1)

@@ -1,0 +1,259 @@
+"""Pre-training: shards, a model, an objective and the trainer joined into a run.
+
+RUN/run.json        what is trained, on what, where; written before the first step
+    checkpoints/    where it can go on
+    metrics.jsonl   what happened
+    model/          the best so far, as a Hugging Face folder (rtd: with generator/)
+    report.html     what came of it
+"""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from bertworks import __version__
+from bertworks.config import ModelConfig, PretrainConfig, check_pretrain
+from bertworks.data.examples import Part
+from bertworks.data.feed import Cut, Feed
+from bertworks.data.loader import Loader
+from bertworks.data.shards import MANIFEST, Shards
+from bertworks.errors import BadCheckpoint, BadConfig, BadShards, NotFound, SaveFailed
+from bertworks.files import locked, read_json, write_json
+from bertworks.model.encoder import Encoder
+from bertworks.model.model import Model
+from bertworks.model.pooling import Pooling
+from bertworks.model.resize import refit
+from bertworks.objectives.causal import Causal
+from bertworks.objectives.masked import Masked
+from bertworks.objectives.objective import Objective, gather_evidence
+from bertworks.objectives.permuted import Permuted
+from bertworks.objectives.replaced import GENERATOR, Replaced, generator_config
+from bertworks.runs.report import write_report
+from bertworks.train.checkpoint import Checkpoint, newest_checkpoint
+from bertworks.train.clock import Clock
+from bertworks.train.log import Log, Watch
+from bertworks.train.machine import choose_device, environment, keep_freed_memory, matrix_rate, set_threads
+from bertworks.train.ranks import Ranks, together
+from bertworks.train.signals import listening
+from bertworks.train.trainer import Trainer
+from bertworks.workbench import Workbench, load
+
+RUN, CHECKPOINTS, MODEL, REPORT = "run.json", "checkpoints", "model", "report.html"
+FORMAT = 1
+SIMPLE: dict[str, type[Objective]] = {"mlm": Masked, "plm": Permuted, "ltr": Causal}
+BITS = ("torch", "processor", "device", "threads", "world_size")  # what the promise of equal bits depends on
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """0, or the signal that asked to stop."""
+
+    signal: int
+    folder: Path
+
+    @property
+    def exit_code(self) -> int:
+        return 128 + self.signal if self.signal else 0
+
+
+def pretrain(
+    config: PretrainConfig, shards: Shards, out: Path, *, init: str | None, preset: str | None, ranks: Ranks, watch: Watch, began: float
+) -> Outcome:
+    """A new run. After torchrun has started the processes again, the same run goes on."""
+    if ranks.first and not ranks.restarts:
+        _check_new(out)
+    record = {
+        "format": FORMAT,
+        "written_by": f"bertworks {__version__}",
+        "preset": preset,
+        "init": init,
+        "shards": str(shards.folder.resolve()),
+        "data": fingerprint(shards),
+        "config": config.model_dump(mode="json"),
+    }
+    return _run(record, shards, out, ranks, watch, began)
+
+
+def _check_new(out: Path) -> None:
+    if (out / RUN).is_file():
+        raise SaveFailed("there is a run here already", place=str(out), remedy=f"`bertworks resume {out}` goes on with it; or name another")
+    if out.exists() and any(path for path in out.iterdir() if path.name != ".lock"):
+        raise SaveFailed("this folder is not empty", place=str(out), remedy="name a new one")
+
+
+def resume(out: Path, *, ranks: Ranks, watch: Watch, began: float) -> Outcome:
+    record = read_run(out)
+    shards = Shards(record["shards"])
+    if fingerprint(shards) != record["data"]:
+        cause = "these are not the shards that the run began with"
+        raise BadShards(cause, place=str(shards.folder), remedy="prepare the same text with the same tokenizer again")
+    return _run(record, shards, out, ranks, watch, began)
+
+
+def read_run(out: Path) -> dict[str, Any]:
+    if not (out / RUN).is_file():
+        raise NotFound("no run in this folder", place=str(out), remedy="`bertworks pretrain SHARDS --out RUN` makes one")
+    record = read_json(out / RUN)
+    missing = {"format", "shards", "data", "config", "init", "preset"} - record.keys()
+    if missing or record["format"] != FORMAT or not isinstance(record["shards"], str):
+        raise BadConfig("not the record of a run that this version knows", place=str(out / RUN))
+    return record
+
+
+def fingerprint(shards: Shards) -> dict[str, Any]:
+    """By which the text of a run is known."""
+    digest = hashlib.sha256((shards.folder / MANIFEST).read_bytes()).hexdigest()
+    counts = shards.manifest.counts
+    return {"manifest": digest, "tokenizer": shards.manifest.tokenizer, "documents": counts.documents, "tokens": counts.tokens}
+
+
+def _run(record: dict[str, Any], shards: Shards, out: Path, ranks: Ranks, watch: Watch, began: float) -> Outcome:
+    config = check_pretrain(record["config"], str(out / RUN))
+    device = choose_device(config.train, ranks.local_rank)
+    with listening() as stop, together(ranks, device), _owned(out, ranks):
+        checkpoint, broken = newest_checkpoint(out / CHECKPOINTS)
+        if checkpoint is None and broken:
+            raise BadCheckpoint("no checkpoint of this run is whole:\n  " + "\n  ".join(broken), place=str(out))
+        threads = checkpoint.state["machine"]["threads"] if checkpoint else config.train.threads
+        set_threads(threads, ranks.local_world)
+        machine = {**environment(device, ranks.world), "keeps_freed_memory": keep_freed_memory()}
+        objective = make_objective(config, record["init"], record["preset"]).to(device)
+        ranks.sum(torch.zeros(1, device=device))  # everyone has looked at the checkpoints before the first one writes
+        if ranks.first:
+            (out / CHECKPOINTS).mkdir(exist_ok=True)
+            if checkpoint is None:
+                write_json(out / RUN, {**record, "environment": machine})
+        log = Log(out, watch, since=checkpoint.step if checkpoint else 0) if ranks.first else None
+        evaluation = Evaluation(objective, shards, config, ranks)
+        trainer = Trainer(
+            objective,
+            Feed(_loader(objective, shards, config), _cut(config, ranks), config.train.workers),
+            config.optim,
+            config.train if evaluation.batches else config.train.model_copy(update={"evaluations": 0}),
+            folder=out,
+            log=log,
+            ranks=ranks,
+            clock=Clock(config.train.budget, spent=0.0, began=began),
+            stop=stop,
+            evaluate=evaluation,
+            save_model=lambda: save_model(objective, record, shards, out) if ranks.first else None,
+            machine=machine,
+            matrix_rate=_rate(config, device),
+        )
+        trainer.say({"kind": "start", **machine, "matrix_gflops": trainer.matrix_rate / 1e9, "entropy": evaluation.entropy})
+        for remark in broken:
+            trainer.say({"kind": "remark", "text": f"passed over a damaged checkpoint: {remark}"})
+        if checkpoint is not None:
+            trainer.resume(checkpoint, str(out / CHECKPOINTS))
+            trainer.say({"kind": "resumed", "differences": _differences(checkpoint, machine)})
+        try:
+            signal = trainer.run()
+        finally:
+            if log is not None:
+                log.close()
+        if ranks.first and not signal:
+            write_report(out)
+        return Outcome(signal, out)
+
+
+def _owned(out: Path, ranks: Ranks) -> AbstractContextManager[None]:
+    """One process writes to the folder; the others of the same training follow it."""
+    return locked(out) if ranks.first else nullcontext()
+
+
+def _differences(checkpoint: Checkpoint, machine: dict[str, Any]) -> list[str]:
+    """What is other than when the checkpoint was written, so that equal bits are not promised."""
+    before = checkpoint.state["machine"]
+    return [f"{name}: {before.get(name)} then, {machine[name]} now" for name in BITS if before.get(name) != machine[name]]
+
+
+def _cut(config: PretrainConfig, ranks: Ranks) -> Cut:
+    return Cut.of(ranks.rank, ranks.world, config.train.batch_tokens, config.train.micro_tokens)
+
+
+def _rate(config: PretrainConfig, device: torch.device) -> float:
+    """The machine's limit: products as large as those of the feed-forward layers."""
+    encoder = config.model.encoder
+    return matrix_rate(min(config.train.batch_tokens, 4096), encoder.hidden_size, encoder.ffn_size, device)
+
+
+def _loader(objective: Objective, shards: Shards, config: PretrainConfig, part: Part = "train") -> Loader:
+    return Loader(shards, config.data, hide=objective.hide, batch_tokens=config.train.batch_tokens, seed=config.train.seed, part=part)
+
+
+def make_objective(config: PretrainConfig, init: str | None, preset: str | None) -> Objective:
+    """The objective with its model: new, or grown from a trained one."""
+    heads, seed = _heads(config), config.train.seed
+    start = load(init) if init is not None else None
+    model = _model(config.model, heads, start, seed)
+    if config.objective.name == "rtd":
+        small = generator_config(config.model, config.objective.generator_size)
+        generator = _model(small, ["lm"], start.generator if start else None, seed + 1)
+        objective: Objective = Replaced(model, generator, config.objective.replaced_weight)
+    else:
+        objective = SIMPLE[config.objective.name](model)
+    for module in objective.modules():
+        if isinstance(module, nn.Dropout) and config.train.dropout is not None:
+            module.p = config.train.dropout
+        if isinstance(module, Encoder):
+            module.recompute = config.train.recompute
+    return objective.train()
+
+
+def _model(config: ModelConfig, heads: list[str], start: Workbench | None, seed: int) -> Model:
+    return Model.fresh(config, heads, seed=seed) if start is None else refit(start.model, config, heads, seed)
+
+
+def _heads(config: PretrainConfig) -> list[str]:
+    if config.objective.name == "rtd":
+        return ["replaced"]
+    return ["lm", "pair"] if config.data.pairs in ("nsp", "sop") else ["lm"]
+
+
+def save_model(objective: Objective, record: dict[str, Any], shards: Shards, out: Path) -> None:
+    """As it is now, for everyone: our verbs and transformers."""
+    start = load(record["init"]) if record["init"] is not None else None
+    lineage = [*(start.lineage if start else [f"new {record['preset']}"]), f"pretrain {record['config']['objective']['name']}"]
+    benches = {
+        name: Workbench(model, shards.tokenizer, start.pooling if start else Pooling(), start.hf_config if start else {}, lineage, [])
+        for name, model in objective.models().items()
+    }
+    best = benches.pop("")
+    best.generator = benches.get(GENERATOR)
+    best.save(out / MODEL)
+
+
+class Evaluation:
+    """Held-out text, the same for every model of these shards: a few batches of all lengths, divided among the processes."""
+
+    def __init__(self, objective: Objective, shards: Shards, config: PretrainConfig, ranks: Ranks) -> None:
+        self.objective, self.ranks = objective, ranks
+        epoch = _loader(objective, shards, config, "held_out").epoch(0)
+        wanted = min(len(epoch), -(-config.train.evaluate_tokens // config.train.batch_tokens))
+        numbers: list[int] = np.unique(np.linspace(0, len(epoch) - 1, wanted).round().astype(int)).tolist() if wanted else []
+        self.epoch, self.batches = epoch, [epoch[number] for number in numbers]
+        answers = np.concatenate([objective.answers(batch) for batch in self.batches]) if self.batches else np.empty(0, np.int64)
+        self.entropy = entropy(answers)
+
+    def __call__(self) -> dict[str, float]:
+        # Where there are fewer batches than processes everyone takes all: sums and counts grow alike.
+        mine = self.batches[self.ranks.rank :: self.ranks.world] if len(self.batches) >= self.ranks.world else self.batches
+        sums = gather_evidence(self.objective, mine)
+        measures = self.objective.judge({name: self.ranks.sum(value) for name, value in sums.items()})
+        return {"loss": measures[self.objective.loss], **measures}
+
+
+def entropy(answers: NDArray[np.int64]) -> float:
+    """What a guess without any context would cost at best: the entropy of the answers' own frequencies, in nats."""
+    counts = np.bincount(answers)
+    shares = counts[counts > 0] / max(1, len(answers))
+    return float(-(shares * np.log(shares)).sum())

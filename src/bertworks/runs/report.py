@@ -1,0 +1,7 @@
+"""stub"""
+
+from pathlib import Path
+
+
+def write_report(out: Path) -> None:
+    pass

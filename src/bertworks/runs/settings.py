@@ -1,0 +1,99 @@
+"""From a preset or a model, an objective and `--set key=value` to the config of a run."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from bertworks.config import (
+    DataConfig,
+    EncoderConfig,
+    Frozen,
+    HeadConfig,
+    ObjectiveConfig,
+    OptimConfig,
+    PretrainConfig,
+    TrainConfig,
+    check_pretrain,
+)
+from bertworks.errors import BadConfig, nearest
+from bertworks.presets import preset as preset_config
+from bertworks.presets import recipe
+from bertworks.text.tokenizer import Tokenizer
+from bertworks.workbench import Workbench, fit_to
+
+SECTIONS: dict[str, type[Frozen]] = {"objective": ObjectiveConfig, "data": DataConfig, "optim": OptimConfig, "train": TrainConfig}
+CHANGEABLE = ("n_positions", "n_segments", "dropout", "attention_dropout", "ffn_dropout", "head_dropout")  # of a trained model
+UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def keys() -> dict[str, str]:
+    """Every key that `--set` knows, and what it means."""
+    parts: tuple[type[Frozen], ...] = (EncoderConfig, HeadConfig)
+    model = {f"model.{name}": field for part in parts for name, field in part.model_fields.items()}
+    others = {f"{section}.{name}": field for section, part in SECTIONS.items() for name, field in part.model_fields.items()}
+    return {name: field.description or "" for name, field in {**others, **model}.items()}
+
+
+def parse_settings(settings: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """`optim.lr=1e-3` and the like, by section. Values are JSON where they can be, else text."""
+    known = keys()
+    found: dict[str, dict[str, Any]] = {section: {} for section in ("model", *SECTIONS)}
+    for setting in settings:
+        key, equals, value = (part.strip() for part in setting.partition("="))
+        if not equals:
+            raise BadConfig(f"{setting!r} is not key=value", remedy="for example --set optim.lr=1e-3")
+        if key not in known:
+            raise BadConfig(f"no such key: {key!r}", remedy=nearest(key, known))
+        section, _, name = key.partition(".")
+        try:
+            found[section][name] = json.loads(value)
+        except ValueError:
+            found[section][name] = value
+    return found
+
+
+def parse_duration(text: str) -> float:
+    """`90`, `90s`, `10m`, `1.5h`, `1h30m` as seconds."""
+    if not re.fullmatch(r"(\d+(\.\d+)?[smhd]?)+", text):
+        raise BadConfig(f"{text!r} is not a time", remedy="for example 90s, 10m, 1.5h, 1h30m")
+    return sum(float(number) * UNITS[unit or "s"] for number, unit in re.findall(r"(\d+(?:\.\d+)?)([smhd]?)", text))
+
+
+def settle(
+    tokenizer: Tokenizer,
+    *,
+    preset: str | None = None,
+    init: Workbench | None = None,
+    objective: str | None = None,
+    settings: Iterable[str] = (),
+    limit: dict[str, Any],
+    masking: str | None = None,
+) -> PretrainConfig:
+    """`limit` is one of steps, epochs and budget."""
+    asked = parse_settings(settings)
+    if (preset is None) == (init is None):
+        raise BadConfig("a run starts from a preset or from a model", remedy="name one of --preset and --init")
+    if init is not None:
+        wrong = [name for name in asked["model"] if name not in CHANGEABLE]
+        if wrong:
+            raise BadConfig(f"a trained model cannot change its {', '.join(wrong)}", remedy=f"it can: {', '.join(CHANGEABLE)}")
+        model = init.config.override(**asked["model"])
+    else:
+        assert preset is not None
+        model = fit_to(preset_config(preset), tokenizer)
+        if objective is not None and not model.encoder.causal and objective == "ltr":
+            model = model.override(causal=True)
+        model = model.override(**asked["model"])
+    parts = recipe(model, objective, trained=init is not None)
+    for section in SECTIONS:
+        parts[section] = {**parts.get(section, {}), **asked[section]}
+    parts["data"] |= {"masking": masking} if masking else {}
+    longest = model.encoder.n_positions
+    if longest is not None and "max_length" not in asked["data"]:
+        parts["data"]["max_length"] = min(longest, DataConfig().max_length)
+    if not any(parts["train"].get(name) for name in ("steps", "epochs", "budget")):
+        parts["train"] |= limit
+    return check_pretrain({"model": model.model_dump(), **parts})

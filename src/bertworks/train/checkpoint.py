@@ -1,0 +1,147 @@
+"""Checkpoints: a new folder each, whole or not there, and compared with its own manifest before it is used.
+
+    checkpoints/step-00000100/
+        weights.safetensors     the trained parameters by name, shared ones once
+        optimiser.safetensors   what the optimiser remembers of each
+        state.json              step, place in the text, time spent, ...
+        manifest.json           size and SHA-256 of the files above
+
+A folder is written under another name, synced to the disk and renamed. So a crash leaves the old ones as they are; a damaged one is
+noticed, named and passed over for the one before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from bertworks.errors import BadCheckpoint, BertworksError, SaveFailed
+from bertworks.files import new_folder, read_json
+
+WEIGHTS, OPTIMISER, STATE, MANIFEST = "weights.safetensors", "optimiser.safetensors", "state.json", "manifest.json"
+NAME = re.compile(r"step-(\d{8,})")
+SPARE = 32 * 2**20  # bytes that a disk should still have free after a checkpoint
+Tensors = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    step: int
+    weights: Tensors
+    optimiser: Tensors
+    state: dict[str, Any]
+
+
+def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
+    place = folder / f"step-{checkpoint.step:08}"
+    files = {WEIGHTS: checkpoint.weights, OPTIMISER: checkpoint.optimiser}
+    _check_space(folder, sum(tensor.nbytes for tensors in files.values() for tensor in tensors.values()))
+    if place.exists():  # of an earlier life of this run, damaged: a whole one would have been gone on from
+        shutil.rmtree(place)
+    try:
+        with new_folder(place) as new:
+            for name, tensors in files.items():
+                save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, new / name)
+            (new / STATE).write_text(json.dumps(checkpoint.state, indent=2) + "\n", encoding="utf-8")
+            manifest = {name: _entry(new / name) for name in (WEIGHTS, OPTIMISER, STATE)}
+            (new / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    except SafetensorError as error:
+        raise SaveFailed(f"could not write: {error}", place=str(place)) from None
+    return place
+
+
+def _check_space(folder: Path, needed: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < needed + SPARE:
+        cause = f"a checkpoint takes {needed / 1e6:,.0f} MB, the disk has {free / 1e6:,.0f} MB left"
+        raise SaveFailed(cause, place=str(folder), remedy="free some space; what was saved before is unchanged")
+
+
+def _entry(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+
+
+def read_checkpoint(place: Path) -> Checkpoint:
+    """A checkpoint that is what its manifest says, or a `BadCheckpoint` that names the file."""
+    manifest = read_json(place / MANIFEST)
+    for name in (WEIGHTS, OPTIMISER, STATE):
+        path = place / name
+        if not path.is_file() or path.is_symlink():
+            raise BadCheckpoint("a file of this checkpoint is missing", place=str(path))
+        if _entry(path) != manifest.get(name):
+            raise BadCheckpoint("this file has changed since it was written (size or SHA-256)", place=str(path))
+    try:
+        state = read_json(place / STATE)
+        return Checkpoint(int(state["step"]), load_file(place / WEIGHTS), load_file(place / OPTIMISER), state)
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        raise BadCheckpoint(f"cannot be read: {error!r}", place=str(place)) from None
+
+
+def list_checkpoints(folder: Path) -> list[tuple[int, Path]]:
+    """Newest first; whether they are whole is seen when they are read."""
+    found = [(int(name[1]), path) for path in folder.glob("step-*") if (name := NAME.fullmatch(path.name))]
+    return sorted(found, reverse=True)
+
+
+def newest_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
+    """The newest whole one, and what was wrong with those passed over."""
+    broken: list[str] = []
+    for _, place in list_checkpoints(folder):
+        try:
+            return read_checkpoint(place), broken
+        except BertworksError as error:
+            broken.append(f"{error.place or place}: {error.cause}")
+    return None, broken
+
+
+def prune_checkpoints(folder: Path, keep: int, best: int | None) -> None:
+    """The newest stay, and the best."""
+    for step, place in list_checkpoints(folder)[keep:]:
+        if step != best:
+            # Renamed first: a half-deleted folder must not look like a checkpoint.
+            gone = place.rename(place.with_name(f".{place.name}.old"))
+            shutil.rmtree(gone, ignore_errors=True)
+
+
+def optimiser_tensors(module: nn.Module, optimiser: torch.optim.Optimizer) -> Tensors:
+    return {f"{name}|{key}": value for name, parameter in module.named_parameters() for key, value in _memory(optimiser, parameter)}
+
+
+def _memory(optimiser: torch.optim.Optimizer, parameter: nn.Parameter) -> Iterator[tuple[str, Tensor]]:
+    for key, value in optimiser.state.get(parameter, {}).items():
+        assert isinstance(value, Tensor)
+        yield key, value
+
+
+@torch.no_grad()
+def restore(module: nn.Module, optimiser: torch.optim.Optimizer, checkpoint: Checkpoint, place: str) -> None:
+    """Put a checkpoint's tensors where they came from."""
+    parameters = dict(module.named_parameters())
+    _same_shapes(parameters, checkpoint.weights, place)
+    for name, parameter in parameters.items():
+        parameter.copy_(checkpoint.weights[name])
+    for key, value in checkpoint.optimiser.items():
+        name, _, part = key.rpartition("|")
+        if name not in parameters:
+            raise BadCheckpoint(f"the optimiser remembers {name!r}, which this model does not have", place=place)
+        at = value.device if part == "step" else parameters[name].device
+        optimiser.state[parameters[name]][part] = value.to(at)
+
+
+def _same_shapes(parameters: Mapping[str, Tensor], weights: Mapping[str, Tensor], place: str) -> None:
+    shapes, stored = ({name: tuple(tensor.shape) for name, tensor in part.items()} for part in (parameters, weights))
+    if shapes != stored:
+        different = sorted(name for name in shapes.keys() | stored.keys() if shapes.get(name) != stored.get(name))
+        raise BadCheckpoint(f"made for another model: {', '.join(different[:5])}", place=place)

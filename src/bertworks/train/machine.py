@@ -1,0 +1,77 @@
+"""The machine: threads, memory, its speed, and how all that is written down."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import time
+from typing import Any
+
+import torch
+
+from bertworks import __version__
+from bertworks.config import TrainConfig
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
+KEPT = 2**30
+RATE_SECONDS = 0.3
+
+
+def choose_device(config: TrainConfig, local_rank: int) -> torch.device:
+    if config.device == "auto":
+        return torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")
+    return torch.device(config.device)
+
+
+def set_threads(threads: int | None, processes: int) -> int:
+    """As many as this process may have cores; torchrun itself would leave one."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    torch.set_num_threads(threads or max(1, cores // processes))
+    return torch.get_num_threads()
+
+
+def keep_freed_memory() -> bool:
+    """Every step frees what the next one takes again. glibc would give it back to the system in between, page by page; tell it not to."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None or platform.libc_ver()[0] != "glibc":
+        return False
+    return bool(mallopt(M_MMAP_THRESHOLD, KEPT) and mallopt(M_TRIM_THRESHOLD, KEPT))
+
+
+def matrix_rate(rows: int, inner: int, columns: int, device: torch.device) -> float:
+    """Products of this shape, in floating-point operations a second."""
+    a, b = torch.randn(rows, inner, device=device), torch.randn(inner, columns, device=device)
+    done, best = 0.0, 0.0
+    while done < RATE_SECONDS:
+        start = time.monotonic()
+        for _ in range(3):
+            a @ b
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        seconds = max(time.monotonic() - start, 1e-9)
+        done += seconds
+        best = max(best, 3 * 2.0 * rows * inner * columns / seconds)
+    return best
+
+
+def environment(device: torch.device, world: int) -> dict[str, Any]:
+    """What the bits of a run depend on, and what a reader of its report would ask."""
+    return {
+        "bertworks": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "processor": _processor(),
+        "device": str(device) if device.type == "cpu" else torch.cuda.get_device_name(device),
+        "threads": torch.get_num_threads(),
+        "world_size": world,
+    }
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:  # noqa: PTH123
+            return next((line.partition(":")[2].strip() for line in file if line.startswith("model name")), platform.machine())
+    except OSError:
+        return platform.machine()

@@ -1,0 +1,63 @@
+"""Several processes, one training: who I am among them, and sums over all. Alone, everything here does nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+@dataclass(frozen=True)
+class Ranks:
+    rank: int = 0
+    world: int = 1
+    local_rank: int = 0
+    local_world: int = 1
+    restarts: int = 0
+
+    @property
+    def first(self) -> bool:
+        """The one that writes and speaks."""
+        return self.rank == 0
+
+    def sum(self, values: Tensor) -> Tensor:
+        if self.world > 1:
+            dist.all_reduce(values)
+        return values
+
+    def share(self, module: nn.Module) -> nn.Module:
+        """The module as it is trained together: gradients are averaged in the backward pass."""
+        return DistributedDataParallel(module) if self.world > 1 else module
+
+
+def from_environment() -> Ranks:
+    """As torchrun sets it."""
+    names = {
+        "rank": "RANK",
+        "world": "WORLD_SIZE",
+        "local_rank": "LOCAL_RANK",
+        "local_world": "LOCAL_WORLD_SIZE",
+        "restarts": "TORCHELASTIC_RESTART_COUNT",
+    }
+    return Ranks(**{field: int(os.environ[name]) for field, name in names.items() if name in os.environ})
+
+
+@contextmanager
+def together(ranks: Ranks, device: torch.device) -> Iterator[None]:
+    """While this is open, the processes can talk: gloo between CPUs, nccl between GPUs."""
+    if ranks.world == 1:
+        yield
+        return
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
