@@ -23,6 +23,7 @@ bench: .venv/bench
 	@$(BIN)/python benchmarks/encode.py
 	@$(BIN)/python benchmarks/prepare.py
 	@$(BIN)/python benchmarks/linear.py
+	@$(BIN)/python benchmarks/pretrain.py
 
 # torch comes first and alone: a range would take gigabytes of CUDA packages.
 .venv/torch:

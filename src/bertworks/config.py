@@ -183,7 +183,7 @@ class TrainConfig(Frozen):
     micro_tokens: int | None = Field(
         None, ge=8, description="most tokens at once in a process; none: the whole step; less memory, same result"
     )
-    dropout: Rate | None = Field(None, description="dropout while pre-training; none: the model's own")
+    dropout: Rate | None = Field(0.0, description="dropout while pre-training; null: the model's own, for many passes over little text")
     checkpoint_every: int = Field(100, ge=1, description="steps between checkpoints")
     keep: int = Field(2, ge=1, description="checkpoints kept, beside the best")
     evaluations: int = Field(10, ge=0, description="looks at the held-out text, spread over the run; the last is at the end")

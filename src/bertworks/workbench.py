@@ -31,6 +31,7 @@ from bertworks.text.tokenizer import TOKENIZER_FILES, Pieces, Tokenizer, Window,
 
 OWN_FILE, GENERATOR = "bertworks.json", "generator"
 BATCH_TOKENS = 2048
+CONTINUED = 20  # tokens that a left-to-right model adds to a text
 UNSAID_LIMIT = 512  # XLNet takes any length, at a quadratic price; this is what it was trained on
 log = logging.getLogger("bertworks")
 Vectors = NDArray[np.float32]
@@ -180,10 +181,20 @@ class Workbench:
         )
 
     def fill(self, text: str, top_k: int = 5) -> Filled:
-        """The best tokens for each blank in the text; a blank is written as the tokenizer's mask token."""
-        self._check_fills()
+        """The best tokens for each blank in the text; a blank is written as the tokenizer's mask token.
+
+        ELECTRA's discriminator fills by its generator, XLNet by its query stream. A left-to-right model has no blanks: it goes on
+        where the text ends, and each token that it writes is a blank.
+        """
+        if "lm" not in self.model.heads and self.generator is not None:
+            return self.generator.fill(text, top_k)
+        if "lm" not in self.model.heads:
+            remedy = "use a folder with one (BertForMaskedLM, ...); `bertworks pretrain SHARDS --init FOLDER` grows and trains one"
+            raise Unsupported("this model has no language-model head, so it cannot fill blanks", remedy=remedy)
         if top_k < 1:
             raise BadConfig(f"top_k = {top_k} is not a number of candidates")
+        if self.config.encoder.causal:
+            return self._continue(text, top_k)
         pieces, mask = self._fitting(text), self.tokenizer.id_of("mask")
         ids = list(pieces.ids)
         blanks = [place for place, id in enumerate(ids) if id == mask]
@@ -253,13 +264,24 @@ class Workbench:
         flat_ids, flat_segments = (torch.from_numpy(part.astype(np.int64)).to(self.device) for part in (ids, segments))
         return self._checked(Tokens.ragged(flat_ids, lengths, flat_segments))
 
-    def _check_fills(self) -> None:
-        if "lm" not in self.model.heads:
-            raise Unsupported(
-                "this model has no language-model head, so it cannot fill blanks", remedy="use a folder with one (BertForMaskedLM, ...)"
-            )
-        if self.config.encoder.causal:
-            raise Unsupported("this model reads left to right and does not see what follows a blank", remedy="use a masked language model")
+    def _continue(self, text: str, top_k: int) -> Filled:
+        """What follows, token by token, the likeliest each time."""
+        ids = self.tokenizer.encode([text])[0].tolist()
+        front = self.tokenizer.frame.parts[0][0].tolist()
+        if not front and not ids:
+            raise BadText("no text to go on from", remedy="a left-to-right model continues what you give it")
+        blanks: list[list[Candidate]] = []
+        while len(blanks) < CONTINUED and len(front) + len(ids) < self.limit:
+            tokens = self._one([*front, *ids], [0] * (len(front) + len(ids)))
+            with torch.inference_mode():
+                last = self.model.encoder(tokens).last[-1:]
+                row = torch.from_numpy(_numpy(self.model.read("lm", last, tokens.layout).softmax(-1)))[0]
+            blanks.append(self._candidates(row, top_k))
+            ids.append(blanks[-1][0].id)
+        if not blanks:
+            raise TooLong(f"{len(ids)} tokens, {self.limit} fit into the model: no room to go on", remedy="shorten the text")
+        whole = self.tokenizer.decode(ids)
+        return Filled(blanks, whole, whole, [row[0] for row in blanks])
 
     def _predict(self, pieces: Pieces, ids: list[int], blanks: list[int]) -> torch.Tensor:
         """(blanks, vocabulary) probabilities."""

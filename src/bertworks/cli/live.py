@@ -1,20 +1,174 @@
-"""The live view of a training: a picture on a terminal, plain lines elsewhere."""
+"""The live view of a training: a picture on a terminal, plain lines elsewhere, and how it ended."""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from bertworks.cli.show import console
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 Event = dict[str, Any]
+BARS = "▁▂▃▄▅▆▇█"
+QUIET_SECONDS = 15.0  # between lines of the same kind where there is no terminal
+SHOWN = {"masked": "masked", "pair": "pair", "replaced": "replaced", "permuted": "permuted", "next": "next"}  # terms of the loss
 
 
 @contextmanager
 def watching(run: Path, *, quiet: bool) -> Iterator[Callable[[Event], None]]:
+    """`watch(event)` for what the trainer says; the other processes of a training say nothing."""
+    if quiet:
+        yield lambda event: None
+    elif sys.stderr is not None and sys.stderr.isatty():
+        yield from _on_terminal(run)
+    else:
+        yield from _in_lines(run)
+
+
+def _on_terminal(run: Path) -> Iterator[Callable[[Event], None]]:
+    from rich.console import Console
+    from rich.live import Live
+
+    view = View(run)
+    with Live(view, console=Console(stderr=True, highlight=False), refresh_per_second=4):
+        yield view.take
+    _ending(view)
+
+
+def _in_lines(run: Path) -> Iterator[Callable[[Event], None]]:
+    view, said = View(run), {"train": -QUIET_SECONDS}
+
     def watch(event: Event) -> None:
-        if not quiet:
-            print({k: (round(v, 4) if isinstance(v, float) else v) for k, v in event.items()}, file=sys.stderr)
+        view.take(event)
+        now = time.monotonic()
+        if event["kind"] == "train" and now - said["train"] < QUIET_SECONDS:
+            return
+        said["train"] = now if event["kind"] == "train" else said["train"]
+        if line := describe(event):
+            typer.echo(line, err=True)
 
     yield watch
+    _ending(view)
+
+
+def _ending(view: View) -> None:
+    if not view.held_out:
+        return
+    out = console()
+    if view.train.get("progress", 0.0) < 1.0 and view.held_out.get("progress", 0.0) < 1.0:
+        out.print(f"stopped at step {view.step:,}; `bertworks resume {view.run}` goes on", markup=False)
+        return
+    out.print(f"held out  {measures(view.held_out)}", markup=False)
+    if "unigram_loss" in view.start:
+        out.print(f"          a guess without context costs {view.start['unigram_loss']:.3f}", markup=False)
+    out.print(f"model     {view.run / 'model'}", markup=False)
+    out.print(f"report    {view.run / 'report.html'}", markup=False)
+
+
+def describe(event: Event) -> str | None:
+    """An event in one line."""
+    at = f"step {event['step']:,}"
+    match event["kind"]:
+        case "start":
+            freed = "freed memory kept" if event["keeps_freed_memory"] else "freed memory given back"
+            speed = f"{event['matrix_gflops']:,.0f} GFLOP/s in matrix products"
+            return (
+                f"{event['device']}, {event['threads']} threads x {event['world_size']} processes, {freed}, {speed}, torch {event['torch']}"
+            )
+        case "train":
+            return f"{at}: {measures(event)}, {event['tokens_per_second']:,.0f} tokens/s, {duration(event['seconds_left'])} left"
+        case "held out":
+            return f"{at}: held out: {measures(event)}"
+        case "plan":
+            return f"{at}: planned {event['steps']:,} steps in all, {event['seconds_per_step']:.2f} s each"
+        case "checkpoint":
+            return f"{at}: saved {event['path']}"
+        case "bad":
+            return f"{at}: not finite (loss {event['loss']}), step not taken; epoch {event['epoch']}, batch {event['batch']}"
+        case "not saved":
+            return f"{at}: NOT SAVED: {event['reason']}"
+        case "resumed":
+            return f"{at}: going on" + "".join(
+                f"\n  not as before, so equal bits are not promised: {other}" for other in event["differences"]
+            )
+        case "remark":
+            return str(event["text"])
+    return None
+
+
+def measures(event: Event) -> str:
+    parts = [f"{title} {event[name]:.3f}" for name, title in SHOWN.items() if isinstance(event.get(name), float)]
+    parts += [f"{name.removesuffix('_accuracy')} right {event[name]:.1%}" for name in event if name.endswith("_accuracy")]
+    parts += [f"perplexity {event['perplexity']:,.1f}"] if "perplexity" in event else []
+    parts += [f"AUC {event['replaced_auc']:.3f}"] if "replaced_auc" in event else []
+    return ", ".join(parts)
+
+
+def duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+class View:
+    """What the last events said."""
+
+    def __init__(self, run: Path) -> None:
+        self.run, self.step = run, 0
+        self.start: Event = {}
+        self.train: Event = {}
+        self.held_out: Event = {}
+        self.losses: list[float] = []
+        self.messages: list[str] = []
+
+    def take(self, event: Event) -> None:
+        kind, self.step = event["kind"], event["step"]
+        if kind == "start":
+            self.start = event
+        elif kind == "train":
+            self.train = event
+            self.losses += [event[name] for name in SHOWN if isinstance(event.get(name), float)][:1]
+        elif kind == "held out":
+            self.held_out = event
+        if kind not in ("train", "held out") and (line := describe(event)):
+            self.messages = [*self.messages, line][-4:]
+
+    def __rich__(self) -> RenderableType:
+        from rich.console import Group
+        from rich.panel import Panel
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        train, progress = self.train, self.train.get("progress", 0.0)
+        rows = Table.grid(padding=(0, 2))
+        rows.add_column(style="dim")
+        rows.add_row("step", f"{self.step:,}   {progress:.0%}")
+        if train:
+            rows.add_row("loss", measures(train))
+            rows.add_row("", Text(sparkline(self.losses, 60), style="cyan"))
+        if self.held_out:
+            rows.add_row("held out", f"{measures(self.held_out)}  (step {self.held_out['step']:,})")
+        if train:
+            rows.add_row("speed", f"{train['tokens_per_second']:,.0f} tokens/s, {train['share']:.0%} of the machine's matrix products")
+            rows.add_row("time left", duration(train["seconds_left"]))
+        notes = Text("\n".join(self.messages), style="dim")
+        return Panel(Group(ProgressBar(total=1.0, completed=progress), rows, notes), title=f"pre-training {self.run}", title_align="left")
+
+
+def sparkline(values: list[float], width: int) -> str:
+    """The course of a number, in one line of text."""
+    if not values:
+        return ""
+    step = max(1.0, len(values) / width)
+    picked = [values[min(len(values) - 1, int(at * step))] for at in range(min(width, len(values)))]
+    low, high = min(picked), max(picked)
+    return "".join(BARS[round((value - low) / ((high - low) or 1.0) * (len(BARS) - 1))] for value in picked)

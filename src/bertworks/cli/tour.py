@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -11,13 +13,26 @@ import typer
 def tour(
     text: Annotated[list[str] | None, typer.Option(help="Your own text, instead of the documentation installed here.")] = None,
     out: Annotated[Path, typer.Option(help="Where the tour puts what it makes; what is there already is used.")] = Path("bertworks-tour"),
+    budget: Annotated[str, typer.Option(help="How long the pre-training takes.")] = "2m",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a tour that was stopped.")] = False,
 ) -> None:
-    """See it work: a real model, a few sentences, then text to vocabulary to shards to masks."""
+    """See it work: a real model, a few sentences, then text to vocabulary to shards to masks to a model from scratch."""
     from bertworks.cli.show import console
 
     screen = console()
     screen.print("[bold]bertworks[/bold]: one workbench for the BERT family\n")
+    from bertworks.cli.live import watching
     from bertworks.cli.show import progress_bar
+    from bertworks.runs.settings import parse_duration
     from bertworks.runs.tour import tour as run_tour
 
-    run_tour(screen, text or [], out, progress_bar)
+    try:
+        signal = run_tour(screen, text or [], out, progress_bar, watching, budget=parse_duration(budget), resumed=resume)
+    except KeyboardInterrupt:
+        signal = 2
+    if signal:
+        again = shlex.join(
+            ["bertworks", "tour", *(part for name in text or () for part in ("--text", name)), "--out", str(out), "--resume"]
+        )
+        screen.print(f"\nthe tour goes on with: {again}", markup=False)
+        sys.exit(128 + signal)

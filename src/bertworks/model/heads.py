@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from bertworks.config import ModelConfig
 from bertworks.model.encoder import ACTIVATIONS
 from bertworks.model.layout import Layout
+from bertworks.model.vocabulary import Guesses, vocabulary_loss
 
 
 class Summary(nn.Module):
@@ -47,7 +48,14 @@ class LanguageHead(nn.Module):
         self.bias = nn.Parameter(torch.empty(c.vocab_size)) if config.heads.lm_bias else None
 
     def forward(self, states: Tensor, table: Tensor) -> Tensor:
-        return F.linear(self.norm(self.activation(self.dense(states))), table, self.bias)
+        return F.linear(self._transform(states), table, self.bias)
+
+    def guess(self, states: Tensor, table: Tensor, labels: Tensor, uniforms: Tensor | None) -> Guesses:
+        return vocabulary_loss(self._transform(states), table, self.bias, labels, uniforms)
+
+    def _transform(self, states: Tensor) -> Tensor:
+        y: Tensor = self.norm(self.activation(self.dense(states)))
+        return y
 
 
 class ReplacedHead(nn.Module):

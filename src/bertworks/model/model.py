@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from bertworks.config import ModelConfig
 from bertworks.errors import BadConfig, Unsupported, nearest
 from bertworks.model.encoder import Encoder
-from bertworks.model.heads import HEADS, OF_SUMMARY, Summary
+from bertworks.model.heads import HEADS, OF_SUMMARY, LanguageHead, Summary
 from bertworks.model.init import initialise
 from bertworks.model.layout import Layout
+from bertworks.model.vocabulary import Guesses
 
 
 class Model(nn.Module):
@@ -56,3 +57,9 @@ class Model(nn.Module):
             assert self.summary is not None  # __init__ made it together with the head
             states = self.summary(states, layout)
         return self.heads[head](states)  # type: ignore[no-any-return]
+
+    def guess(self, states: Tensor, labels: Tensor, uniforms: Tensor | None = None) -> Guesses:
+        """The `lm` head judged by labels (M,): what cross-entropy on `read("lm", ...)` says, without a table of logits."""
+        head = self.heads["lm"]
+        assert isinstance(head, LanguageHead)
+        return head.guess(states, self.encoder.embed.tokens.weight, labels, uniforms)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+from torch import Tensor
 
 from bertworks.data.loader import Batch, Hide, Numbers
 from bertworks.model.loss import Loss
-from bertworks.objectives.objective import Objective, counted, predicted
+from bertworks.objectives.objective import Objective, counted, guessed
 
 
 class Causal(Objective):
@@ -18,13 +19,16 @@ class Causal(Objective):
     def counts(self, batch: Batch) -> dict[str, int]:
         return counted("next", len(batch.ids) - len(batch.lengths))
 
-    def answers(self, batch: Batch) -> Numbers:
-        return batch.ids[_before(batch) + 1]
+    def answers(self, batch: Batch) -> tuple[Numbers, Numbers]:
+        where = _before(batch) + 1
+        return where, batch.ids[where]
+
+    def look(self, batch: Batch) -> Tensor:
+        return self.model.encoder(self.tokens(batch)).last.index_select(0, self.tensor(_before(batch)))  # type: ignore[no-any-return]
 
     def forward(self, batch: Batch) -> Loss:
-        tokens = self.tokens(batch)
-        states = self.model.encoder(tokens).last.index_select(0, self.tensor(_before(batch)))
-        return predicted("next", self.model.read("lm", states, tokens.layout), self.tensor(self.answers(batch)))
+        guesses = self.model.guess(self.look(batch), self.tensor(self.answers(batch)[1]))
+        return guessed("next", guesses.loss, guesses.right)
 
 
 def _before(batch: Batch) -> Numbers:

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import numpy as np
+import torch.nn.functional as F
+from torch import Tensor
 
 from bertworks.data.loader import Batch, Hide
 from bertworks.model.loss import Loss
-from bertworks.objectives.objective import Objective, counted, predicted
+from bertworks.objectives.objective import Objective, counted, guessed
 
 
 class Masked(Objective):
@@ -20,13 +22,18 @@ class Masked(Objective):
         counts = counted("masked", len(batch.targets))
         return counts | counted("pair", int((batch.pairs >= 0).sum())) if "pair" in self.model.heads else counts
 
+    def look(self, batch: Batch) -> Tensor:
+        return self.model.encoder(self.tokens(batch)).last.index_select(0, self.tensor(batch.targets))  # type: ignore[no-any-return]
+
     def forward(self, batch: Batch) -> Loss:
         tokens = self.tokens(batch)
         states = self.model.encoder(tokens).last
-        targets = states.index_select(0, self.tensor(batch.targets))
-        loss = predicted("masked", self.model.read("lm", targets, tokens.layout), self.tensor(batch.labels))
+        guesses = self.model.guess(states.index_select(0, self.tensor(batch.targets)), self.tensor(batch.labels))
+        loss = guessed("masked", guesses.loss, guesses.right)
         if "pair" in self.model.heads:
             labelled = np.flatnonzero(batch.pairs >= 0)
             logits = self.model.read("pair", states, tokens.layout).index_select(0, self.tensor(labelled))
-            loss += predicted("pair", logits, self.tensor(batch.pairs[labelled]))
+            labels = self.tensor(batch.pairs[labelled])
+            right = (logits.detach().argmax(1) == labels).sum()
+            loss += guessed("pair", F.cross_entropy(logits, labels, reduction="sum"), right)
         return loss

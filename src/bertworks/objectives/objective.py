@@ -10,11 +10,10 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from bertworks.data.loader import Batch, Hide
+from bertworks.data.loader import Batch, Hide, Numbers
 from bertworks.model.layout import Tokens
 from bertworks.model.loss import Loss, Term
 from bertworks.model.model import Model
@@ -38,9 +37,25 @@ class Objective(nn.Module):
     def forward(self, batch: Batch) -> Loss:
         raise NotImplementedError
 
-    def answers(self, batch: Batch) -> NDArray[np.int64]:
-        """The tokens that are to be found."""
-        return batch.labels
+    def answers(self, batch: Batch) -> tuple[Numbers, Numbers]:
+        """Where tokens are to be found, and which."""
+        return batch.targets, batch.labels
+
+    def look(self, batch: Batch) -> Tensor:
+        """The states (M, hidden) from which the answers are read."""
+        raise NotImplementedError
+
+    @property
+    def speaker(self) -> Model:
+        """The model that finds tokens."""
+        return self.model
+
+    @torch.no_grad()
+    def best(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """For each answer the likeliest token and its probability; dropout is the caller's matter."""
+        logits = self.speaker.read("lm", self.look(batch), self.tokens(batch).layout)
+        found = logits.softmax(-1).max(-1)
+        return found.indices, found.values
 
     def models(self) -> dict[str, Model]:
         """What is saved, by folder; "" is the one that fine-tuning keeps."""
@@ -73,10 +88,9 @@ class Objective(nn.Module):
         return means
 
 
-def predicted(name: str, logits: Tensor, labels: Tensor) -> Loss:
-    """Cross-entropy of (M, V) against (M,), and how often the best guess is right."""
-    right = (logits.detach().argmax(-1) == labels).sum().to(logits.dtype)
-    return Term(name, F.cross_entropy(logits.float(), labels, reduction="sum").to(logits.dtype)), Term(f"{name}_accuracy", right, 0.0)
+def guessed(name: str, loss: Tensor, right: Tensor) -> Loss:
+    """A summed cross-entropy, and how often the best guess is right."""
+    return Term(name, loss), Term(f"{name}_accuracy", right, 0.0)
 
 
 def counted(name: str, n: int) -> dict[str, int]:

@@ -6,10 +6,11 @@ Partial prediction: only the last tokens of the order are targets, a share of `m
 from __future__ import annotations
 
 import numpy as np
+from torch import Tensor
 
 from bertworks.data.loader import Batch, Hide
 from bertworks.model.loss import Loss
-from bertworks.objectives.objective import Objective, counted, predicted
+from bertworks.objectives.objective import Objective, counted, guessed
 
 
 class Permuted(Objective):
@@ -19,10 +20,12 @@ class Permuted(Objective):
     def counts(self, batch: Batch) -> dict[str, int]:
         return counted("permuted", len(batch.targets))
 
-    def forward(self, batch: Batch) -> Loss:
+    def look(self, batch: Batch) -> Tensor:
         assert batch.ranks is not None  # the loader made them
-        tokens = self.tokens(batch)
         sequence = np.searchsorted(np.cumsum(batch.lengths), batch.targets, side="right")
         n_targets = np.bincount(sequence, minlength=len(batch.lengths)).tolist()
-        states = self.model.encoder.predict(tokens, self.tensor(batch.ranks), self.tensor(batch.targets), n_targets)
-        return predicted("permuted", self.model.read("lm", states, tokens.layout), self.tensor(batch.labels))
+        return self.model.encoder.predict(self.tokens(batch), self.tensor(batch.ranks), self.tensor(batch.targets), n_targets)
+
+    def forward(self, batch: Batch) -> Loss:
+        guesses = self.model.guess(self.look(batch), self.tensor(batch.labels))
+        return guessed("permuted", guesses.loss, guesses.right)

@@ -19,9 +19,9 @@ from bertworks.data.loader import Batch, Hide
 from bertworks.model.layout import Tokens
 from bertworks.model.loss import Loss, Term
 from bertworks.model.model import Model
-from bertworks.objectives.objective import Objective, Sums, counted, predicted
+from bertworks.objectives.objective import Objective, Sums, counted, guessed
 
-BINS = 1000  # of the discriminator's scores; what AUC is read from
+BINS = 100_000  # of the discriminator's scores; what AUC is read from
 GENERATOR = "generator"  # its folder, inside the discriminator's
 
 
@@ -45,6 +45,13 @@ class Replaced(Objective):
 
     def models(self) -> dict[str, Model]:
         return {"": self.model, GENERATOR: self.generator}
+
+    @property
+    def speaker(self) -> Model:
+        return self.generator
+
+    def look(self, batch: Batch) -> Tensor:
+        return self.generator.encoder(self.tokens(batch)).last.index_select(0, self.tensor(batch.targets))  # type: ignore[no-any-return]
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return counted("masked", len(batch.targets)) | counted("replaced", len(batch.ids))
@@ -77,18 +84,8 @@ class Replaced(Objective):
         """The generator's loss, the discriminator's scores (N,), and which tokens were replaced (N,)."""
         assert batch.uniforms is not None  # the loader drew them
         tokens, targets, labels = self.tokens(batch), self.tensor(batch.targets), self.tensor(batch.labels)
-        states = self.generator.encoder(tokens).last.index_select(0, targets)
-        logits = self.generator.read("lm", states, tokens.layout)
-        written = draw(logits.detach(), self.tensor(batch.uniforms))
-        seen = Tokens(tokens.ids.index_copy(0, targets, written), tokens.layout)
-        replaced = torch.zeros_like(tokens.ids, dtype=torch.bool).index_copy(0, targets, written != labels)
+        guesses = self.generator.guess(self.look(batch), labels, self.tensor(batch.uniforms))
+        seen = Tokens(tokens.ids.index_copy(0, targets, guesses.drawn), tokens.layout)
+        replaced = torch.zeros_like(tokens.ids, dtype=torch.bool).index_copy(0, targets, guesses.drawn != labels)
         scores = self.model.read("replaced", self.model.encoder(seen).last, tokens.layout)
-        return predicted("masked", logits, labels), scores, replaced
-
-
-def draw(logits: Tensor, uniforms: Tensor) -> Tensor:
-    """A token for each row of logits (M, V), at the place of its uniform number in the distribution."""
-    shares = (logits.float() - logits.float().amax(-1, keepdim=True)).exp().cumsum(-1)
-    places = uniforms.to(shares.dtype).unsqueeze(-1) * shares[:, -1:]
-    found: Tensor = torch.searchsorted(shares, places, right=True).squeeze(-1)
-    return found.clamp(max=logits.size(-1) - 1)
+        return guessed("masked", guesses.loss, guesses.right), scores, replaced

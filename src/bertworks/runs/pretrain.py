@@ -10,6 +10,7 @@ RUN/run.json        what is trained, on what, where; written before the first st
 from __future__ import annotations
 
 import hashlib
+import math
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,7 @@ from bertworks.data.shards import MANIFEST, Shards
 from bertworks.errors import BadCheckpoint, BadConfig, BadShards, NotFound, SaveFailed
 from bertworks.files import locked, read_json, write_json
 from bertworks.model.encoder import Encoder
+from bertworks.model.heads import LanguageHead
 from bertworks.model.model import Model
 from bertworks.model.pooling import Pooling
 from bertworks.model.resize import refit
@@ -49,6 +51,7 @@ from bertworks.workbench import Workbench, load
 
 RUN, CHECKPOINTS, MODEL, REPORT = "run.json", "checkpoints", "model", "report.html"
 FORMAT = 1
+EVALUATION_TOKENS = 4096  # of a held-out batch, whatever the training's are
 SIMPLE: dict[str, type[Objective]] = {"mlm": Masked, "plm": Permuted, "ltr": Causal}
 BITS = ("torch", "processor", "device", "threads", "world_size")  # what the promise of equal bits depends on
 
@@ -126,17 +129,18 @@ def _run(record: dict[str, Any], shards: Shards, out: Path, ranks: Ranks, watch:
         threads = checkpoint.state["machine"]["threads"] if checkpoint else config.train.threads
         set_threads(threads, ranks.local_world)
         machine = {**environment(device, ranks.world), "keeps_freed_memory": keep_freed_memory()}
-        objective = make_objective(config, record["init"], record["preset"]).to(device)
+        frequencies = log_frequencies(shards, config.model.encoder.vocab_size)
+        objective = make_objective(config, record["init"], frequencies).to(device)
         ranks.sum(torch.zeros(1, device=device))  # everyone has looked at the checkpoints before the first one writes
         if ranks.first:
             (out / CHECKPOINTS).mkdir(exist_ok=True)
             if checkpoint is None:
                 write_json(out / RUN, {**record, "environment": machine})
         log = Log(out, watch, since=checkpoint.step if checkpoint else 0) if ranks.first else None
-        evaluation = Evaluation(objective, shards, config, ranks)
+        evaluation = Evaluation(objective, shards, config, ranks, frequencies)
         trainer = Trainer(
             objective,
-            Feed(_loader(objective, shards, config), _cut(config, ranks), config.train.workers),
+            Feed(_loader(objective, shards, config, "train", config.train.batch_tokens), _cut(config, ranks), config.train.workers),
             config.optim,
             config.train if evaluation.batches else config.train.model_copy(update={"evaluations": 0}),
             folder=out,
@@ -149,7 +153,7 @@ def _run(record: dict[str, Any], shards: Shards, out: Path, ranks: Ranks, watch:
             machine=machine,
             matrix_rate=_rate(config, device),
         )
-        trainer.say({"kind": "start", **machine, "matrix_gflops": trainer.matrix_rate / 1e9, "entropy": evaluation.entropy})
+        trainer.say({"kind": "start", **machine, "matrix_gflops": trainer.matrix_rate / 1e9, "unigram_loss": evaluation.unigram})
         for remark in broken:
             trainer.say({"kind": "remark", "text": f"passed over a damaged checkpoint: {remark}"})
         if checkpoint is not None:
@@ -161,7 +165,7 @@ def _run(record: dict[str, Any], shards: Shards, out: Path, ranks: Ranks, watch:
             if log is not None:
                 log.close()
         if ranks.first and not signal:
-            write_report(out)
+            write_report(out, objective.eval(), evaluation.batches, shards.tokenizer)
         return Outcome(signal, out)
 
 
@@ -186,18 +190,18 @@ def _rate(config: PretrainConfig, device: torch.device) -> float:
     return matrix_rate(min(config.train.batch_tokens, 4096), encoder.hidden_size, encoder.ffn_size, device)
 
 
-def _loader(objective: Objective, shards: Shards, config: PretrainConfig, part: Part = "train") -> Loader:
-    return Loader(shards, config.data, hide=objective.hide, batch_tokens=config.train.batch_tokens, seed=config.train.seed, part=part)
+def _loader(objective: Objective, shards: Shards, config: PretrainConfig, part: Part, batch_tokens: int) -> Loader:
+    return Loader(shards, config.data, hide=objective.hide, batch_tokens=batch_tokens, seed=config.train.seed, part=part)
 
 
-def make_objective(config: PretrainConfig, init: str | None, preset: str | None) -> Objective:
+def make_objective(config: PretrainConfig, init: str | None, frequencies: NDArray[np.float64]) -> Objective:
     """The objective with its model: new, or grown from a trained one."""
     heads, seed = _heads(config), config.train.seed
     start = load(init) if init is not None else None
-    model = _model(config.model, heads, start, seed)
+    model = _model(config.model, heads, start, seed, frequencies)
     if config.objective.name == "rtd":
         small = generator_config(config.model, config.objective.generator_size)
-        generator = _model(small, ["lm"], start.generator if start else None, seed + 1)
+        generator = _model(small, ["lm"], start.generator if start else None, seed + 1, frequencies)
         objective: Objective = Replaced(model, generator, config.objective.replaced_weight)
     else:
         objective = SIMPLE[config.objective.name](model)
@@ -209,8 +213,14 @@ def make_objective(config: PretrainConfig, init: str | None, preset: str | None)
     return objective.train()
 
 
-def _model(config: ModelConfig, heads: list[str], start: Workbench | None, seed: int) -> Model:
-    return Model.fresh(config, heads, seed=seed) if start is None else refit(start.model, config, heads, seed)
+def _model(config: ModelConfig, heads: list[str], start: Workbench | None, seed: int, frequencies: NDArray[np.float64]) -> Model:
+    """A new language head begins with how frequent each token is: counting knows that, and learning it takes hundreds of steps."""
+    model = Model.fresh(config, heads, seed=seed) if start is None else refit(start.model, config, heads, seed)
+    head = next((head for head in model.heads.values() if isinstance(head, LanguageHead)), None)
+    if head is not None and head.bias is not None and (start is None or "lm" not in start.model.heads):
+        with torch.no_grad():
+            head.bias.copy_(torch.from_numpy(frequencies))
+    return model
 
 
 def _heads(config: PretrainConfig) -> list[str]:
@@ -235,14 +245,18 @@ def save_model(objective: Objective, record: dict[str, Any], shards: Shards, out
 class Evaluation:
     """Held-out text, the same for every model of these shards: a few batches of all lengths, divided among the processes."""
 
-    def __init__(self, objective: Objective, shards: Shards, config: PretrainConfig, ranks: Ranks) -> None:
+    def __init__(
+        self, objective: Objective, shards: Shards, config: PretrainConfig, ranks: Ranks, frequencies: NDArray[np.float64]
+    ) -> None:
         self.objective, self.ranks = objective, ranks
-        epoch = _loader(objective, shards, config, "held_out").epoch(0)
-        wanted = min(len(epoch), -(-config.train.evaluate_tokens // config.train.batch_tokens))
+        size = max(EVALUATION_TOKENS, config.data.max_length)
+        epoch = _loader(objective, shards, config, "held_out", size).epoch(0)
+        wanted = min(len(epoch), -(-config.train.evaluate_tokens // size))
         numbers: list[int] = np.unique(np.linspace(0, len(epoch) - 1, wanted).round().astype(int)).tolist() if wanted else []
         self.epoch, self.batches = epoch, [epoch[number] for number in numbers]
-        answers = np.concatenate([objective.answers(batch) for batch in self.batches]) if self.batches else np.empty(0, np.int64)
-        self.entropy = entropy(answers)
+        answers = np.concatenate([objective.answers(batch)[1] for batch in self.batches]) if self.batches else np.empty(0, np.int64)
+        # What guesses cost that know how frequent each token is, and nothing of the context; in nats.
+        self.unigram = float(-frequencies[answers].mean()) if len(answers) else math.nan
 
     def __call__(self) -> dict[str, float]:
         # Where there are fewer batches than processes everyone takes all: sums and counts grow alike.
@@ -252,8 +266,10 @@ class Evaluation:
         return {"loss": measures[self.objective.loss], **measures}
 
 
-def entropy(answers: NDArray[np.int64]) -> float:
-    """What a guess without any context would cost at best: the entropy of the answers' own frequencies, in nats."""
-    counts = np.bincount(answers)
-    shares = counts[counts > 0] / max(1, len(answers))
-    return float(-(shares * np.log(shares)).sum())
+def log_frequencies(shards: Shards, vocab_size: int) -> NDArray[np.float64]:
+    """The logarithm of each token's share of the text; what does not occur counts once, for nothing is impossible."""
+    counts = np.ones(vocab_size)
+    for number in range(len(shards)):
+        counts += np.bincount(shards[number].tokens, minlength=vocab_size)
+    logs: NDArray[np.float64] = np.log(counts / counts.sum())
+    return logs

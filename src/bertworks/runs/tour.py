@@ -1,4 +1,4 @@
-"""The newcomer's first look: real weights and real sentences, then the way from text to training examples."""
+"""The newcomer's first look: real weights and real sentences, then the way from text to a model of one's own."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import shlex
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from time import monotonic
+from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from bertworks.config import DataConfig
 from bertworks.data.corpus import Corpus
@@ -17,16 +21,30 @@ from bertworks.data.shards import Shards
 from bertworks.errors import SaveFailed
 from bertworks.files import new_folder, read_json, whole_file, write_json
 from bertworks.model.count import count_config, count_parameters
+from bertworks.model.pooling import Pooling
 from bertworks.presets import preset
 from bertworks.runs.masks import print_views, view_masks, write_masks_page
+from bertworks.runs.pretrain import REPORT, RUN, log_frequencies, make_objective, pretrain, resume
+from bertworks.runs.settings import settle
 from bertworks.runs.tables import parameter_table, similarity_table
 from bertworks.text.tokenizer import Tokenizer
 from bertworks.text.training import train_tokenizer
 from bertworks.text.words import Sample
-from bertworks.workbench import load
+from bertworks.train.ranks import Ranks
+from bertworks.workbench import Workbench, load
 
 Bar = Callable[..., AbstractContextManager[Callable[[int, int | None], None]]]
+Watching = Callable[..., AbstractContextManager[Callable[[dict[str, Any]], None]]]
 VOCABULARY, SAMPLE = 8192, 100_000_000
+PRESET = "bert-mini"
+SETTINGS = {"data.max_length": 64, "train.batch_tokens": 2048}
+BLANKS = (
+    "This function returns a ___ of strings.",
+    "Raises an error if the file does not ___.",
+    "The default value is ___.",
+    "Return True if the object is an ___ of the class.",
+    "See the ___ for more details.",
+)
 LONG_WORD = "deserialization"
 SENTENCES = (
     "The cat is asleep on the sofa.",
@@ -38,12 +56,21 @@ SENTENCES = (
 )
 
 
-def tour(console: Console, text: list[str], out: Path, bar: Bar) -> None:
-    _look_at_a_model(console)
-    _make_examples(console, text, out, bar)
+def tour(console: Console, text: list[str], out: Path, bar: Bar, watching: Watching, *, budget: float, resumed: bool) -> int:
+    """Returns the signal that stopped it, or 0. What an earlier tour made is used again; `resumed` skips what it has shown."""
+    out.mkdir(parents=True, exist_ok=True)
+    _check_same_text(out, text)
+    if not resumed:
+        _look_at_a_model(console)
+    if not resumed or not (out / "masks.html").is_file():
+        _make_examples(console, text, out, bar)
+    signal = _pretrain(console, out, watching, budget)
+    if signal:
+        return signal
     console.print("\n[bold]Next[/bold]  bertworks embed FILE --model minilm --out vectors.npy   one vector for each line of a file")
     console.print("      bertworks tokenize 'your text' --model minilm          how a model reads it")
     console.print("      bertworks --help                                       everything else")
+    return 0
 
 
 def _look_at_a_model(console: Console) -> None:
@@ -60,8 +87,6 @@ def _look_at_a_model(console: Console) -> None:
 
 def _make_examples(console: Console, text: list[str], out: Path, bar: Bar) -> None:
     """From text to what a model is trained on. Every stage is a command that a user can type."""
-    out.mkdir(parents=True, exist_ok=True)
-    _check_same_text(out, text)
     docs, vocab, shards, page = out / "docs.jsonl", out / "vocab", out / "shards", out / "masks.html"
     sources = text or [str(docs)]
     if not text:
@@ -91,6 +116,39 @@ def _make_examples(console: Console, text: list[str], out: Path, bar: Bar) -> No
     print_views(console, views)
     write_masks_page(page, epoch, views)
     console.print(f"   the same as a page: {page}")
+
+
+def _pretrain(console: Console, out: Path, watching: Watching, budget: float) -> int:
+    """A model from scratch, on this text."""
+    run, shards = out / "run", Shards(out / "shards")
+    command = f"bertworks pretrain {shards.folder} --preset {PRESET} --objective mlm --budget {budget:.0f}s --out {run}"
+    said = f"from random weights, {budget:.0f} seconds; Ctrl-C stops, `bertworks tour --resume` goes on"
+    settings = [f"{key}={value}" for key, value in SETTINGS.items()]
+    _stage(console, "8. Pre-training", command + "".join(f" --set {setting}" for setting in settings), said)
+    config = settle(shards.tokenizer, preset=PRESET, objective="mlm", settings=settings, limit={"budget": budget})
+    frequencies = log_frequencies(shards, config.model.encoder.vocab_size)
+    before = Workbench(make_objective(config, None, frequencies).eval().model, shards.tokenizer, Pooling(), {}, [], [])
+    if not (run / REPORT).is_file():
+        with watching(run, quiet=False) as watch:
+            if (run / RUN).is_file():
+                outcome = resume(run, ranks=Ranks(), watch=watch, began=monotonic())
+            else:
+                outcome = pretrain(config, shards, run, init=None, preset=PRESET, ranks=Ranks(), watch=watch, began=monotonic())
+        if outcome.signal:
+            return outcome.signal
+    after = load(run)
+    console.print()
+    table = Table("a blank", "before", "after", box=None, header_style="bold", padding=(0, 2, 0, 3))
+    for sentence in BLANKS:
+        blank = sentence.replace("___", after.tokenizer.special["mask"])
+        table.add_row(sentence, *(_guesses(bench, blank) for bench in (before, after)))
+    console.print(table)
+    console.print(f"   curves, config and guesses as a page: {run / REPORT}", markup=False)
+    return 0
+
+
+def _guesses(bench: Workbench, text: str) -> str:
+    return escape(", ".join(bench.tokenizer.readable(candidate.id) for candidate in bench.fill(text, 3).blanks[0]))
 
 
 def _stage(console: Console, title: str, command: str, said: str) -> None:

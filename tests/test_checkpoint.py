@@ -1,0 +1,168 @@
+"""Checkpoints: whole or not there; a damaged one is named and passed over."""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from bertworks.errors import BadCheckpoint, BertworksError, SaveFailed
+from bertworks.train import checkpoint as checkpoints
+from bertworks.train.checkpoint import (
+    MANIFEST,
+    OPTIMISER,
+    STATE,
+    WEIGHTS,
+    Checkpoint,
+    list_checkpoints,
+    newest_checkpoint,
+    prune_checkpoints,
+    read_checkpoint,
+    write_checkpoint,
+)
+
+FILES = (WEIGHTS, OPTIMISER, STATE, MANIFEST)
+
+
+def example(step: int) -> Checkpoint:
+    weights = {"a": torch.arange(6.0).view(2, 3) + step, "b": torch.tensor([1.5])}
+    return Checkpoint(step, weights, {"a|exp_avg": torch.ones(2, 3), "a|step": torch.tensor(float(step))}, {"step": step, "seconds": 1.0})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for step in (10, 20):
+        write_checkpoint(tmp_path, example(step))
+    return tmp_path
+
+
+def test_what_is_written_is_read(folder: Path) -> None:
+    found, broken = newest_checkpoint(folder)
+    assert found is not None and not broken and found.step == 20
+    expected = example(20)
+    assert found.state == expected.state
+    for name, tensor in expected.weights.items():
+        assert torch.equal(found.weights[name], tensor)
+    assert torch.equal(found.optimiser["a|step"], torch.tensor(20.0))
+    assert sorted(path.name for path in folder.iterdir()) == ["step-00000010", "step-00000020"], "nothing else is left"
+
+
+def flip(path: Path) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    path.write_bytes(bytes(raw))
+
+
+def cut(size: Callable[[int], int]) -> Callable[[Path], None]:
+    def damage(path: Path) -> None:
+        path.write_bytes(path.read_bytes()[: size(path.stat().st_size)])
+
+    return damage
+
+
+def to_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def to_link(path: Path) -> None:
+    target = path.with_name("elsewhere")
+    path.rename(target)
+    path.symlink_to(target)
+
+
+DAMAGE = {
+    "flipped": flip,
+    "empty": cut(lambda size: 0),
+    "cut at 8": cut(lambda size: 8),
+    "half": cut(lambda size: size // 2),
+    "one short": cut(lambda size: size - 1),
+    "deleted": Path.unlink,
+    "a folder": to_folder,
+    "a link": to_link,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("name", FILES)
+def test_a_damaged_one_is_named_and_passed_over(name: str, damage: str, folder: Path) -> None:
+    place = folder / "step-00000020"
+    DAMAGE[damage](place / name)
+    if name == MANIFEST and damage in ("a link", "one short"):
+        assert newest_checkpoint(folder)[0] is not None  # the same content by another name, or without its last newline, does no harm
+        return
+    with pytest.raises(BertworksError):
+        read_checkpoint(place)
+    found, broken = newest_checkpoint(folder)
+    assert found is not None and found.step == 10
+    assert len(broken) == 1 and "step-00000020" in broken[0]
+
+
+def test_all_damaged_is_not_a_fresh_start(folder: Path) -> None:
+    for path in folder.glob("*/" + WEIGHTS):
+        flip(path)
+    found, broken = newest_checkpoint(folder)
+    assert found is None and len(broken) == 2
+
+
+def test_a_damaged_one_is_written_again(folder: Path) -> None:
+    flip(folder / "step-00000020" / WEIGHTS)
+    write_checkpoint(folder, example(20))
+    found, broken = newest_checkpoint(folder)
+    assert found is not None and found.step == 20 and not broken
+
+
+def test_half_a_checkpoint_is_never_seen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoints, "save_file", fail)
+    with pytest.raises(SaveFailed, match="No space"):
+        write_checkpoint(folder, example(30))
+    assert sorted(path.name for path in folder.iterdir()) == ["step-00000010", "step-00000020"]
+
+
+def test_a_full_disk(folder: Path) -> None:
+    """A real limit of the system on the size of files, in the middle of writing."""
+    big = Checkpoint(30, {"a": torch.zeros(500_000)}, {}, {"step": 30})
+    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, before[1]))
+    try:
+        with pytest.raises(SaveFailed):
+            write_checkpoint(folder, big)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert newest_checkpoint(folder)[0].step == 20  # type: ignore[union-attr]
+    assert sorted(path.name for path in folder.iterdir()) == ["step-00000010", "step-00000020"]
+
+
+def test_space_is_looked_at_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(1, 1, 1000))  # type: ignore[attr-defined]
+    with pytest.raises(SaveFailed, match="MB left"):
+        write_checkpoint(folder, example(30))
+
+
+def test_a_place_where_nothing_can_be_written() -> None:
+    with pytest.raises(SaveFailed):
+        write_checkpoint(Path("/proc"), example(1))
+
+
+def test_pruning_keeps_the_newest_and_the_best(tmp_path: Path) -> None:
+    for step in (1, 2, 3, 4, 5):
+        write_checkpoint(tmp_path, example(step))
+    prune_checkpoints(tmp_path, keep=2, best=2)
+    assert [step for step, _ in list_checkpoints(tmp_path)] == [5, 4, 2]
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_of_another_model(tmp_path: Path) -> None:
+    module = torch.nn.Linear(3, 2)
+    optimiser = torch.optim.AdamW(module.parameters())
+    with pytest.raises(BadCheckpoint, match="another model"):
+        checkpoints.restore(module, optimiser, example(1), "here")

@@ -1,0 +1,506 @@
+"""The loop: exact sums, exact resume, learning rates, the clock, signals, and numbers that are not finite."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from bertworks.config import DataConfig, OptimConfig
+from bertworks.data.feed import Cut, Feed, split
+from bertworks.data.loader import Batch, Loader
+from bertworks.data.shards import Shards
+from bertworks.errors import BadShards, Diverged, SaveFailed
+from bertworks.files import locked
+from bertworks.objectives.masked import Masked
+from bertworks.runs import pretrain as runs
+from bertworks.runs.pretrain import CHECKPOINTS, RUN
+from bertworks.train.checkpoint import WEIGHTS, list_checkpoints, read_checkpoint
+from bertworks.train.clock import Clock
+from bertworks.train.optim import make_optimiser, rate
+from texts import make_shards
+from training import TINY, digest, events, go_on, language, language_shards, train
+
+BERTWORKS = str(Path(sys.executable).parent / "bertworks")
+PRESETS = {"mlm+nsp": "bert-mini", "rtd": "electra-mini", "plm": "xlnet-mini", "ltr": "gpt-mini", "mlm+sop": "albert-mini"}
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
+    return language_shards(tmp_path_factory.mktemp("language"), 40)
+
+
+def weights(out: Path, step: int) -> dict[str, torch.Tensor]:
+    return read_checkpoint(out / CHECKPOINTS / f"step-{step:08}").weights
+
+
+# ---------------------------------------------------------------------- learning rate and optimiser
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ("linear", {0.0: 0.0, 0.05: 0.5, 0.1: 1.0, 0.55: 0.5, 1.0: 0.0}),
+        ("cosine", {0.0: 0.0, 0.05: 0.5, 0.1: 1.0, 0.55: 0.5, 0.325: 0.853553, 1.0: 0.0}),
+        ("constant", {0.0: 0.0, 0.05: 0.5, 0.1: 1.0, 0.7: 1.0, 0.8: 1.0, 0.9: 0.5, 1.0: 0.0}),
+    ],
+)
+def test_learning_rates(schedule: Any, expected: dict[float, float]) -> None:
+    config = OptimConfig(lr=2e-3, warmup=0.1, cooldown=0.2, schedule=schedule)
+    for progress, share in expected.items():
+        assert rate(config, progress) == pytest.approx(2e-3 * share, abs=1e-9), progress
+
+
+def test_decay_is_for_matrices_only() -> None:
+    module = nn.ModuleDict({"linear": nn.Linear(3, 2), "norm": nn.LayerNorm(2), "table": nn.Embedding(5, 2)})
+    module.register_parameter("content_bias", nn.Parameter(torch.zeros(2, 2)))
+    optimiser = make_optimiser(module, OptimConfig(weight_decay=0.3))
+    names = {id(parameter): name for name, parameter in module.named_parameters()}
+    decays = {names[id(p)]: group["weight_decay"] for group in optimiser.param_groups for p in group["params"]}
+    assert {name for name, decay in decays.items() if decay} == {"linear.weight", "table.weight"}
+    assert len(decays) == 6
+
+
+def test_adamw_by_hand() -> None:
+    """Two steps of Loshchilov and Hutter's algorithm 2, in float64."""
+    parameter = nn.Parameter(torch.tensor([[1.0, -2.0]], dtype=torch.float64))
+    module = nn.Module()
+    module.register_parameter("weight", parameter)
+    config = OptimConfig(lr=0.1, beta1=0.9, beta2=0.98, eps=1e-6, weight_decay=0.05)
+    optimiser = make_optimiser(module, config)
+    x, m, v = np.array([1.0, -2.0]), np.zeros(2), np.zeros(2)
+    for step, gradient in enumerate(([0.3, -0.1], [0.2, 0.4]), start=1):
+        parameter.grad = torch.tensor([gradient], dtype=torch.float64)
+        optimiser.step()
+        g = np.array(gradient)
+        m, v = 0.9 * m + 0.1 * g, 0.98 * v + 0.02 * g * g
+        x = x - 0.1 * 0.05 * x - 0.1 * (m / (1 - 0.9**step)) / (np.sqrt(v / (1 - 0.98**step)) + 1e-6)
+    assert np.allclose(parameter.detach().numpy()[0], x, rtol=1e-12)
+
+
+# ---------------------------------------------------------------------- the clock
+
+
+class Machine:
+    """A clock that only a test moves."""
+
+    def __init__(self) -> None:
+        self.time = 1000.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+def drive(clock: Clock, machine: Machine, pace: Any, most: int = 100_000) -> tuple[int, float]:
+    step, progress = 0, 0.0
+    clock.first_pace = pace(0.0)
+    clock.tick()
+    while (left := clock.steps_left()) and step < most:
+        progress += (1 - progress) / left
+        machine.time += pace(progress)
+        clock.tick()
+        clock.new_plan(step)
+        step += 1
+    return step, progress
+
+
+PACES = {
+    "steady": lambda p: 0.5,
+    "slower later": lambda p: 0.5 if p < 0.5 else 1.0,
+    "a pause": lambda p: 2.0 if 0.3 < p < 0.35 else 0.2,
+    "ever slower": lambda p: 0.05 + p,
+}
+
+
+@pytest.mark.parametrize("pace", PACES)
+def test_a_budget_ends_in_time(pace: str) -> None:
+    machine = Machine()
+    clock = Clock(300.0, spent=0.0, began=machine.time, now=machine)
+    clock.reserve = 4.0
+    steps, progress = drive(clock, machine, PACES[pace])
+    assert abs(clock.elapsed + clock.reserve - 300.0) < 0.03 * 300.0
+    assert progress > 0.9 and steps > 10
+
+
+def test_time_spent_before_counts() -> None:
+    machine = Machine()
+    clock = Clock(100.0, spent=60.0, began=machine.time, now=machine)
+    drive(clock, machine, lambda p: 0.5)
+    assert machine.time - 1000.0 == pytest.approx(40.0, abs=1.0)
+
+
+def test_plans_are_said_when_they_change() -> None:
+    machine = Machine()
+    clock = Clock(100.0, spent=0.0, began=machine.time, now=machine)
+    clock.first_pace = 1.0
+    assert clock.new_plan(0) == 100
+    assert clock.new_plan(0) is None
+    machine.time += 50.0
+    assert clock.new_plan(10) == 60
+
+
+# ---------------------------------------------------------------------- batches
+
+
+def test_pieces_of_a_batch() -> None:
+    draw = np.random.default_rng(0)
+    for _ in range(200):
+        lengths, pieces = np.sort(draw.integers(1, 60, draw.integers(1, 40))), int(draw.integers(1, 9))
+        found = split(lengths, pieces)
+        assert [begin for begin, _ in found] == [0, *(end for _, end in found[:-1])] and found[-1][1] == len(lengths)
+        if len(lengths) >= pieces:
+            assert all(end > begin for begin, end in found)
+            assert max(lengths[b:e].sum() for b, e in found) <= lengths.sum() / pieces + 2 * lengths.max()
+
+
+@pytest.mark.parametrize(("world", "portions"), [(1, 3), (2, 1), (2, 2), (3, 2)])
+def test_the_same_global_batches_for_any_world(world: int, portions: int, shards: Shards, tmp_path: Path) -> None:
+    loader = Loader(shards, DataConfig(max_length=32), batch_tokens=200, seed=3, cache=tmp_path)
+    whole = Feed(loader, Cut())((0, 0))
+    parts = [Feed(loader, Cut(rank, world, portions))((0, 0)) for rank in range(world)]
+    for _ in range(len(loader.epoch(0)) + 3):
+        step, mine = next(whole), [next(part) for part in parts]
+        counted = [portion.batch for one in mine for portion in one.portions if portion.counted]
+        assert np.array_equal(np.concatenate([batch.ids for batch in counted]), step.portions[0].batch.ids)
+        assert np.array_equal(np.concatenate([batch.examples for batch in counted]), step.names)
+        assert {one.place for one in mine} == {step.place} and {one.tokens for one in mine} == {step.tokens}
+
+
+def test_workers_change_nothing(shards: Shards, tmp_path: Path) -> None:
+    loader = Loader(shards, DataConfig(max_length=32), batch_tokens=400, seed=3, cache=tmp_path)
+    place = (0, len(loader.epoch(0)) - 3)  # over the edge of an epoch
+    for now, ahead, _ in zip(Feed(loader, Cut())(place), Feed(loader, Cut(), workers=2)(place), range(8), strict=False):
+        assert (now.place, now.following, now.passes, now.names) == (ahead.place, ahead.following, ahead.passes, ahead.names)
+        for a, b in zip(now.portions, ahead.portions, strict=True):
+            assert np.array_equal(a.batch.ids, b.batch.ids) and np.array_equal(a.batch.targets, b.batch.targets)
+
+
+def test_nothing_to_train_on(tmp_path: Path) -> None:
+    shards = make_shards(tmp_path, ["Qz."], language())
+    with pytest.raises(BadShards, match="no text to train on"):
+        train(shards, tmp_path / "run", "roberta-mini", "model.n_segments=2", "data.short_rate=0", steps=1)
+
+
+# ---------------------------------------------------------------------- exact
+
+
+@pytest.fixture
+def float64() -> Any:
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("objective", ["mlm+nsp", "rtd"])
+def test_accumulation_is_exact(objective: str, shards: Shards, tmp_path: Path, float64: None) -> None:
+    """One portion or eight, several terms, uneven counts: the same gradients, so the same weights."""
+    for name, micro in (("whole", "null"), ("cut", "64")):
+        settings = ["train.dropout=0.0", f"train.micro_tokens={micro}", "train.evaluations=0", "data.mask_rate=0.05"]
+        train(shards, tmp_path / name, PRESETS[objective], *settings, objective=objective, steps=5)
+    whole, cut = weights(tmp_path / "whole", 5), weights(tmp_path / "cut", 5)
+    assert max(float((whole[name] - cut[name]).abs().max()) for name in whole) < 1e-9
+    start = weights(tmp_path / "whole", 0)
+    assert max(float((whole[name] - start[name]).abs().max()) for name in whole) > 1e-3, "something was learned"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        [],
+        ["data.mask_rate=0.02", "data.max_length=16", "train.batch_tokens=64"],  # processes without a target
+        ["data.max_length=48", "train.batch_tokens=48"],  # processes without an example, and so without a pair
+        ["train.micro_tokens=64"],
+    ],
+    ids=["plain", "no targets", "no examples", "portions"],
+)
+def test_two_processes_are_one(settings: list[str], shards: Shards, tmp_path: Path) -> None:
+    """torchrun with two processes against one, in float64 without dropout, ten steps."""
+    script = str(Path(__file__).with_name("in_float64.py"))
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(_port())]
+    every = [*TINY, "train.evaluations=1", "train.keep=9", *settings]
+    for name, command in (("one", [sys.executable]), ("two", torchrun)):
+        call = [*command, script, "pretrain", str(shards.folder), "--preset", "bert-mini", "--steps", "10", "--out", str(tmp_path / name)]
+        done = subprocess.run([*call, *(part for setting in every for part in ("--set", setting))], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    one, two = weights(tmp_path / "one", 10), weights(tmp_path / "two", 10)
+    assert max(float((one[name] - two[name]).abs().max()) for name in one) < 1e-9
+    assert max(float((one[name] - start).abs().max()) for name, start in weights(tmp_path / "one", 0).items()) > 1e-3
+    held_out = [events(tmp_path / name, "held out")[-1]["masked"] for name in ("one", "two")]
+    assert held_out[0] == pytest.approx(held_out[1], abs=1e-9)
+
+
+def _port() -> int:
+    import socket
+
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+# ---------------------------------------------------------------------- resume
+
+
+class Stopped(Exception):
+    pass
+
+
+def interrupt(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+    """The process ends, without a word, after so many steps."""
+    taken = runs.Trainer._take
+
+    def take(self: Any, *args: Any) -> None:
+        if self.state.step == after:
+            raise Stopped
+        taken(self, *args)
+
+    monkeypatch.setattr(runs.Trainer, "_take", take)
+
+
+@pytest.mark.parametrize("objective", PRESETS)
+@pytest.mark.parametrize("micro", ["null", "128"])
+def test_resume_is_exact(objective: str, micro: str, shards: Shards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped in the middle of an epoch and after its end, with other loader workers: the same bits as undisturbed."""
+    settings = [f"train.micro_tokens={micro}", "train.checkpoint_every=3", "train.dropout=0.1", "train.evaluations=2", "train.keep=9"]
+    settings += ["train.batch_tokens=2048"]
+    train(shards, tmp_path / "whole", PRESETS[objective], *settings, objective=objective, steps=14)
+    last = read_checkpoint(tmp_path / "whole" / CHECKPOINTS / "step-00000014").state
+    assert last["epoch"] >= 1, "the run must pass the end of an epoch"
+    out = tmp_path / "stopped"
+    with monkeypatch.context() as patch:
+        interrupt(patch, after=5)
+        with pytest.raises(Stopped):
+            train(shards, out, PRESETS[objective], *settings, objective=objective, steps=14)
+    with monkeypatch.context() as patch:
+        interrupt(patch, after=13)
+        record = json.loads((out / RUN).read_text())
+        record["config"]["train"]["workers"] = 1 if micro == "null" else 0
+        (out / RUN).write_text(json.dumps(record))
+        with pytest.raises(Stopped):
+            go_on(out)
+    go_on(out)
+    assert digest(out) == digest(tmp_path / "whole")
+    assert (out / "model" / "model.safetensors").read_bytes() == (tmp_path / "whole" / "model" / "model.safetensors").read_bytes()
+    for kind in ("held out", "checkpoint"):
+        shown = [[(e["step"], e.get("loss")) for e in events(run, kind)] for run in (out, tmp_path / "whole")]
+        assert shown[0] == shown[1], "no line is lost or written twice"
+
+
+def test_a_damaged_checkpoint_is_passed_over(shards: Shards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = ["train.checkpoint_every=3", "train.evaluations=0", "train.keep=9"]
+    train(shards, tmp_path / "whole", "bert-mini", *settings, steps=8)
+    out = tmp_path / "damaged"
+    with monkeypatch.context() as patch:
+        interrupt(patch, after=7)
+        with pytest.raises(Stopped):
+            train(shards, out, "bert-mini", *settings, steps=8)
+    path = out / CHECKPOINTS / "step-00000006" / WEIGHTS
+    path.write_bytes(path.read_bytes()[:-1])
+    go_on(out)
+    assert digest(out) == digest(tmp_path / "whole")
+    assert "step-00000006" in events(out, "remark")[0]["text"]
+
+
+def test_other_shards_are_refused(shards: Shards, tmp_path: Path) -> None:
+    train(shards, tmp_path / "run", "bert-mini", "train.evaluations=0", steps=1)
+    other = language_shards(tmp_path / "other", 30)
+    record = json.loads((tmp_path / "run" / RUN).read_text())
+    (tmp_path / "run" / RUN).write_text(json.dumps({**record, "shards": str(other.folder)}))
+    with pytest.raises(BadShards, match="not the shards"):
+        go_on(tmp_path / "run")
+
+
+def test_a_second_process_is_kept_off(shards: Shards, tmp_path: Path) -> None:
+    train(shards, tmp_path / "run", "bert-mini", "train.evaluations=0", steps=1)
+    with locked(tmp_path / "run"), pytest.raises(SaveFailed, match="another process"):
+        go_on(tmp_path / "run")
+    with pytest.raises(SaveFailed, match="already"):
+        train(shards, tmp_path / "run", "bert-mini", steps=1)
+
+
+def test_differences_are_named(shards: Shards, tmp_path: Path) -> None:
+    train(shards, tmp_path / "run", "bert-mini", "train.evaluations=0", steps=2)
+    place = tmp_path / "run" / CHECKPOINTS / "step-00000002"
+    state = json.loads((place / "state.json").read_text())
+    assert state["machine"]["threads"] == 1
+    assert go_on(tmp_path / "run").signal == 0
+    assert events(tmp_path / "run", "resumed")[-1]["differences"] == []
+    state["machine"]["torch"] = "1.0"
+    (place / "state.json").write_text(json.dumps(state))
+    manifest = json.loads((place / "manifest.json").read_text())
+    from bertworks.train.checkpoint import _entry
+
+    (place / "manifest.json").write_text(json.dumps({**manifest, "state.json": _entry(place / "state.json")}))
+    go_on(tmp_path / "run")
+    assert events(tmp_path / "run", "resumed")[-1]["differences"] == [f"torch: 1.0 then, {torch.__version__} now"]
+
+
+# ---------------------------------------------------------------------- numbers that are not finite
+
+
+class Broken(Masked):
+    """Not a number in some batches."""
+
+    when: Any = staticmethod(lambda calls: False)
+    calls = 0
+
+    def forward(self, batch: Batch) -> Any:
+        Broken.calls += self.training
+        first, *rest = super().forward(batch)
+        return (replace(first, total=first.total * math.nan) if self.training and Broken.when(Broken.calls) else first, *rest)
+
+
+def test_a_bad_batch_is_passed_over(shards: Shards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "SIMPLE", {"mlm": Broken})
+    monkeypatch.setattr(Broken, "calls", 0)
+    monkeypatch.setattr(Broken, "when", staticmethod(lambda calls: calls == 3 + 4))  # after three trials: the fourth step
+    train(shards, tmp_path / "run", "bert-mini", "train.checkpoint_every=1", "train.keep=99", "train.evaluations=0", steps=6)
+    (bad,) = events(tmp_path / "run", "bad")
+    assert bad["loss"] is None and bad["step"] == 3 and len(bad["examples"]) > 0
+    before, after, later = (weights(tmp_path / "run", step) for step in (3, 4, 5))
+    assert all(torch.equal(before[name], after[name]) for name in before), "the step was not taken"
+    assert not all(torch.equal(after[name], later[name]) for name in after), "the next one was"
+    assert all(tensor.isfinite().all() for tensor in weights(tmp_path / "run", 6).values())
+
+
+def test_many_bad_batches_stop_the_run(shards: Shards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "SIMPLE", {"mlm": Broken})
+    monkeypatch.setattr(Broken, "calls", 0)
+    monkeypatch.setattr(Broken, "when", staticmethod(lambda calls: calls > 3 + 2))
+    with pytest.raises(Diverged) as error:
+        train(shards, tmp_path / "run", "bert-mini", "train.bad_steps=3", "train.checkpoint_every=2", "train.evaluations=0", steps=99)
+    assert error.value.exit_code == 3
+    assert len(events(tmp_path / "run", "bad")) == 3
+    newest = max(step for step, _ in list_checkpoints(tmp_path / "run" / CHECKPOINTS))
+    assert all(tensor.isfinite().all() for tensor in weights(tmp_path / "run", newest).values())
+
+
+def test_a_failed_save_is_said_and_the_run_goes_on(shards: Shards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bertworks.train import trainer
+
+    written = trainer.write_checkpoint
+
+    def fail(folder: Path, checkpoint: Any) -> Path:
+        if checkpoint.step == 2:
+            raise SaveFailed("the disk is full")
+        return written(folder, checkpoint)
+
+    monkeypatch.setattr(trainer, "write_checkpoint", fail)
+    train(shards, tmp_path / "run", "bert-mini", "train.checkpoint_every=2", "train.evaluations=0", steps=5)
+    assert [event["step"] for event in events(tmp_path / "run", "not saved")] == [2]
+    assert max(step for step, _ in list_checkpoints(tmp_path / "run" / CHECKPOINTS)) == 5
+
+
+# ---------------------------------------------------------------------- real processes, real signals
+
+
+def start(shards: Shards, out: Path, *settings: str, limit: tuple[str, str] = ("--steps", "100000")) -> subprocess.Popen[str]:
+    every = [part for setting in (*TINY, "train.log_every=1", *settings) for part in ("--set", setting)]
+    call = [BERTWORKS, "pretrain", str(shards.folder), "--preset", "bert-mini", *limit, "--out", str(out), *every]
+    return subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_step(out: Path, step: int, process: subprocess.Popen[str]) -> None:
+    end = time.monotonic() + 60
+    while time.monotonic() < end and process.poll() is None:
+        if (out / "metrics.jsonl").is_file() and any(event["step"] >= step for event in read(out)):
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"never came to step {step}: {process.communicate()[1] if process.poll() is not None else 'too slow'}")
+
+
+def read(out: Path) -> list[dict[str, Any]]:
+    found = []
+    for line in (out / "metrics.jsonl").read_text().splitlines():
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_saves_and_ends(number: int, code: int, shards: Shards, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    process = start(shards, out)
+    wait_for_step(out, 3, process)
+    process.send_signal(number)
+    said, errors = process.communicate(timeout=30)
+    assert process.returncode == code, errors
+    assert "bertworks resume" in said and "Traceback" not in errors
+    newest = max(step for step, _ in list_checkpoints(out / CHECKPOINTS))
+    assert newest >= 3 and newest == read(out)[-1]["step"]
+
+
+def test_two_signals_end_at_once(shards: Shards, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    process = start(shards, out, "train.batch_tokens=65536", "model.n_layers=12")  # slow steps
+    while not (out / RUN).is_file():
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=10) == 143
+
+
+@pytest.mark.slow
+def test_killed_at_fifty_moments(shards: Shards, tmp_path: Path) -> None:
+    """kill -9, real processes, a save after every second step: every resume works and the end is the same to the bit."""
+    settings = ("train.checkpoint_every=2", "train.evaluations=3", "train.dropout=0.1", "train.log_every=7")
+    whole = start(shards, tmp_path / "whole", *settings, limit=("--steps", "60"))
+    begin = time.monotonic()
+    assert whole.wait() == 0
+    lasted, expected = time.monotonic() - begin, digest(tmp_path / "whole")
+    draw = np.random.default_rng(0)
+    kills, runs_done, most = 0, 0, int(os.environ.get("KILLS", "50"))
+    while kills < most:
+        out, first = tmp_path / f"run-{runs_done}", True
+        while True:
+            process = start(shards, out, *settings, limit=("--steps", "60")) if first else resume_process(out)
+            first = first and not (out / RUN).is_file()
+            try:
+                code = process.wait(timeout=float(draw.uniform(0.3, 1.1) * lasted))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                kills += 1
+                first = not (out / RUN).is_file()
+                continue
+            assert code == 0, process.communicate()[1]
+            break
+        assert digest(out) == expected, f"after {kills} kills"
+        assert (out / "model" / "model.safetensors").read_bytes() == (tmp_path / "whole" / "model" / "model.safetensors").read_bytes()
+        runs_done += 1
+    print(f"{kills} kills in {runs_done} runs, all ended with the same bits")
+
+
+def resume_process(out: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen([BERTWORKS, "resume", str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_rank_that_dies_is_started_again(shards: Shards, tmp_path: Path) -> None:
+    """One of two processes is killed; torchrun starts both again and the run goes on from its checkpoint."""
+    out = tmp_path / "run"
+    elastic = ["--nproc-per-node", "2", "--max-restarts", "2", "--master-port", str(_port())]
+    call = [sys.executable, "-m", "torch.distributed.run", *elastic, "-m", "bertworks", "pretrain", str(shards.folder)]
+    call += ["--preset", "bert-mini", "--steps", "200", "--out", str(out)]
+    call += [part for setting in (*TINY, "train.checkpoint_every=5", "train.evaluations=0") for part in ("--set", setting)]
+    process = subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for_step(out, 12, process)
+    children = [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+    os.kill(children[-1], signal.SIGKILL)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors[-3000:]
+    assert max(step for step, _ in list_checkpoints(out / CHECKPOINTS)) == 200
+    assert events(out, "resumed"), "it went on instead of beginning again"

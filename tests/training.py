@@ -1,0 +1,89 @@
+"""Small trainings for tests: a language with known structure, tiny models, runs in this process."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+from bertworks.data.shards import Shards
+from bertworks.runs.pretrain import CHECKPOINTS, Outcome, pretrain, resume
+from bertworks.runs.settings import settle
+from bertworks.text.backends import word_piece
+from bertworks.text.tokenizer import Tokenizer
+from bertworks.train.checkpoint import OPTIMISER, WEIGHTS, list_checkpoints
+from bertworks.train.ranks import Ranks
+from texts import SPECIAL, make_shards
+
+TOPICS, PLACES, ORDINALS = 8, 6, 10
+TINY = [
+    "model.n_layers=2",
+    "model.hidden_size=64",
+    "model.n_heads=2",
+    "model.ffn_size=128",
+    "data.max_length=48",
+    "data.held_out=0.1",
+    "train.batch_tokens=512",
+    "train.threads=1",
+    "train.evaluate_tokens=2048",
+    "train.log_every=5",
+]
+
+
+def word(topic: int, place: int) -> str:
+    return f"{'abcdefgh'[topic]}{'klmnop'[place]}"
+
+
+def language() -> Tokenizer:
+    """Words of the made-up language, one token each."""
+    words = [word(topic, place) for topic in range(TOPICS) for place in range(PLACES)]
+    pieces = [*SPECIAL, ".", *words, *(f"{'qrstuvwxyz'[n]}z" for n in range(ORDINALS))]
+    return Tokenizer.made(json.loads(word_piece({piece: id for id, piece in enumerate(pieces)}, {}).to_str()), {})
+
+
+def language_texts(count: int, seed: int = 0) -> list[str]:
+    """Documents of one topic; a sentence says which it is in its document, then the topic's words in their order,
+    and any of them once more.
+
+    So a word follows from the topic and the place, sentences of a document belong together by their words, and their order can be read off.
+    """
+    draw = random.Random(seed)
+    texts = []
+    for _ in range(count):
+        topic, sentences = draw.randrange(TOPICS), []
+        for number in range(ORDINALS):
+            words = [*(word(topic, place) for place in range(PLACES)), word(topic, draw.randrange(PLACES))]
+            sentences.append(" ".join([f"{'qrstuvwxyz'[number]}z", *words]).capitalize() + ".")
+        texts.append(" ".join(sentences))
+    return texts
+
+
+def language_shards(folder: Path, count: int = 120) -> Shards:
+    return make_shards(folder, language_texts(count), language())
+
+
+def train(
+    shards: Shards, out: Path, preset: str, *settings: str, objective: str | None = None, steps: int | None = None, **limit: Any
+) -> Outcome:
+    limits = {"steps": steps, **limit} if steps is not None else limit
+    config = settle(shards.tokenizer, preset=preset, objective=objective, settings=[*TINY, *settings], limit=limits)
+    return pretrain(config, shards, out, init=None, preset=preset, ranks=Ranks(), watch=lambda event: None, began=time.monotonic())
+
+
+def go_on(out: Path) -> Outcome:
+    return resume(out, ranks=Ranks(), watch=lambda event: None, began=time.monotonic())
+
+
+def events(out: Path, kind: str) -> list[dict[str, Any]]:
+    lines = (json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines())
+    return [event for event in lines if event["kind"] == kind]
+
+
+def digest(out: Path, step: int | None = None) -> str:
+    """Of the weights and the optimiser at a step, the last by default."""
+    found = dict(list_checkpoints(out / CHECKPOINTS))
+    place = found[max(found) if step is None else step]
+    return hashlib.sha256(b"".join((place / name).read_bytes() for name in (WEIGHTS, OPTIMISER))).hexdigest()
