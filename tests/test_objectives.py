@@ -109,7 +109,7 @@ def xlnet_loss(model: Any, batch: Batch) -> Tensor:
             target[row, slot, at] = 1
             labels[row, slot] = int(batch.labels[np.flatnonzero(batch.targets == starts[row] + at)[0]])
     logits = model(input_ids=inputs["input_ids"], token_type_ids=inputs["token_type_ids"], perm_mask=perm, target_mapping=target).logits
-    return F.cross_entropy(logits.view(-1, VOCAB), labels.view(-1), ignore_index=IGNORED)
+    return F.cross_entropy(logits.flatten(0, 1), labels.view(-1), ignore_index=IGNORED)
 
 
 CASES: dict[str, tuple[str, type[Objective], Any]] = {

@@ -189,8 +189,8 @@ def test_fill_says_why_not(bench: Workbench, tokenizer: Tokenizer) -> None:
         bench.fill("the cat sat")
     with pytest.raises(Unsupported, match="no language-model head"):
         bertworks.new("bert-mini", tokenizer=tokenizer, **SMALL).fill("the [MASK]")
-    with pytest.raises(Unsupported, match="left to right"):
-        bertworks.new("gpt-mini", heads=["lm"], tokenizer=tokenizer, **SMALL).fill("the [MASK]")
+    with pytest.raises(TooLong, match="no room to go on"):
+        bertworks.new("gpt-mini", heads=["lm"], tokenizer=tokenizer, **SMALL).fill("the cat " * 50)
     with pytest.raises(Unsupported, match="no tokenizer"):
         bertworks.new("bert-mini", heads=["lm"], vocab_size=15, **SMALL).fill("the [MASK]")
 

@@ -142,6 +142,7 @@ class View:
             self.messages = [*self.messages, line][-4:]
 
     def __rich__(self) -> RenderableType:
+        from rich.columns import Columns
         from rich.console import Group
         from rich.panel import Panel
         from rich.progress_bar import ProgressBar
@@ -151,7 +152,7 @@ class View:
         train, progress = self.train, self.train.get("progress", 0.0)
         rows = Table.grid(padding=(0, 2))
         rows.add_column(style="dim")
-        rows.add_row("step", f"{self.step:,}   {progress:.0%}")
+        rows.add_row("step", Columns([ProgressBar(total=1.0, completed=progress, width=40), f"{self.step:,}   {progress:.0%}"]))
         if train:
             rows.add_row("loss", measures(train))
             rows.add_row("", Text(sparkline(self.losses, 60), style="cyan"))
@@ -161,7 +162,7 @@ class View:
             rows.add_row("speed", f"{train['tokens_per_second']:,.0f} tokens/s, {train['share']:.0%} of the machine's matrix products")
             rows.add_row("time left", duration(train["seconds_left"]))
         notes = Text("\n".join(self.messages), style="dim")
-        return Panel(Group(ProgressBar(total=1.0, completed=progress), rows, notes), title=f"pre-training {self.run}", title_align="left")
+        return Panel(Group(rows, notes), title=f"pre-training {self.run}", title_align="left")
 
 
 def sparkline(values: list[float], width: int) -> str:

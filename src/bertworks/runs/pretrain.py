@@ -254,9 +254,11 @@ class Evaluation:
         wanted = min(len(epoch), -(-config.train.evaluate_tokens // size))
         numbers: list[int] = np.unique(np.linspace(0, len(epoch) - 1, wanted).round().astype(int)).tolist() if wanted else []
         self.epoch, self.batches = epoch, [epoch[number] for number in numbers]
-        answers = np.concatenate([objective.answers(batch)[1] for batch in self.batches]) if self.batches else np.empty(0, np.int64)
+        answers = np.concatenate([np.empty(0, np.int64), *(objective.answers(batch)[1] for batch in self.batches)])
+        if not len(answers):
+            self.batches = []  # too little text to look at
         # What guesses cost that know how frequent each token is, and nothing of the context; in nats.
-        self.unigram = float(-frequencies[answers].mean()) if len(answers) else math.nan
+        self.unigram = float(-frequencies[answers].mean()) if self.batches else math.nan
 
     def __call__(self) -> dict[str, float]:
         # Where there are fewer batches than processes everyone takes all: sums and counts grow alike.

@@ -15,7 +15,7 @@ from bertworks.config import TrainConfig
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
 KEPT = 2**30
-RATE_SECONDS = 0.3
+RATE_SECONDS = 0.5
 
 
 def choose_device(config: TrainConfig, local_rank: int) -> torch.device:
@@ -40,19 +40,22 @@ def keep_freed_memory() -> bool:
 
 
 def matrix_rate(rows: int, inner: int, columns: int, device: torch.device) -> float:
-    """Products of this shape, in floating-point operations a second."""
-    a, b = torch.randn(rows, inner, device=device), torch.randn(inner, columns, device=device)
-    done, best = 0.0, 0.0
-    while done < RATE_SECONDS:
-        start = time.monotonic()
-        for _ in range(3):
-            a @ b
+    """The three products of a linear layer's step, forward and for its two gradients, in floating-point operations a second."""
+    x, w, y = (torch.randn(*shape, device=device) for shape in ((rows, inner), (inner, columns), (rows, columns)))
+
+    def products() -> None:
+        x @ w
+        y @ w.T
+        x.T @ y
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        seconds = max(time.monotonic() - start, 1e-9)
-        done += seconds
-        best = max(best, 3 * 2.0 * rows * inner * columns / seconds)
-    return best
+
+    products()
+    start, done = time.monotonic(), 0
+    while time.monotonic() < start + RATE_SECONDS:
+        products()
+        done += 1
+    return done * 3 * 2.0 * rows * inner * columns / (time.monotonic() - start)
 
 
 def environment(device: torch.device, world: int) -> dict[str, Any]:

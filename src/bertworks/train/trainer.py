@@ -88,6 +88,7 @@ class State:
     bad_in_a_row: int = 0
     best: float | None = None  # held-out loss
     best_step: int | None = None
+    looked_at: int | None = None  # the step of the last look at held-out text
 
 
 class Trainer:
@@ -116,6 +117,7 @@ class Trainer:
         self.device = self.parameters[0].device
         self.matrix_rate, self.flops_per_token = matrix_rate, 0.0
         self.since_log = _Means()
+        self.saved: State | None = None
 
     # ------------------------------------------------------------------ the run
 
@@ -123,12 +125,13 @@ class Trainer:
         restore(self.module, self.optimiser, checkpoint, place)
         known = {name: checkpoint.state[name] for name in asdict(State()) if name in checkpoint.state}
         self.state, self.clock.spent = State(**known), known["seconds"]
+        self.saved = self.state
 
     def run(self) -> int:
         """Train to the end. Returns 0, or the number of the signal that asked to stop."""
-        if self.state.step == 0:
-            self._save()
+        if self.saved is None:
             self._look()
+            self._save()
         for step in self.steps((self.state.epoch, self.state.batch)):
             if not self.flops_per_token:
                 self._measure(step)
@@ -173,14 +176,13 @@ class Trainer:
         return self.state.progress + share / 2, self.state.progress + share, left == 0
 
     def _finish(self, asked: int) -> int:
-        if asked:
-            self._save()
-            return asked
-        if self.log is not None:
+        if not asked:
             self.state = replace(self.state, progress=1.0)
-        self._look()
-        self._save()
-        return 0
+            if self.state.looked_at != self.state.step:
+                self._look()
+        if self.saved != self.state:
+            self._save()
+        return asked
 
     # ------------------------------------------------------------------ a step
 
@@ -280,6 +282,7 @@ class Trainer:
 
     def _look(self) -> None:
         """Held-out text. The model is saved if it was never as good."""
+        self.state = replace(self.state, looked_at=self.state.step)
         if self.config.evaluations == 0:
             self.save_model()
             return
@@ -294,6 +297,7 @@ class Trainer:
         self.clock.reserve = max(self.clock.reserve, END_SECONDS + 1.5 * (time.monotonic() - start))
 
     def _save(self) -> None:
+        self.saved = self.state
         if not self.ranks.first:
             return
         start, state = time.monotonic(), replace(self.state, seconds=self.clock.elapsed)

@@ -1,0 +1,407 @@
+"""Runs as users make them: every family opens in transformers, models to go on from, settings, reports, the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from rich.console import Console
+
+import bertworks
+from bertworks.cli.live import View, describe, sparkline
+from bertworks.config import PretrainConfig
+from bertworks.data.loader import Batch
+from bertworks.data.shards import Shards
+from bertworks.errors import BadConfig, Unsupported
+from bertworks.model.model import Model
+from bertworks.model.resize import refit
+from bertworks.presets import OBJECTIVES, PRESETS, preset, recipe
+from bertworks.runs.pretrain import Evaluation, log_frequencies, make_objective, pretrain, read_run
+from bertworks.runs.settings import keys, parse_duration, parse_settings, settle
+from bertworks.train.ranks import Ranks
+from test_cli import run
+from test_objectives import albert_loss, bert_loss, gpt2_loss, roberta_loss, xlnet_loss
+from training import events, language_shards, train
+
+STABLE = {
+    "optim.lr",
+    "train.batch_tokens",
+    "train.checkpoint_every",
+    "train.seed",
+    "data.max_length",
+    "data.mask_rate",
+    "model.n_positions",
+}
+GOLDEN = Path(__file__).with_name("golden") / "pretrain.json"
+# preset, the class that opens it, and that class's loss on a batch of ours
+FAMILIES: dict[str, tuple[str, Any]] = {
+    "bert-mini": ("BertForPreTraining", bert_loss),
+    "roberta-mini": ("RobertaForMaskedLM", roberta_loss),
+    "albert-mini": ("AlbertForPreTraining", albert_loss),
+    "electra-mini": ("ElectraForPreTraining", None),
+    "xlnet-mini": ("XLNetLMHeadModel", xlnet_loss),
+    "gpt-mini": ("GPT2LMHeadModel", gpt2_loss),
+    "distilbert-mini": ("DistilBertForMaskedLM", roberta_loss),
+}
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
+    return language_shards(tmp_path_factory.mktemp("language"), 40)
+
+
+@pytest.fixture(scope="module")
+def trained(shards: Shards, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs of every family, four steps each."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name in FAMILIES:
+        train(shards, folder / name, name, "train.evaluations=2", "train.log_every=1", steps=4)
+    return folder
+
+
+def held_out(run: Path) -> tuple[Any, list[Batch]]:
+    """The run's objective with the weights of its model folder, and its held-out batches."""
+    record, shards = read_run(run), Shards(read_run(run)["shards"])
+    config = PretrainConfig.model_validate(record["config"])
+    frequencies = log_frequencies(shards, config.model.encoder.vocab_size)
+    objective = make_objective(config, str(run), frequencies).eval()
+    return objective, Evaluation(objective, shards, config, Ranks(), frequencies).batches
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_run_opens_in_transformers(name: str, trained: Path) -> None:
+    cls, their_loss = FAMILIES[name]
+    assert json.loads((trained / name / "model" / "config.json").read_text())["architectures"] == [cls]
+    theirs, report = getattr(transformers, cls).from_pretrained(trained / name / "model", output_loading_info=True)
+    assert not report["missing_keys"] and not report["unexpected_keys"] and not report["mismatched_keys"]
+    objective, batches = held_out(trained / name)
+    theirs.eval()
+    if their_loss is None:
+        return  # ElectraForPreTraining is compared below
+    counts = objective.counts(batches[0])
+    with torch.no_grad():
+        ours = sum(float(term.total) * term.weight / counts[term.name] for term in objective(batches[0]))
+        expected = float(their_loss(theirs, batches[0]))
+    assert ours == pytest.approx(expected, rel=1e-5)
+    assert [event["step"] for event in events(trained / name, "held out")] == [0, 2, 4]
+
+
+def test_an_electra_run_is_two_models(trained: Path) -> None:
+    folder = trained / "electra-mini" / "model"
+    discriminator = transformers.ElectraForPreTraining.from_pretrained(folder).eval()
+    generator = transformers.ElectraForMaskedLM.from_pretrained(folder / "generator").eval()
+    objective, batches = held_out(trained / "electra-mini")
+    batch = batches[0]
+    first, layout = int(batch.lengths[0]), objective.tokens(batch).layout
+    ids = torch.from_numpy(batch.ids)[None, :first]
+    with torch.no_grad():
+        guessed, judged = (m.encoder(objective.tokens(batch)).last[:first] for m in (objective.generator, objective.model))
+        assert torch.allclose(objective.generator.read("lm", guessed, layout), generator(input_ids=ids).logits[0], atol=1e-5)
+        assert torch.allclose(objective.model.read("replaced", judged, layout), discriminator(input_ids=ids).logits[0], atol=1e-5)
+    assert torch.equal(discriminator.electra.embeddings.word_embeddings.weight, generator.electra.embeddings.word_embeddings.weight)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_fill_works_on_every_run(name: str, trained: Path) -> None:
+    bench = bertworks.load(trained / name)
+    if bench.config.encoder.causal:
+        filled = bench.fill("Qz ak al", top_k=3)
+        assert filled.independent.startswith("qz ak al") and len(filled.blanks) == 20 and len(filled.blanks[0]) == 3
+    else:
+        filled = bench.fill("Qz ak [MASK] am.", top_k=3)
+        assert len(filled.blanks) == 1 and len(filled.blanks[0]) == 3
+    assert "ak" in run("fill", "Qz ak [MASK] am.", "--model", trained / name).stdout
+
+
+def test_fill_without_a_head_says_how_to_grow_one(tmp_path: Path, shards: Shards) -> None:
+    folder = bertworks.new("bert-tiny", tokenizer=shards.tokenizer).save(tmp_path / "headless")
+    with pytest.raises(Unsupported, match="pretrain SHARDS --init"):
+        bertworks.load(folder).fill("ak [MASK]")
+
+
+def test_the_loss_of_the_start_is_that_of_frequencies(trained: Path) -> None:
+    """A new head begins with how frequent tokens are, so the first look is about as good as guesses without context."""
+    for name in ("bert-mini", "albert-mini", "xlnet-mini", "electra-mini"):
+        start, first = events(trained / name, "start")[0], events(trained / name, "held out")[0]
+        assert first["step"] == 0 and first["loss"] == pytest.approx(start["unigram_loss"], abs=0.3)
+
+
+# ---------------------------------------------------------------------- going on from a model
+
+
+def go_on_from(init: Path, shards: Shards, out: Path, *settings: str, objective: str | None = None) -> Path:
+    start = bertworks.load(init)
+    config = settle(shards.tokenizer, init=start, objective=objective, settings=settings, limit={"steps": 2})
+    pretrain(config, shards, out, init=str(init), preset=None, ranks=Ranks(), watch=lambda event: None, began=time.monotonic())
+    return out
+
+
+def test_an_encoder_without_a_head_grows_one(shards: Shards, tmp_path: Path) -> None:
+    sizes = {"hidden_size": 64, "n_heads": 2, "ffn_size": 128, "n_positions": 48}
+    headless = bertworks.new("bert-tiny", tokenizer=shards.tokenizer, **sizes).save(tmp_path / "headless")
+    out = go_on_from(headless, shards, tmp_path / "run", "train.threads=1", "train.evaluate_tokens=512", objective="mlm")
+    bench = bertworks.load(out)
+    assert list(bench.model.heads) == ["lm"]
+    assert bench.lineage[-2:] == ["pretrain mlm", f"loaded {out}"]
+    old, new = bertworks.load(headless).model.state_dict(), bench.model.state_dict()
+    moved = {name: float((new[name] - old[name]).abs().max()) for name in old if name in new}
+    assert 0 < max(moved.values()) < 0.05, "the old weights were taken, and trained"
+
+
+def test_a_run_goes_on_as_another(trained: Path, shards: Shards, tmp_path: Path) -> None:
+    out = go_on_from(
+        trained / "electra-mini", shards, tmp_path / "run", "train.threads=1", "train.evaluate_tokens=512", "data.max_length=48"
+    )
+    start, first = bertworks.load(trained / "electra-mini"), events(out, "held out")[0]
+    assert first["loss"] == pytest.approx(events(trained / "electra-mini", "held out")[-1]["loss"], abs=0.4)
+    assert bertworks.load(out).generator is not None and start.generator is not None
+
+
+def test_positions_are_drawn_out(shards: Shards) -> None:
+    config = preset("roberta-mini").override(
+        vocab_size=50, hidden_size=16, n_heads=2, ffn_size=16, n_layers=1, n_positions=8, first_position=2
+    )
+    model = Model.fresh(config, ["lm"], seed=1)
+    longer = refit(model, config.override(n_positions=15), ["lm"], seed=2)
+    old, new = (m.encoder.embed.positions.weight.detach() for m in (model, longer))
+    assert new.shape == (17, 16)
+    assert torch.allclose(new[[0, 1, 2, 16]], old[[0, 1, 2, 9]]), "what is no position, the first and the last are as they were"
+    assert torch.allclose(new[2::2], old[2:], atol=1e-6) and torch.allclose(new[3::2], (old[2:-1] + old[3:]) / 2, atol=1e-6)
+    same = refit(model, config, ["lm"], seed=2)
+    assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), same.state_dict().values(), strict=True))
+
+
+def test_more_segments_start_as_the_first(shards: Shards) -> None:
+    config = preset("bert-tiny").override(vocab_size=50, n_layers=1)
+    model = Model.fresh(config, seed=1)
+    more = refit(model, config.override(n_segments=4), [], seed=2)
+    old, new = (m.encoder.embed.segments.weight for m in (model, more))
+    assert torch.equal(new[:2], old) and torch.equal(new[2], old[0]) and torch.equal(new[3], old[0])
+
+
+def test_a_trained_model_keeps_its_shape(trained: Path, shards: Shards) -> None:
+    with pytest.raises(BadConfig, match="cannot change its n_layers"):
+        settle(shards.tokenizer, init=bertworks.load(trained / "bert-mini"), settings=["model.n_layers=3"], limit={"steps": 1})
+
+
+def test_another_tokenizer_is_refused(trained: Path, tmp_path: Path) -> None:
+    from texts import documents, make_shards
+
+    other = make_shards(tmp_path, documents(20))
+    done = run("pretrain", other.folder, "--init", trained / "bert-mini", "--out", tmp_path / "run", code=2)
+    assert "another tokenizer" in done.stderr
+
+
+# ---------------------------------------------------------------------- settings
+
+
+def test_every_key_is_explained() -> None:
+    found = keys()
+    assert all(found.values())
+    for key in (
+        "optim.lr",
+        "train.batch_tokens",
+        "train.checkpoint_every",
+        "train.seed",
+        "data.max_length",
+        "data.mask_rate",
+        "model.n_positions",
+    ):
+        assert key in found
+    shown = run("pretrain", "--help").stdout
+    for key in found:
+        assert key in shown
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [("optim.lt=1", "did you mean 'optim.lr'"), ("optim.lr", "not key=value"), ("lr=1", "no such key"), ("train.step=3", "train.steps")],
+)
+def test_wrong_keys_are_named(setting: str, said: str) -> None:
+    with pytest.raises(BadConfig, match=said):
+        parse_settings([setting])
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (["optim.lr=fast"], "lr"),
+        (["optim.lr=-1"], "lr"),
+        (["data.max_length=4096"], "positions"),
+        (["train.micro_tokens=64"], "micro_tokens"),
+        (["train.steps=5", "train.epochs=2"], "one of steps, epochs and budget"),
+        (["data.masking=sentence"], "masking"),
+        (["model.hidden_size=250"], "n_heads"),
+        (["data.pairs=sop", "objective.name=rtd"], "pairs"),
+        (["objective.name=plm", "data.pairs=none"], "two streams"),
+        (["objective.name=ltr", "data.pairs=none"], "left-to-right"),
+        (["model.n_segments=1"], "segments"),
+    ],
+)
+def test_settings_that_do_not_fit(settings: list[str], said: str, shards: Shards) -> None:
+    with pytest.raises(BadConfig, match=said):
+        settle(shards.tokenizer, preset="bert-mini", settings=settings, limit={"steps": 1})
+
+
+def test_preset_or_model(shards: Shards) -> None:
+    with pytest.raises(BadConfig, match="preset or"):
+        settle(shards.tokenizer, limit={"steps": 1})
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("10m", 600), ("1.5h", 5400), ("1h30m", 5400), ("2d", 172800)])
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "m", "10 minutes", "-3m", "1h-2m"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(BadConfig, match="not a time"):
+        parse_duration(text)
+
+
+def test_show(shards: Shards) -> None:
+    shown = json.loads(
+        run("pretrain", shards.folder, "--preset", "electra-mini", "--steps", "7", "--set", "optim.lr=1e-3", "--show").stdout
+    )
+    config = PretrainConfig.model_validate(shown)
+    assert config.optim.lr == 1e-3 and config.train.steps == 7 and config.objective.name == "rtd" and config.data.mask_share == 0.85
+    assert config.model.encoder.vocab_size == shards.tokenizer.vocab_size
+    by_default = json.loads(run("pretrain", shards.folder, "--preset", "bert-mini", "--masking", "word", "--show").stdout)
+    assert by_default["train"]["budget"] == 600.0 and by_default["data"] | {"masking": "word", "pairs": "nsp"} == by_default["data"]
+
+
+def test_every_preset_has_a_recipe(shards: Shards) -> None:
+    for name in PRESETS:
+        objective = OBJECTIVES[preset(name).family]
+        assert recipe(preset(name))["objective"]["name"] == objective.partition("+")[0]
+        config = settle(shards.tokenizer, preset=name, limit={"steps": 1})
+        assert config.objective.name == objective.partition("+")[0]
+    assert recipe(preset("bert-base"))["optim"]["lr"] == 1e-4 < recipe(preset("bert-mini"))["optim"]["lr"]
+
+
+def test_bert_can_be_left_to_right(shards: Shards, tmp_path: Path) -> None:
+    """The ablation of the paper: the same model, trained to predict the next token."""
+    train(shards, tmp_path / "run", "bert-mini", "train.evaluations=0", objective="ltr", steps=1)
+    assert bertworks.load(tmp_path / "run").config.encoder.causal
+
+
+# ---------------------------------------------------------------------- what a run leaves
+
+
+def test_the_run_is_recorded(trained: Path, shards: Shards) -> None:
+    record = json.loads((trained / "bert-mini" / "run.json").read_text())
+    assert record["preset"] == "bert-mini" and record["init"] is None and record["environment"]["threads"] == 1
+    assert record["data"]["tokens"] == shards.manifest.counts.tokens and len(record["data"]["manifest"]) == 64
+    steps = [event["step"] for event in events(trained / "bert-mini", "train")]
+    assert steps == [1, 2, 3, 4]
+    last = events(trained / "bert-mini", "train")[-1]
+    for name in ("masked", "masked_accuracy", "pair", "lr", "gradient", "tokens_per_second", "share", "seconds_left", "progress"):
+        assert isinstance(last[name], float), name
+
+
+def test_the_report_stands_alone(trained: Path) -> None:
+    for name in FAMILIES:
+        page = (trained / name / "report.html").read_text()
+        assert page.count("<svg") >= 3 and "http://" not in page and "<script" not in page
+        assert "留出文本" in page and "optim.lr" in page and 'class="guess' in page
+        assert json.loads((trained / name / "run.json").read_text())["data"]["manifest"] in page
+
+
+def test_strange_names_are_escaped(shards: Shards, tmp_path: Path) -> None:
+    train(shards, tmp_path / "<b>run&", "bert-mini", "train.evaluations=1", steps=1)
+    page = (tmp_path / "<b>run&" / "report.html").read_text()
+    assert "<b>run" not in page and "&lt;b&gt;run&amp;" in page
+
+
+def test_epochs(shards: Shards, tmp_path: Path) -> None:
+    train(shards, tmp_path / "run", "bert-mini", "train.batch_tokens=2048", "train.evaluations=0", epochs=2)
+    last = events(tmp_path / "run", "checkpoint")[-1]
+    state = json.loads((tmp_path / "run" / "checkpoints" / last["path"] / "state.json").read_text())
+    assert (state["epoch"], state["batch"], state["progress"]) == (2, 0, 1.0)
+
+
+def test_a_budget_run_plans(shards: Shards, tmp_path: Path) -> None:
+    train(shards, tmp_path / "run", "bert-mini", budget=6.0)
+    assert events(tmp_path / "run", "plan")[0]["steps"] > 1
+    rates = [event["lr"] for event in events(tmp_path / "run", "train")]
+    assert rates and rates[-1] < max(rates)
+    assert events(tmp_path / "run", "held out")[-1]["progress"] == 1.0
+
+
+def test_all_text_held_out_for_training(shards: Shards, tmp_path: Path) -> None:
+    train(shards, tmp_path / "run", "bert-mini", "data.held_out=0", steps=2)
+    assert not events(tmp_path / "run", "held out")
+    assert bertworks.load(tmp_path / "run").fill("ak [MASK]").blanks
+
+
+def test_recomputing_changes_nothing(shards: Shards, tmp_path: Path) -> None:
+    for name, recompute in (("kept", "false"), ("again", "true")):
+        for objective, size in (("mlm+nsp", "bert-mini"), ("plm", "xlnet-mini")):
+            settings = [f"train.recompute={recompute}", "train.dropout=0.1", "train.evaluations=0"]
+            train(shards, tmp_path / f"{name}-{size}", size, *settings, objective=objective, steps=2)
+    for size in ("bert-mini", "xlnet-mini"):
+        a, b = (bertworks.load(tmp_path / f"{name}-{size}").model.state_dict() for name in ("kept", "again"))
+        assert all(torch.allclose(a[key], b[key], atol=1e-6) for key in a)
+
+
+def test_golden_curves(shards: Shards, tmp_path: Path) -> None:
+    """Twenty steps of each family, 2 x 64, in float64: a change of the code that should change nothing changes none of these.
+
+    WRITE_GOLDEN=1 pytest -k golden writes them anew, after a change that is meant to change them.
+    """
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = {name: curve(shards, tmp_path / name, name) for name in FAMILIES}
+    finally:
+        torch.set_default_dtype(torch.float32)
+    if os.environ.get("WRITE_GOLDEN"):
+        GOLDEN.write_text(json.dumps(found, indent=1) + "\n")
+    expected = json.loads(GOLDEN.read_text())
+    for name, losses in expected.items():
+        assert found[name] == pytest.approx(losses, rel=1e-6), name
+        assert len(losses) == 20
+
+
+def curve(shards: Shards, out: Path, name: str) -> list[float]:
+    train(shards, out, name, "train.log_every=1", "train.evaluations=0", "optim.lr=1e-3", steps=20)
+    return [next(event[term] for term in ("masked", "permuted", "next") if term in event) for event in events(out, "train")]
+
+
+# ---------------------------------------------------------------------- the command line
+
+
+def test_verify_resume(trained: Path) -> None:
+    said = run("verify-resume", trained / "bert-mini", "--steps", "6").stdout
+    assert "the same bits" in said
+
+
+def test_what_is_no_run(tmp_path: Path, shards: Shards) -> None:
+    assert "no run in this folder" in run("resume", tmp_path, code=2).stderr
+    assert "--out" in run("pretrain", shards.folder, "--preset", "bert-mini", code=2).stderr
+    assert "bert-mini" in run("pretrain", shards.folder, "--preset", "bert-mimi", "--out", tmp_path / "x", code=2).stderr
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    assert "not empty" in run("pretrain", shards.folder, "--preset", "bert-mini", "--out", tmp_path / "full", code=2).stderr
+
+
+def test_the_view_shows_what_happens(trained: Path) -> None:
+    view = View(trained / "electra-mini")
+    shown = [json.loads(line) for line in (trained / "electra-mini" / "metrics.jsonl").read_text().splitlines()]
+    for event in shown:
+        view.take(event)
+    screen = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: PTH123, SIM115
+    screen.print(view)
+    text = screen.export_text()
+    for part in ("step", "masked", "AUC", "tokens/s", "matrix products", "time left", "100%"):
+        assert part in text, part
+    about = {"step": 3, "progress": 0.1, "tokens": 5, "seconds": 1.0}
+    assert "NOT SAVED" in str(describe({"kind": "not saved", "reason": "full", **about}))
+    assert "epoch 1, batch 2" in str(describe({"kind": "bad", "loss": None, "epoch": 1, "batch": 2, **about}))
+    assert "torch" in str(describe({"kind": "resumed", "differences": ["torch: 1 then, 2 now"], **about}))
+    assert sparkline([3.0, 2.0, 1.0], 10) == "█▅▁" and sparkline([], 5) == ""
