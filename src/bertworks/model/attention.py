@@ -84,7 +84,7 @@ def attend(
 
 
 def _dot_product_attention(q: Tensor, k: Tensor, v: Tensor, run: Run, bias: Tensor | None, causal: bool, dropout: float) -> Tensor:
-    plain = causal and bias is None and run.queries.ranks is None  # the kernel knows this mask itself
+    plain = causal and bias is None and run.queries.ranks is None and q.size(2) == k.size(2)  # the kernel knows this mask itself
     sees = None if plain else run.sees(causal)
     mask = sees if bias is None else bias if sees is None else bias.masked_fill(~sees, -math.inf)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=plain, dropout_p=dropout)

@@ -102,14 +102,25 @@ class Layout:
         side = replace(self.queries, ranks=ranks)
         return replace(self, queries=side, keys=side)
 
+    def select(self, chosen: Tensor, n_chosen: Sequence[int]) -> Layout:
+        """Queries of the tokens `chosen` (M,) alone, in order, `n_chosen` of each sequence; they see what they saw.
+
+        `starts` and `lasts` count among the chosen, where these tokens are chosen too.
+        """
+        lengths = [n_keys for rows, _, n_keys in self.shapes for _ in range(rows)]
+        shapes = tuple((len(list(same)), *shape) for shape, same in groupby(zip(n_chosen, lengths, strict=True)))
+        positions, segments = (t.index_select(0, chosen) for t in (self.keys.positions, self.keys.segments))
+        ranks = None if self.keys.ranks is None else self.keys.ranks.index_select(0, chosen)
+        starts, lasts = (torch.searchsorted(chosen, edges) for edges in (self.starts, self.lasts))
+        return Layout(shapes, Side(positions, segments, ranks), self.keys, starts, lasts)
+
     def targets(self, targets: Tensor, n_targets: Sequence[int]) -> Layout:
         """Queries that stand where `targets` (M,) stand, `n_targets` of each sequence, and do not see their own token."""
         if self.keys.ranks is None:
             raise ValueError("targets need ranks: who is predicted before whom")
-        lengths = [n_keys for rows, _, n_keys in self.shapes for _ in range(rows)]
-        shapes = tuple((len(list(same)), *shape) for shape, same in groupby(zip(n_targets, lengths, strict=True)))
-        positions, segments, ranks = (t.index_select(0, targets) for t in (self.keys.positions, self.keys.segments, self.keys.ranks))
-        return replace(self, shapes=shapes, queries=Side(positions, segments, ranks - 1))
+        chosen = self.select(targets, n_targets)
+        assert chosen.queries.ranks is not None
+        return replace(chosen, queries=replace(chosen.queries, ranks=chosen.queries.ranks - 1))
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-BUFFER = {"cpu": 2**22, "cuda": 2**27}  # numbers in the buffer
+BUFFER = {"cpu": 2**24, "cuda": 2**27}  # numbers in the buffer
 
 
 class Guesses(NamedTuple):
@@ -39,35 +39,36 @@ class _VocabularyLoss(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor]:
         exact = torch.promote_types(states.dtype, torch.float32)
         learns = any(ctx.needs_input_grad[:3])
-        for_states = torch.empty_like(states) if learns else None
-        for_table = torch.zeros_like(table, dtype=exact) if learns else None
-        for_bias = torch.zeros_like(bias, dtype=exact) if learns and bias is not None else None
+        for_states, for_table, for_bias = torch.empty_like(states), None, None
         loss, right = states.new_zeros((), dtype=exact), states.new_zeros((), dtype=exact)
         drawn = torch.empty_like(labels)
         rows = max(1, BUFFER.get(states.device.type, 2**24) // len(table))
         for begin in range(0, len(states), rows):
-            part, wanted = states[begin : begin + rows], labels[begin : begin + rows].unsqueeze(1)
-            logits = (part @ table.T).to(exact)
-            if bias is not None:
-                logits += bias
-            top = logits.amax(1, keepdim=True)
-            of_label = logits.gather(1, wanted)
+            part, wanted = states[begin : begin + rows], labels[begin : begin + rows]
+            logits = part @ table.T if bias is None else torch.addmm(bias.to(part.dtype), part, table.T)
+            logits = logits.to(exact)
+            top, of_label = logits.amax(1), logits.gather(1, wanted.unsqueeze(1)).squeeze(1)
             right += (of_label == top).sum()
-            weights = logits.sub_(top).exp_()
-            total = weights.sum(1, keepdim=True)
+            weights = logits.sub_(top.unsqueeze(1)).exp_()
+            total = weights.sum(1)
             loss += (total.log() + top - of_label).sum()
             if uniforms is not None:
                 shares = weights.cumsum(1)
-                places = uniforms[begin : begin + rows].to(exact).unsqueeze(1) * shares[:, -1:]
-                drawn[begin : begin + rows] = torch.searchsorted(shares, places, right=True).squeeze(1).clamp(max=len(table) - 1)
-            if for_states is None or for_table is None:
-                continue
-            slope = weights.div_(total)
-            slope.scatter_add_(1, wanted, slope.new_full(wanted.shape, -1.0))
-            torch.mm(slope.to(table.dtype), table, out=for_states[begin : begin + rows])
-            for_table.addmm_(slope.T, part.to(exact))
-            if for_bias is not None:
-                for_bias += slope.sum(0)
+                places = uniforms[begin : begin + rows].to(exact) * shares[:, -1]
+                found = torch.searchsorted(shares, places.unsqueeze(1), right=True).squeeze(1)
+                drawn[begin : begin + rows] = found.clamp(max=len(table) - 1)
+            if learns:
+                # The slope of the logits is softmax - 1 at the label; the division by `total` and the 1 go to the small factors.
+                narrow = weights.to(table.dtype)
+                for_states[begin : begin + rows] = (narrow @ table) / total.unsqueeze(1).to(part.dtype) - table[wanted]
+                even = part / total.unsqueeze(1).to(part.dtype)
+                for_table = narrow.T @ even if for_table is None else for_table.addmm_(narrow.T, even)
+                for_table.index_add_(0, wanted, part, alpha=-1)
+                if bias is not None:
+                    slope = (weights.T @ total.reciprocal()).index_add_(0, wanted, torch.ones_like(total), alpha=-1)
+                    for_bias = slope if for_bias is None else for_bias + slope
+        if learns and for_table is None:  # no targets at all
+            for_table, for_bias = torch.zeros_like(table), None if bias is None else torch.zeros_like(bias)
         ctx.save_for_backward(for_states, for_table, for_bias)
         ctx.mark_non_differentiable(right, drawn)
         return loss, right, drawn

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch.nn.functional as F
 from torch import Tensor
 
 from bertworks.data.loader import Batch, Hide
 from bertworks.model.loss import Loss
-from bertworks.objectives.objective import Objective, counted, guessed
+from bertworks.objectives.objective import Objective, counted, guessed, per_sequence
 
 
 class Masked(Objective):
@@ -23,17 +25,20 @@ class Masked(Objective):
         return counts | counted("pair", int((batch.pairs >= 0).sum())) if "pair" in self.model.heads else counts
 
     def look(self, batch: Batch) -> Tensor:
-        return self.model.encoder(self.tokens(batch)).last.index_select(0, self.tensor(batch.targets))  # type: ignore[no-any-return]
+        return self.targets_of(self.model, batch)
 
     def forward(self, batch: Batch) -> Loss:
+        if "pair" not in self.model.heads:
+            guesses = self.model.guess(self.look(batch), self.tensor(batch.labels))
+            return guessed("masked", guesses.loss, guesses.right)
+        starts = np.cumsum(batch.lengths) - batch.lengths
+        read, labelled = np.union1d(batch.targets, starts), np.flatnonzero(batch.pairs >= 0)
         tokens = self.tokens(batch)
-        states = self.model.encoder(tokens).last
-        guesses = self.model.guess(states.index_select(0, self.tensor(batch.targets)), self.tensor(batch.labels))
-        loss = guessed("masked", guesses.loss, guesses.right)
-        if "pair" in self.model.heads:
-            labelled = np.flatnonzero(batch.pairs >= 0)
-            logits = self.model.read("pair", states, tokens.layout).index_select(0, self.tensor(labelled))
-            labels = self.tensor(batch.pairs[labelled])
-            right = (logits.detach().argmax(1) == labels).sum()
-            loss += guessed("pair", F.cross_entropy(logits, labels, reduction="sum"), right)
-        return loss
+        states = self.model.encoder.at(tokens, self.tensor(read), per_sequence(batch, read))
+        at_targets = states.index_select(0, self.tensor(np.searchsorted(read, batch.targets)))
+        guesses = self.model.guess(at_targets, self.tensor(batch.labels))
+        firsts = replace(tokens.layout, starts=self.tensor(np.searchsorted(read, starts[labelled])))
+        logits, labels = self.model.read("pair", states, firsts), self.tensor(batch.pairs[labelled])
+        right = (logits.detach().argmax(1) == labels).sum()
+        pairs = guessed("pair", F.cross_entropy(logits, labels, reduction="sum"), right)
+        return *guessed("masked", guesses.loss, guesses.right), *pairs

@@ -68,6 +68,10 @@ class Objective(nn.Module):
     def tensor(self, values: NDArray[np.generic]) -> Tensor:
         return torch.from_numpy(values).to(self.device, non_blocking=True)
 
+    def targets_of(self, model: Model, batch: Batch) -> Tensor:
+        """A model's states (M, hidden) at the targets."""
+        return model.encoder.at(self.tokens(batch), self.tensor(batch.targets), per_sequence(batch, batch.targets))
+
     def tokens(self, batch: Batch) -> Tokens:
         return Tokens.ragged(self.tensor(batch.ids), batch.lengths.tolist(), self.tensor(batch.segments))
 
@@ -95,6 +99,12 @@ def guessed(name: str, loss: Tensor, right: Tensor) -> Loss:
 
 def counted(name: str, n: int) -> dict[str, int]:
     return {name: n, f"{name}_accuracy": n}
+
+
+def per_sequence(batch: Batch, chosen: Numbers) -> list[int]:
+    """How many of the positions `chosen` each sequence has."""
+    sequence = np.searchsorted(np.cumsum(batch.lengths), chosen, side="right")
+    return np.bincount(sequence, minlength=len(batch.lengths)).tolist()  # type: ignore[no-any-return]
 
 
 @torch.no_grad()

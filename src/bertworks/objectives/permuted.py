@@ -5,12 +5,11 @@ Partial prediction: only the last tokens of the order are targets, a share of `m
 
 from __future__ import annotations
 
-import numpy as np
 from torch import Tensor
 
 from bertworks.data.loader import Batch, Hide
 from bertworks.model.loss import Loss
-from bertworks.objectives.objective import Objective, counted, guessed
+from bertworks.objectives.objective import Objective, counted, guessed, per_sequence
 
 
 class Permuted(Objective):
@@ -22,9 +21,8 @@ class Permuted(Objective):
 
     def look(self, batch: Batch) -> Tensor:
         assert batch.ranks is not None  # the loader made them
-        sequence = np.searchsorted(np.cumsum(batch.lengths), batch.targets, side="right")
-        n_targets = np.bincount(sequence, minlength=len(batch.lengths)).tolist()
-        return self.model.encoder.predict(self.tokens(batch), self.tensor(batch.ranks), self.tensor(batch.targets), n_targets)
+        ranks, targets = self.tensor(batch.ranks), self.tensor(batch.targets)
+        return self.model.encoder.predict(self.tokens(batch), ranks, targets, per_sequence(batch, batch.targets))
 
     def forward(self, batch: Batch) -> Loss:
         guesses = self.model.guess(self.look(batch), self.tensor(batch.labels))

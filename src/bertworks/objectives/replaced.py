@@ -51,7 +51,7 @@ class Replaced(Objective):
         return self.generator
 
     def look(self, batch: Batch) -> Tensor:
-        return self.generator.encoder(self.tokens(batch)).last.index_select(0, self.tensor(batch.targets))  # type: ignore[no-any-return]
+        return self.targets_of(self.generator, batch)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return counted("masked", len(batch.targets)) | counted("replaced", len(batch.ids))
