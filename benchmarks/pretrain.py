@@ -2,9 +2,9 @@
 
 bert-mini (4 x 256), 30,522 words, 4,096 tokens a step of the book corpus: the same weights, the same texts, the same AdamW. Once 32 x 128
 full sequences with a masked-LM head, once ragged next-sentence pairs with both heads, as their collator pads them. The sides run in turn
-in one process, several rounds; the ratio of a round compares neighbours in time, and the median is printed. Our trainer tells glibc to keep
-freed memory; theirs runs once with glibc's own thresholds, as its users have it, and once with ours. The bare products have operands
-of their own for every layer, as a model has. Memory: a process of its own for each side.
+in one process, several rounds; the ratio of a round compares neighbours in time, and the median is printed. There glibc frees memory as it
+likes, for both. Then each side in processes of its own, in turn, as its users have it: ours keeps freed memory, as the trainer does;
+that is also where memory is measured. The bare products are those of our step, with operands of their own for every layer.
 
     make bench        (or: python benchmarks/pretrain.py --data ../shared/data --rounds 5 --dropout 0.1)
 """
@@ -12,7 +12,6 @@ of their own for every layer, as a model has. Memory: a process of its own for e
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import statistics
 import subprocess
@@ -35,7 +34,7 @@ from bertworks.data.shards import Shards
 from bertworks.model.model import Model
 from bertworks.objectives.masked import Masked
 from bertworks.text.tokenizer import Tokenizer
-from bertworks.train.machine import M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, keep_freed_memory
+from bertworks.train.machine import keep_freed_memory
 from bertworks.train.optim import make_optimiser
 
 SEQUENCES, LENGTH = 32, 128
@@ -110,7 +109,9 @@ def bare_products(model: Model, n: int = SEQUENCES * LENGTH) -> tuple[Step, floa
     config, targets = model.config.encoder, round(0.15 * n)
     hidden, ffn = config.hidden_size, config.ffn_size
     layer = [(n, hidden, hidden)] * 4 + [(n, hidden, ffn), (n, ffn, hidden)]
-    shapes = layer * config.n_layers + [(targets, hidden, hidden), (targets, hidden, config.vocab_size)]
+    last = [(n, hidden, hidden)] * 2 + [(targets, hidden, hidden)] * 2 + [(targets, hidden, ffn), (targets, ffn, hidden)]
+    head = [(targets, hidden, hidden), (targets, hidden, config.vocab_size)]
+    shapes = layer * (config.n_layers - 1) + last + head
     operands = [(torch.randn(count, i), torch.randn(count, o), torch.randn(o, i)) for count, i, o in shapes]
 
     def step() -> int:
@@ -121,7 +122,7 @@ def bare_products(model: Model, n: int = SEQUENCES * LENGTH) -> tuple[Step, floa
         return n
 
     linear = 3 * sum(count * i * o for count, i, o in shapes)
-    attention = 3.5 * config.n_layers * 2 * n * LENGTH * hidden  # the backward pass computes the scores once more
+    attention = 3.5 * 2 * ((config.n_layers - 1) * n + targets) * LENGTH * hidden  # the backward pass computes the scores once more
     return step, attention / linear
 
 
@@ -139,62 +140,59 @@ def compare(shards: Shards, pairs: str, rounds: int, steps: int, dropout: float)
     with tempfile.TemporaryDirectory() as folder:
         theirs = their_steps(bench.save(folder), epoch, with_pairs=pairs == "nsp")
     ours, (bare, attention) = our_steps(bench.model, epoch), bare_products(bench.model)
-    sides = {"theirs": (theirs, glibc_thresholds), "theirs, our malloc": (theirs, keep_freed_memory)}
-    sides |= {"ours": (ours, keep_freed_memory), "bare products": (bare, keep_freed_memory)}
+    sides = {"theirs": theirs, "ours": ours, "bare products": bare}
     times: dict[str, list[float]] = {name: [] for name in sides}
     for at in range(rounds + 1):
-        for name, (step, allocator) in sides.items():
-            allocator()
+        for name, step in sides.items():
             taken = seconds(step, steps)
             if at:  # the first round warms up
                 times[name].append(taken)
-    print(f"{'ragged next-sentence pairs' if pairs == 'nsp' else f'{SEQUENCES} x {LENGTH}'}, dropout {dropout}")
+    print(f"{'ragged next-sentence pairs' if pairs == 'nsp' else f'{SEQUENCES} x {LENGTH}'}, dropout {dropout}, in one process")
     for name, values in times.items():
         ratios = [other / own for other, own in zip(values, times["ours"], strict=True)]
         spread = f"(rounds {min(ratios):.2f} to {max(ratios):.2f})"
-        print(f"  {name:18} {1 / statistics.median(values):>7,.0f} tokens/s; of our time {statistics.median(ratios):.2f}  {spread}")
+        print(f"  {name:14} {1 / statistics.median(values):>7,.0f} tokens/s; of our time {statistics.median(ratios):.2f}  {spread}")
     share = statistics.median(b / o for b, o in zip(times["bare products"], times["ours"], strict=True))
-    print(
-        f"  share of the limit: {share:.0%} of the linear layers alone, {share * (1 + attention):.0%} with attention's products at their rate"
-    )
+    print(f"  share of the limit: {share:.0%} of the linear layers alone, {share * (1 + attention):.0%} with attention's products")
 
 
-def glibc_thresholds() -> None:
-    """Where glibc's own thresholds end up in a process with large tensors."""
-    libc = ctypes.CDLL(None)
-    libc.mallopt(M_MMAP_THRESHOLD, 32 * 2**20)
-    libc.mallopt(M_TRIM_THRESHOLD, 64 * 2**20)
-
-
-def peak(shards: Shards, side: str, dropout: float) -> None:
-    """For a process of its own: how much memory a few steps take beyond what was there before them."""
+def alone(shards: Shards, side: str, steps: int, dropout: float) -> None:
+    """For a process of its own: speed, and the memory that the steps take beyond what was there before them."""
+    if side == "ours":
+        keep_freed_memory()
     bench, epoch = new_model(shards, ["lm"], dropout), epoch_of(shards, "stream")
     with tempfile.TemporaryDirectory() as folder:
         bench.save(folder)
         step = our_steps(bench.model, epoch) if side == "ours" else their_steps(Path(folder), epoch, with_pairs=False)
-    before = _status("VmRSS")
-    for _ in range(4):
-        step()
-    print(json.dumps({"before": before, "most": _status("VmHWM")}))
+    before = status("VmRSS")
+    seconds(step, 2)
+    speed = 1 / seconds(step, steps)
+    print(json.dumps({"speed": speed, "before": before, "most": status("VmHWM")}))
 
 
-def _status(name: str) -> float:
+def status(name: str) -> float:
     """MB. (What getrusage calls the maximum begins with that of the parent process.)"""
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith(name)).split()[1]) / 1024
 
 
-def memory(arguments: argparse.Namespace) -> None:
-    found = {}
-    for side in ("theirs", "ours"):
-        call = [sys.executable, __file__, "--data", str(arguments.data), "--cache", str(arguments.cache), "--peak", side]
-        found[side] = json.loads(subprocess.run(call, capture_output=True, text=True, check=True).stdout)
-    used = {side: values["most"] - values["before"] for side, values in found.items()}
-    print("memory of 32 x 128, a process each")
-    for side, values in found.items():
-        print(f"  {side:7} {used[side]:>6,.0f} MB for the steps, {values['most']:>6,.0f} MB in all")
-    whole = found["ours"]["most"] / found["theirs"]["most"]
-    print(f"  ours / transformers: {used['ours'] / used['theirs']:.2f} for the steps, {whole:.2f} in all")
+def compare_processes(arguments: argparse.Namespace) -> None:
+    found: dict[str, list[dict[str, float]]] = {"theirs": [], "ours": []}
+    for _ in range(arguments.rounds):
+        for side, results in found.items():
+            call = [sys.executable, __file__, "--data", str(arguments.data), "--cache", str(arguments.cache), "--alone", side]
+            call += ["--steps", str(arguments.steps), "--dropout", str(arguments.dropout)]
+            results.append(json.loads(subprocess.run(call, capture_output=True, text=True, check=True).stdout))
+    print(f"{SEQUENCES} x {LENGTH}, dropout {arguments.dropout}, in processes of their own")
+    for side, results in found.items():
+        speed, most = (statistics.median(result[name] for result in results) for name in ("speed", "most"))
+        steps = statistics.median(result["most"] - result["before"] for result in results)
+        print(f"  {side:7} {speed:>7,.0f} tokens/s, {steps:>6,.0f} MB for the steps, {most:>6,.0f} MB in all")
+    rounds = list(zip(found["theirs"], found["ours"], strict=True))
+    ratios = [ours["speed"] / theirs["speed"] for theirs, ours in rounds]
+    used = [(ours["most"] - ours["before"]) / (theirs["most"] - theirs["before"]) for theirs, ours in rounds]
+    print(f"  ours / theirs: speed {statistics.median(ratios):.2f}  (rounds {min(ratios):.2f} to {max(ratios):.2f})")
+    print(f"  memory {statistics.median(used):.2f} for the steps, {statistics.median(o['most'] / t['most'] for t, o in rounds):.2f} in all")
 
 
 def main() -> None:
@@ -204,17 +202,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--dropout", type=float, default=0.0)
-    parser.add_argument("--peak", choices=("ours", "theirs"))
+    parser.add_argument("--alone", choices=("ours", "theirs"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     shards = shards_of(arguments.data, arguments.cache)
-    if arguments.peak:
-        if arguments.peak == "ours":
-            keep_freed_memory()
-        peak(shards, arguments.peak, arguments.dropout)
+    if arguments.alone:
+        alone(shards, arguments.alone, arguments.steps, arguments.dropout)
         return
     for pairs in ("stream", "nsp"):
         compare(shards, pairs, arguments.rounds, arguments.steps, arguments.dropout)
-    memory(arguments)
+    compare_processes(arguments)
 
 
 if __name__ == "__main__":
