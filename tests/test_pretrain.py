@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
+import sys
 import time
+import types
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +31,7 @@ from bertworks.runs.settings import keys, parse_duration, parse_settings, settle
 from bertworks.train.ranks import Ranks
 from test_cli import run
 from test_objectives import albert_loss, bert_loss, gpt2_loss, roberta_loss, xlnet_loss
-from training import events, language_shards, train
+from training import TINY, events, go_on, language_shards, train
 
 STABLE = {
     "optim.lr",
@@ -70,7 +74,7 @@ def held_out(run: Path) -> tuple[Any, list[Batch]]:
     record, shards = read_run(run), Shards(read_run(run)["shards"])
     config = PretrainConfig.model_validate(record["config"])
     frequencies = log_frequencies(shards, config.model.encoder.vocab_size)
-    objective = make_objective(config, str(run), frequencies).eval()
+    objective = make_objective(config, bertworks.load(run), frequencies).eval()
     return objective, Evaluation(objective, shards, config, Ranks(), frequencies).batches
 
 
@@ -152,6 +156,14 @@ def test_an_encoder_without_a_head_grows_one(shards: Shards, tmp_path: Path) -> 
     old, new = bertworks.load(headless).model.state_dict(), bench.model.state_dict()
     moved = {name: float((new[name] - old[name]).abs().max()) for name in old if name in new}
     assert 0 < max(moved.values()) < 0.05, "the old weights were taken, and trained"
+
+
+def test_the_model_of_the_start_is_needed_only_once(shards: Shards, tmp_path: Path) -> None:
+    sizes = {"hidden_size": 64, "n_heads": 2, "ffn_size": 128, "n_positions": 48}
+    begun = bertworks.new("bert-tiny", tokenizer=shards.tokenizer, **sizes).save(tmp_path / "begun")
+    out = go_on_from(begun, shards, tmp_path / "run", "train.threads=1", "train.evaluate_tokens=512", objective="mlm")
+    shutil.rmtree(begun)
+    assert go_on(out).signal == 0
 
 
 def test_a_run_goes_on_as_another(trained: Path, shards: Shards, tmp_path: Path) -> None:
@@ -348,6 +360,49 @@ def test_recomputing_changes_nothing(shards: Shards, tmp_path: Path) -> None:
     for size in ("bert-mini", "xlnet-mini"):
         a, b = (bertworks.load(tmp_path / f"{name}-{size}").model.state_dict() for name in ("kept", "again"))
         assert all(torch.allclose(a[key], b[key], atol=1e-6) for key in a)
+
+
+def test_devices_that_are_not_there(shards: Shards, tmp_path: Path) -> None:
+    for device in ("cuda:7", "gpu"):
+        with pytest.raises(Unsupported, match="no such device"):
+            train(shards, tmp_path / device, "bert-mini", f"train.device={device}", steps=1)
+
+
+def test_bfloat16(shards: Shards, tmp_path: Path) -> None:
+    """On the plain instructions, since this processor may refuse the better ones that it names."""
+    settings = [part for setting in (*TINY, "train.precision=bfloat16", "train.log_every=1") for part in ("--set", setting)]
+    call = [sys.executable, "-m", "bertworks", "pretrain", str(shards.folder), "--preset", "electra-mini", "--steps", "3"]
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
+    done = subprocess.run([*call, *settings, "--out", str(tmp_path / "run")], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    exact = train(shards, tmp_path / "exact", "electra-mini", "train.log_every=1", steps=3).folder
+    for narrow, wide in zip(events(tmp_path / "run", "train"), events(exact, "train"), strict=True):
+        assert narrow["masked"] == pytest.approx(wide["masked"], rel=0.02)
+        assert narrow["masked"] != wide["masked"], "it was not used"
+    assert bertworks.load(tmp_path / "run").model.encoder.embed.tokens.weight.dtype == torch.float32
+
+
+def test_tensorboard_if_it_is_installed(shards: Shards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stand-in for the writer: the package itself is not among our dependencies."""
+    written: list[tuple[str, float, int]] = []
+
+    class Writer:
+        def __init__(self, folder: str) -> None:
+            assert folder == str(tmp_path / "run" / "tensorboard")
+
+        def add_scalar(self, name: str, value: float, step: int) -> None:
+            written.append((name, value, step))
+
+        def close(self) -> None:
+            written.append(("closed", 0.0, 0))
+
+    stand_in = types.ModuleType("torch.utils.tensorboard")
+    stand_in.SummaryWriter = Writer  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", stand_in)
+    train(shards, tmp_path / "run", "bert-mini", "train.log_every=1", "train.evaluations=1", steps=2)
+    names = {name for name, _, _ in written}
+    assert {"train/masked", "train/lr", "held out/loss", "closed"} <= names
+    assert [step for name, _, step in written if name == "train/masked"] == [1, 2]
 
 
 def test_golden_curves(shards: Shards, tmp_path: Path) -> None:

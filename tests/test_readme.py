@@ -15,12 +15,14 @@ import torch
 import bertworks
 from bertworks.data.corpus import Corpus
 from bertworks.data.prepare import prepare
+from bertworks.model.locate import locate
 from bertworks.presets import PRESETS
 from bertworks.text.tokenizer import Tokenizer
 
 ROOT = Path(__file__).parents[1]
 README, CHINESE = (ROOT / name for name in ("README.md", "README.zh.md"))
 BIN = Path(sys.executable).parent
+SHORTER = re.compile(r"--budget 10m")  # a test has less time
 
 
 def blocks(path: Path, language: str) -> list[str]:
@@ -62,12 +64,17 @@ def test_commands(command: str, folder: Path, tmp_path: Path) -> None:
         torch.save(load_file(pickled / "model.safetensors"), pickled / "pytorch_model.bin")
         (pickled / "model.safetensors").unlink()
         command = command.replace("FOLDER", str(pickled))
-    if " masks " in command:
-        prepare(Corpus([str(tmp_path / "files.txt")]), Tokenizer.load(folder), tmp_path / "shards")
-    command = (
-        command.replace("FILES", str(tmp_path / "files.txt")).replace("VOCAB", str(folder)).replace("SHARDS", str(tmp_path / "shards"))
-    )
-    command = command.replace("FILE", str(tmp_path / "file.txt")).replace("FOLDER", str(folder)).replace("NEW", str(tmp_path / "new"))
+    if any(verb in command for verb in (" masks ", " pretrain ", " resume ", " verify-resume ")):
+        tokenizer = Tokenizer.load(locate("minilm") if "--init minilm" in command else folder)
+        prepare(Corpus([str(tmp_path / "files.txt")]), tokenizer, tmp_path / "shards")
+    if "resume " in command:
+        call = [BIN / "bertworks", "pretrain", tmp_path / "shards", "--preset", "bert-tiny", "--steps", "2", "--out", tmp_path / "run"]
+        subprocess.run(call, check=True, capture_output=True)
+    command = SHORTER.sub("--steps 2", command)
+    places = {"FILES": "files.txt", "FILE": "file.txt", "SHARDS": "shards", "RUN": "run", "NEW": "new"}
+    for word, name in places.items():
+        command = re.sub(rf"\b{word}\b", str(tmp_path / name), command)
+    command = command.replace("VOCAB", str(folder)).replace("FOLDER", str(folder))
     done = subprocess.run([BIN / "bertworks", *shlex.split(command)[1:]], cwd=tmp_path, capture_output=True, text=True, env=os.environ)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()

@@ -43,7 +43,7 @@ from bertworks.runs.report import write_report
 from bertworks.train.checkpoint import Checkpoint, newest_checkpoint
 from bertworks.train.clock import Clock
 from bertworks.train.log import Log, Watch
-from bertworks.train.machine import choose_device, environment, keep_freed_memory, matrix_rate, set_threads
+from bertworks.train.machine import check_precision, choose_device, environment, keep_freed_memory, matrix_rate, set_threads
 from bertworks.train.ranks import Ranks, together
 from bertworks.train.signals import listening
 from bertworks.train.trainer import Trainer
@@ -79,6 +79,7 @@ def pretrain(
         "written_by": f"bertworks {__version__}",
         "preset": preset,
         "init": init,
+        "lineage": [*(load(init).lineage if init else [f"new {preset}"]), f"pretrain {config.objective.name}"],
         "shards": str(shards.folder.resolve()),
         "data": fingerprint(shards),
         "config": config.model_dump(mode="json"),
@@ -106,7 +107,7 @@ def read_run(out: Path) -> dict[str, Any]:
     if not (out / RUN).is_file():
         raise NotFound("no run in this folder", place=str(out), remedy="`bertworks pretrain SHARDS --out RUN` makes one")
     record = read_json(out / RUN)
-    missing = {"format", "shards", "data", "config", "init", "preset"} - record.keys()
+    missing = {"format", "shards", "data", "config", "init", "preset", "lineage"} - record.keys()
     if missing or record["format"] != FORMAT or not isinstance(record["shards"], str):
         raise BadConfig("not the record of a run that this version knows", place=str(out / RUN))
     return record
@@ -122,6 +123,7 @@ def fingerprint(shards: Shards) -> dict[str, Any]:
 def _run(record: dict[str, Any], shards: Shards, out: Path, ranks: Ranks, watch: Watch, began: float) -> Outcome:
     config = check_pretrain(record["config"], str(out / RUN))
     device = choose_device(config.train, ranks.local_rank)
+    check_precision(config.train, device)
     with listening() as stop, together(ranks, device), _owned(out, ranks):
         checkpoint, broken = newest_checkpoint(out / CHECKPOINTS)
         if checkpoint is None and broken:
@@ -130,7 +132,10 @@ def _run(record: dict[str, Any], shards: Shards, out: Path, ranks: Ranks, watch:
         set_threads(threads, ranks.local_world)
         machine = {**environment(device, ranks.world), "keeps_freed_memory": keep_freed_memory()}
         frequencies = log_frequencies(shards, config.model.encoder.vocab_size)
-        objective = make_objective(config, record["init"], frequencies).to(device)
+        # Once a run has a model of its own, the one that it began with is not needed any more.
+        origin = str(out / MODEL) if checkpoint is not None and (out / MODEL).is_dir() else record["init"]
+        start = load(origin) if origin is not None else None
+        objective = make_objective(config, start, frequencies).to(device)
         ranks.sum(torch.zeros(1, device=device))  # everyone has looked at the checkpoints before the first one writes
         if ranks.first:
             (out / CHECKPOINTS).mkdir(exist_ok=True)
@@ -149,7 +154,7 @@ def _run(record: dict[str, Any], shards: Shards, out: Path, ranks: Ranks, watch:
             clock=Clock(config.train.budget, spent=0.0, began=began),
             stop=stop,
             evaluate=evaluation,
-            save_model=lambda: save_model(objective, record, shards, out) if ranks.first else None,
+            save_model=lambda: save_model(objective, start, record["lineage"], shards, out) if ranks.first else None,
             machine=machine,
             matrix_rate=_rate(config, device),
         )
@@ -194,10 +199,9 @@ def _loader(objective: Objective, shards: Shards, config: PretrainConfig, part: 
     return Loader(shards, config.data, hide=objective.hide, batch_tokens=batch_tokens, seed=config.train.seed, part=part)
 
 
-def make_objective(config: PretrainConfig, init: str | None, frequencies: NDArray[np.float64]) -> Objective:
+def make_objective(config: PretrainConfig, start: Workbench | None, frequencies: NDArray[np.float64]) -> Objective:
     """The objective with its model: new, or grown from a trained one."""
     heads, seed = _heads(config), config.train.seed
-    start = load(init) if init is not None else None
     model = _model(config.model, heads, start, seed, frequencies)
     if config.objective.name == "rtd":
         small = generator_config(config.model, config.objective.generator_size)
@@ -229,14 +233,10 @@ def _heads(config: PretrainConfig) -> list[str]:
     return ["lm", "pair"] if config.data.pairs in ("nsp", "sop") else ["lm"]
 
 
-def save_model(objective: Objective, record: dict[str, Any], shards: Shards, out: Path) -> None:
+def save_model(objective: Objective, start: Workbench | None, lineage: list[str], shards: Shards, out: Path) -> None:
     """As it is now, for everyone: our verbs and transformers."""
-    start = load(record["init"]) if record["init"] is not None else None
-    lineage = [*(start.lineage if start else [f"new {record['preset']}"]), f"pretrain {record['config']['objective']['name']}"]
-    benches = {
-        name: Workbench(model, shards.tokenizer, start.pooling if start else Pooling(), start.hf_config if start else {}, lineage, [])
-        for name, model in objective.models().items()
-    }
+    pooling, hf_config = (start.pooling, start.hf_config) if start else (Pooling(), {})
+    benches = {name: Workbench(model, shards.tokenizer, pooling, hf_config, lineage, []) for name, model in objective.models().items()}
     best = benches.pop("")
     best.generator = benches.get(GENERATOR)
     best.save(out / MODEL)

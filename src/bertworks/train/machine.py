@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -12,6 +14,7 @@ import torch
 
 from bertworks import __version__
 from bertworks.config import TrainConfig
+from bertworks.errors import Unsupported
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
 KEPT = 2**30
@@ -21,7 +24,22 @@ RATE_SECONDS = 0.5
 def choose_device(config: TrainConfig, local_rank: int) -> torch.device:
     if config.device == "auto":
         return torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")
-    return torch.device(config.device)
+    try:
+        device = torch.device(config.device)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise Unsupported(f"no such device here: train.device={config.device} ({reason})", remedy="cpu is always there") from None
+    return device
+
+
+def check_precision(config: TrainConfig, device: torch.device) -> None:
+    """Some virtual machines name instructions that they refuse to run, which ends a process; so one that can be spared tries them."""
+    if config.precision == "bfloat16" and device.type == "cpu":
+        code = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); a @ a"
+        if subprocess.run([sys.executable, "-c", code], stderr=subprocess.DEVNULL).returncode:
+            cause = "bfloat16 products end the process on this processor, though it says that it knows them"
+            raise Unsupported(cause, remedy="train.precision=float32; or set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 (or _VNNI) and try again")
 
 
 def set_threads(threads: int | None, processes: int) -> int:
