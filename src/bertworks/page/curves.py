@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from bertworks.page.html import both, escape
 
 Point = tuple[float, float]
-WIDTH, HEIGHT = 640, 260
-LEFT, RIGHT, TOP, BOTTOM = 56, 16, 14, 34
+WIDTH, HEIGHT = 560, 270
+LEFT, RIGHT, TOP, BOTTOM = 62, 16, 14, 44
 COLOURS = ("#3b6fd4", "#d9822b", "#2a9d6f", "#b04a9c")
 STYLE = """
-figure { margin: 1rem 0 1.4rem; } figure svg { width: 100%; max-width: 46rem; height: auto; display: block; }
+.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(24rem, 1fr)); gap: 1.2rem 2rem; margin: 1.2rem 0; }
+figure { margin: 0; } figure svg { width: 100%; max-width: 46rem; height: auto; display: block; }
 figcaption { font-weight: 600; margin-bottom: 0.2rem; } .axis { stroke: var(--line); } .tick { fill: var(--dim); font-size: 12px; }
 .key-line { display: inline-block; width: 1.4rem; height: 0.2rem; vertical-align: middle; margin: 0 0.4rem 0 0; border-radius: 2px; }
 .keys > span { margin-right: 1.2rem; color: var(--dim); font-size: 0.9rem; }
@@ -48,7 +49,7 @@ def figure(title: tuple[str, str], curves: Sequence[Curve], *, line: tuple[tuple
     for tick in _ticks(x_low, x_high):
         x = at(tick, y_low).split(",")[0]
         parts.append(f'<text class="tick" x="{x}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{tick:,.6g}</text>')
-    parts.append(f'<text class="tick" x="{WIDTH - RIGHT}" y="{HEIGHT - 2}" text-anchor="end">{escape(across)}</text>')
+    parts.append(f'<text class="tick" x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 6}" text-anchor="middle">{escape(across)}</text>')
     for curve, colour in zip(shown, COLOURS, strict=False):
         path = " ".join(at(x, y) for x, y in curve.points)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2" stroke-linejoin="round"/>')

@@ -91,7 +91,7 @@ def _curves(events: list[Event], loss: str) -> list[str]:
     figures.append(figure(("Learning rate", "学习率"), [Curve(("learning rate", "学习率"), _points(train, "lr"))], across="step"))
     speed = [Curve(("tokens per second", "词元/秒"), _points(train, "tokens_per_second"))]
     figures.append(figure(("Speed", "速度"), speed, across="step"))
-    return [shown for shown in figures if shown]
+    return ['<div class="figures">', *figures, "</div>"]
 
 
 def _guesses(objective: Objective, held_out: Sequence[Batch], tokenizer: Tokenizer) -> list[str]:

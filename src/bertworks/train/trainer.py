@@ -142,7 +142,9 @@ class Trainer:
             self._take(step, counts, middle)
             self.state = self._after(step, progress)
             self.clock.tick()
+            self.since_log.pause()
             self._report(before)
+            self.since_log.go_on()
         raise AssertionError("steps never end")
 
     def _after(self, step: Step, progress: float) -> State:
@@ -250,7 +252,7 @@ class Trainer:
             pace = min(pace, time.monotonic() - start)
         self.optimiser.zero_grad(set_to_none=True)
         self.clock.first_pace = pace
-        self.since_log = _Means()
+        self.since_log = _Means(tokens=self.state.tokens)
         self.clock.tick()
 
     def _report(self, before: State) -> None:
@@ -270,7 +272,7 @@ class Trainer:
     def _log_means(self) -> None:
         means, seconds, steps = self.since_log.over(self.ranks, self.device), self.since_log.seconds, self.since_log.steps
         tokens = self.state.tokens - self.since_log.tokens
-        speed = tokens / seconds if steps else 0.0
+        speed = tokens / seconds if steps and seconds else 0.0
         weights = self.since_log.shown
         self.since_log = _Means(tokens=self.state.tokens)
         share = speed * self.flops_per_token / self.matrix_rate / self.ranks.world if self.matrix_rate else 0.0
@@ -317,17 +319,20 @@ class Trainer:
 
 
 class _Means:
-    """The terms of the loss since the last line of the log."""
+    """The terms of the loss since the last line of the log, and the time that the steps took, without what lies between them."""
 
     def __init__(self, tokens: int = 0) -> None:
         self.sums: dict[str, float] = {}
         self.counts: dict[str, int] = {}
         self.shown: dict[str, float] = {}
-        self.steps, self.start, self.tokens = 0, time.monotonic(), tokens
+        self.steps, self.tokens = 0, tokens
+        self.seconds, self.start = 0.0, time.monotonic()
 
-    @property
-    def seconds(self) -> float:
-        return max(1e-9, time.monotonic() - self.start)
+    def pause(self) -> None:
+        self.seconds += time.monotonic() - self.start
+
+    def go_on(self) -> None:
+        self.start = time.monotonic()
 
     def add(self, sums: dict[str, float], counts: dict[str, int], shown: dict[str, float]) -> None:
         for name, value in sums.items():
