@@ -23,6 +23,7 @@ from bertworks.train.checkpoint import (
     newest_checkpoint,
     prune_checkpoints,
     read_checkpoint,
+    tidy_checkpoints,
     write_checkpoint,
 )
 
@@ -100,7 +101,7 @@ def test_a_damaged_one_is_named_and_passed_over(name: str, damage: str, folder: 
         read_checkpoint(place)
     found, broken = newest_checkpoint(folder)
     assert found is not None and found.step == 10
-    assert len(broken) == 1 and "step-00000020" in broken[0]
+    assert list(broken) == [place] and "step-00000020" in broken[place]
 
 
 def test_all_damaged_is_not_a_fresh_start(folder: Path) -> None:
@@ -148,9 +149,40 @@ def test_space_is_looked_at_first(folder: Path, monkeypatch: pytest.MonkeyPatch)
         write_checkpoint(folder, example(30))
 
 
-def test_a_place_where_nothing_can_be_written() -> None:
-    with pytest.raises(SaveFailed):
-        write_checkpoint(Path("/proc"), example(1))
+def test_a_place_where_nothing_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """/sys is read-only for root too."""
+    monkeypatch.setattr(checkpoints, "_check_space", lambda folder, needed: None)
+    with pytest.raises(SaveFailed, match="could not write"):
+        write_checkpoint(Path("/sys/kernel"), example(1))
+
+
+def test_damaged_ones_do_not_push_out_good_ones(tmp_path: Path) -> None:
+    for step in (10, 20, 30, 40):
+        write_checkpoint(tmp_path, example(step))
+    for step in (30, 40):
+        flip(tmp_path / f"step-{step:08}" / WEIGHTS)
+    (tmp_path / ".half.new").mkdir()
+    found, broken = newest_checkpoint(tmp_path)
+    tidy_checkpoints(tmp_path, broken)
+    assert found is not None and found.step == 20 and len(broken) == 2
+    write_checkpoint(tmp_path, example(25))
+    prune_checkpoints(tmp_path, keep=1, best=None)
+    assert [step for step, _ in list_checkpoints(tmp_path)] == [25]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["damaged-step-00000030", "damaged-step-00000040", "step-00000025"]
+
+
+def test_what_is_restored_does_not_hang_on_the_file(tmp_path: Path) -> None:
+    module = torch.nn.Linear(3, 2)
+    optimiser = torch.optim.AdamW(module.parameters(), fused=True)
+    module(torch.ones(1, 3)).sum().backward()
+    optimiser.step()
+    weights = dict(module.named_parameters())
+    place = write_checkpoint(tmp_path, Checkpoint(1, weights, checkpoints.optimiser_tensors(module, optimiser), {"step": 1}))  # type: ignore[arg-type]
+    checkpoints.restore(module, optimiser, read_checkpoint(place), "here")
+    path = place / OPTIMISER
+    path.write_bytes(bytes(path.stat().st_size))
+    state = optimiser.state[module.weight]
+    assert float(state["step"]) == 1.0 and bool((state["exp_avg"] != 0).any())
 
 
 def test_pruning_keeps_the_newest_and_the_best(tmp_path: Path) -> None:

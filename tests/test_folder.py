@@ -597,7 +597,7 @@ def test_without_an_atomic_exchange(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     folder = tmp_path / "m"
     bertworks.new("bert-mini", **TINY, seed=1).save(folder)
     before = snapshot(folder)
-    monkeypatch.setattr("bertworks.model.folder._swap", lambda a, b: False)
+    monkeypatch.setattr("bertworks.files._swap", lambda a, b: False)
     second = bertworks.new("bert-mini", **TINY, seed=2)
     if interrupt is None:
         second.save(folder)
@@ -617,7 +617,7 @@ def test_without_an_atomic_exchange(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m"]
 
 
-@pytest.mark.parametrize("where", ["write_weights", "sync_tree", "_exchange"])
+@pytest.mark.parametrize("where", ["write_weights", "sync_tree", "exchange"])
 def test_a_failed_save_leaves_the_old_folder_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     folder = tmp_path / "m"
     bertworks.new("bert-mini", **TINY, seed=1).save(folder)

@@ -185,6 +185,8 @@ def test_positions_are_drawn_out(shards: Shards) -> None:
     assert new.shape == (17, 16)
     assert torch.allclose(new[[0, 1, 2, 16]], old[[0, 1, 2, 9]]), "what is no position, the first and the last are as they were"
     assert torch.allclose(new[2::2], old[2:], atol=1e-6) and torch.allclose(new[3::2], (old[2:-1] + old[3:]) / 2, atol=1e-6)
+    shorter = refit(model, config.override(n_positions=5), ["lm"], seed=2)
+    assert torch.equal(shorter.encoder.embed.positions.weight, old[:7])
     same = refit(model, config, ["lm"], seed=2)
     assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), same.state_dict().values(), strict=True))
 
@@ -216,6 +218,7 @@ def test_another_tokenizer_is_refused(trained: Path, tmp_path: Path) -> None:
 def test_every_key_is_explained() -> None:
     found = keys()
     assert all(found.values())
+    assert found.keys() >= STABLE
     for key in (
         "optim.lr",
         "train.batch_tokens",
@@ -259,6 +262,17 @@ def test_wrong_keys_are_named(setting: str, said: str) -> None:
 def test_settings_that_do_not_fit(settings: list[str], said: str, shards: Shards) -> None:
     with pytest.raises(BadConfig, match=said):
         settle(shards.tokenizer, preset="bert-mini", settings=settings, limit={"steps": 1})
+
+
+def test_what_would_be_ignored_is_refused(shards: Shards) -> None:
+    with pytest.raises(BadConfig, match="one of steps"):
+        settle(shards.tokenizer, preset="bert-mini", settings=["train.budget=60"], limit={"steps": 1})
+    for settings, masking in ((["data.mask_rate=0.3"], None), ([], "word")):
+        with pytest.raises(BadConfig, match="nothing is masked"):
+            settle(shards.tokenizer, preset="gpt-mini", settings=settings, masking=masking, limit={"steps": 1})
+    assert settle(shards.tokenizer, preset="bert-mini", limit={"steps": 1}).train.dropout == 0.0
+    assert settle(shards.tokenizer, preset="bert-mini", settings=["model.dropout=0.2"], limit={"steps": 1}).train.dropout is None
+    assert settle(shards.tokenizer, preset="bert-mini", limit={}).train.budget == 600.0
 
 
 def test_preset_or_model(shards: Shards) -> None:
@@ -320,7 +334,7 @@ def test_the_run_is_recorded(trained: Path, shards: Shards) -> None:
 def test_the_report_stands_alone(trained: Path) -> None:
     for name in FAMILIES:
         page = (trained / name / "report.html").read_text()
-        assert page.count("<svg") >= 3 and "http://" not in page and "<script" not in page
+        assert page.count("<svg") >= 3 and "://" not in page and "<script" not in page
         assert "留出文本" in page and "optim.lr" in page and 'class="guess' in page
         assert json.loads((trained / name / "run.json").read_text())["data"]["manifest"] in page
 
@@ -387,8 +401,8 @@ def test_tensorboard_if_it_is_installed(shards: Shards, tmp_path: Path, monkeypa
     written: list[tuple[str, float, int]] = []
 
     class Writer:
-        def __init__(self, folder: str) -> None:
-            assert folder == str(tmp_path / "run" / "tensorboard")
+        def __init__(self, folder: str, purge_step: int) -> None:
+            assert purge_step == 0 and folder == str(tmp_path / "run" / "tensorboard")
 
         def add_scalar(self, name: str, value: float, step: int) -> None:
             written.append((name, value, step))
@@ -434,6 +448,19 @@ def curve(shards: Shards, out: Path, name: str) -> list[float]:
 def test_verify_resume(trained: Path) -> None:
     said = run("verify-resume", trained / "bert-mini", "--steps", "6").stdout
     assert "the same bits" in said
+    assert not list(trained.glob(".verify*")), "nothing is left"
+
+
+def test_verify_resume_sees_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With processes that end differently: the verb says so and exits with 1."""
+    from typer.testing import CliRunner
+
+    from bertworks.cli.main import app
+    from bertworks.runs import verify
+
+    monkeypatch.setattr(verify, "verify_resume", lambda run, steps: verify.Proof("aa", "bb", steps, steps // 2))
+    done = CliRunner().invoke(app, ["verify-resume", "anywhere"])
+    assert done.exit_code == 1 and "the two differ" in done.stdout
 
 
 def test_what_is_no_run(tmp_path: Path, shards: Shards) -> None:

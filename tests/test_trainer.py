@@ -24,9 +24,10 @@ from bertworks.data.loader import Batch, Loader
 from bertworks.data.shards import Shards
 from bertworks.errors import BadShards, Diverged, SaveFailed
 from bertworks.files import locked
+from bertworks.model.locate import RUN
 from bertworks.objectives.masked import Masked
 from bertworks.runs import pretrain as runs
-from bertworks.runs.pretrain import CHECKPOINTS, RUN
+from bertworks.runs.pretrain import CHECKPOINTS
 from bertworks.train.checkpoint import WEIGHTS, list_checkpoints, read_checkpoint
 from bertworks.train.clock import Clock
 from bertworks.train.optim import make_optimiser, rate
@@ -127,7 +128,7 @@ PACES = {
 @pytest.mark.parametrize("pace", PACES)
 def test_a_budget_ends_in_time(pace: str) -> None:
     machine = Machine()
-    clock = Clock(300.0, spent=0.0, began=machine.time, now=machine)
+    clock = Clock(300.0, began=machine.time, now=machine)
     clock.reserve = 4.0
     steps, progress = drive(clock, machine, PACES[pace])
     assert abs(clock.elapsed + clock.reserve - 300.0) < 0.03 * 300.0
@@ -136,14 +137,15 @@ def test_a_budget_ends_in_time(pace: str) -> None:
 
 def test_time_spent_before_counts() -> None:
     machine = Machine()
-    clock = Clock(100.0, spent=60.0, began=machine.time, now=machine)
+    clock = Clock(100.0, began=machine.time, now=machine)
+    clock.spent = 60.0
     drive(clock, machine, lambda p: 0.5)
     assert machine.time - 1000.0 == pytest.approx(40.0, abs=1.0)
 
 
 def test_plans_are_said_when_they_change() -> None:
     machine = Machine()
-    clock = Clock(100.0, spent=0.0, began=machine.time, now=machine)
+    clock = Clock(100.0, began=machine.time, now=machine)
     clock.first_pace = 1.0
     assert clock.new_plan(0) == 100
     assert clock.new_plan(0) is None
@@ -284,11 +286,8 @@ def test_resume_is_exact(objective: str, micro: str, shards: Shards, tmp_path: P
             train(shards, out, PRESETS[objective], *settings, objective=objective, steps=14)
     with monkeypatch.context() as patch:
         interrupt(patch, after=13)
-        record = json.loads((out / RUN).read_text())
-        record["config"]["train"]["workers"] = 1 if micro == "null" else 0
-        (out / RUN).write_text(json.dumps(record))
         with pytest.raises(Stopped):
-            go_on(out)
+            go_on(out, workers=1)
     go_on(out)
     assert digest(out) == digest(tmp_path / "whole")
     assert (out / "model" / "model.safetensors").read_bytes() == (tmp_path / "whole" / "model" / "model.safetensors").read_bytes()
@@ -367,7 +366,7 @@ def test_a_bad_batch_is_passed_over(shards: Shards, tmp_path: Path, monkeypatch:
     monkeypatch.setattr(Broken, "when", staticmethod(lambda calls: calls == 3 + 4))  # after three trials: the fourth step
     train(shards, tmp_path / "run", "bert-mini", "train.checkpoint_every=1", "train.keep=99", "train.evaluations=0", steps=6)
     (bad,) = events(tmp_path / "run", "bad")
-    assert bad["loss"] is None and bad["step"] == 3 and len(bad["examples"]) > 0
+    assert bad["loss"] is None and bad["step"] == 4 and len(bad["examples"]) > 0
     before, after, later = (weights(tmp_path / "run", step) for step in (3, 4, 5))
     assert all(torch.equal(before[name], after[name]) for name in before), "the step was not taken"
     assert not all(torch.equal(after[name], later[name]) for name in after), "the next one was"
@@ -449,9 +448,10 @@ def test_two_signals_end_at_once(shards: Shards, tmp_path: Path) -> None:
     while not (out / RUN).is_file():
         time.sleep(0.02)
     process.send_signal(signal.SIGTERM)
-    time.sleep(0.3)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=10) == 143
+    time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=10) == 130, "the second signal's code: it did not wait for the first"
+    assert not list((out / CHECKPOINTS).glob("step-*")) or max(step for step, _ in list_checkpoints(out / CHECKPOINTS)) == 0
 
 
 @pytest.mark.slow

@@ -73,8 +73,8 @@ def train(
     return pretrain(config, shards, out, init=None, preset=preset, ranks=Ranks(), watch=lambda event: None, began=time.monotonic())
 
 
-def go_on(out: Path) -> Outcome:
-    return resume(out, ranks=Ranks(), watch=lambda event: None, began=time.monotonic())
+def go_on(out: Path, **options: Any) -> Outcome:
+    return resume(out, ranks=Ranks(), watch=lambda event: None, began=time.monotonic(), **options)
 
 
 def events(out: Path, kind: str) -> list[dict[str, Any]]:

@@ -180,18 +180,16 @@ class TrainConfig(Frozen):
     epochs: int | None = Field(None, ge=1, description="end after so many passes over the text")
     budget: float | None = Field(None, gt=0, description="end after so many seconds, the learning rate at zero by then")
     batch_tokens: int = Field(4096, ge=8, le=2**26, description="tokens of a step, over all processes")
-    micro_tokens: int | None = Field(
-        None, ge=8, description="most tokens at once in a process; none: the whole step; less memory, same result"
-    )
+    micro_tokens: int | None = Field(None, ge=8, description="about so many tokens at once, to save memory; null: the whole step")
     dropout: Rate | None = Field(0.0, description="dropout while pre-training; null: the model's own, for many passes over little text")
     checkpoint_every: int = Field(100, ge=1, description="steps between checkpoints")
-    keep: int = Field(2, ge=1, description="checkpoints kept, beside the best")
+    keep: int = Field(2, ge=1, description="newest checkpoints kept, beside the best one")
     evaluations: int = Field(10, ge=0, description="looks at the held-out text, spread over the run; the last is at the end")
     evaluate_tokens: int = Field(32768, ge=1, description="held-out tokens of such a look")
     log_every: int = Field(10, ge=1, description="steps between lines in metrics.jsonl")
     bad_steps: int = Field(10, ge=1, description="steps in a row without finite numbers after which the run stops")
     workers: int = Field(0, ge=0, le=256, description="processes that make batches; 0: made between steps; same result")
-    threads: int | None = Field(None, ge=1, le=1024, description="threads of a process; none: the cores it has")
+    threads: int | None = Field(None, ge=1, le=1024, description="threads of a process; null: the cores it has")
     device: str = Field("auto", description="cpu, cuda, cuda:1, ...; auto: a GPU if there is one")
     precision: Literal["float32", "bfloat16"] = Field("float32", description="of matrix products; weights stay float32")
     recompute: bool = Field(False, description="layers are computed again on the way back, which saves memory")
@@ -220,7 +218,7 @@ class PretrainConfig(Frozen):
         if name != "mlm" and pairs in ("nsp", "sop"):
             raise ValueError(f"objective {name} knows no pairs: use data.pairs none or stream")
         if (name == "ltr") != encoder.causal:
-            raise ValueError(f"objective {name} {'needs' if name == 'ltr' else 'does not fit'} a left-to-right model (model.causal)")
+            raise ValueError(f"objective {name} {'needs' if name == 'ltr' else 'does not fit'} a left-to-right model, from the beginning")
         if (name == "plm") != (encoder.attention == "relative"):
             raise ValueError(f"objective {name} {'needs' if name == 'plm' else 'does not fit'} two streams (model.attention relative)")
         if pairs in ("nsp", "sop") and encoder.n_segments == 1:

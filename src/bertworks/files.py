@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import json
 import os
@@ -72,21 +73,45 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def new_folder(folder: Path) -> Iterator[Path]:
-    """A folder that appears under its name when all of it is written; there must be nothing there yet."""
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+def new_folder(folder: Path, *, replace: bool = False) -> Iterator[Path]:
+    """A folder that appears under its name when all of it is written. What is there already is replaced in one step, or refused."""
+    if not replace and folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise SaveFailed("there is something of this name already", place=str(folder), remedy="name a new folder")
     new = folder.parent / f".{uuid4().hex}.new"
     try:
         new.mkdir(parents=True)
         yield new
         sync_tree(new)
-        new.rename(folder)
+        exchange(new, folder)
         sync_tree(folder.parent, deep=False)
     except OSError as error:
         raise SaveFailed(f"could not write: {error.strerror or error}", place=str(folder)) from None
     finally:
         shutil.rmtree(new, ignore_errors=True)
+
+
+def exchange(new: Path, folder: Path) -> None:
+    """Give a folder its name; one that has it already is afterwards called `new`."""
+    if not folder.exists():
+        new.rename(folder)
+        return
+    if not _swap(new, folder):
+        # No atomic exchange on this system: two renames, undone if the second fails.
+        old = new.with_suffix(".old")
+        folder.rename(old)
+        try:
+            new.rename(folder)
+        except BaseException:  # also when interrupted: the old folder must have its name again
+            old.rename(folder)
+            raise
+        old.rename(new)
+
+
+def _swap(a: Path, b: Path) -> bool:
+    """Linux's renameat2 with RENAME_EXCHANGE: the two names change places in one step. False where there is no such call."""
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    at_cwd, exchange = -100, 2
+    return renameat2 is not None and renameat2(at_cwd, os.fsencode(a), at_cwd, os.fsencode(b), exchange) == 0
 
 
 def write_json(path: Path, values: Any) -> None:

@@ -19,7 +19,7 @@ from bertworks.errors import BadConfig, BadText, BadWeights, TooLong, Unsupporte
 from bertworks.files import read_json
 from bertworks.model.attention import record_attention
 from bertworks.model.encoder import States
-from bertworks.model.folder import CONFIG, Loaded, import_folder, load_folder, save_folder
+from bertworks.model.folder import CONFIG, GENERATOR, Loaded, import_folder, load_folder, save_folder
 from bertworks.model.layout import Tokens
 from bertworks.model.locate import locate
 from bertworks.model.model import Model
@@ -29,7 +29,7 @@ from bertworks.presets import preset as preset_config
 from bertworks.text.ledger import Ledger, OnLong
 from bertworks.text.tokenizer import TOKENIZER_FILES, Pieces, Tokenizer, Window, check_texts, has_tokenizer
 
-OWN_FILE, GENERATOR = "bertworks.json", "generator"
+OWN_FILE = "bertworks.json"
 BATCH_TOKENS = 2048
 CONTINUED = 20  # tokens that a left-to-right model adds to a text
 UNSAID_LIMIT = 512  # XLNet takes any length, at a quadratic price; this is what it was trained on

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Event = dict[str, Any]
 BARS = "▁▂▃▄▅▆▇█"
 QUIET_SECONDS = 15.0  # between lines of the same kind where there is no terminal
-SHOWN = {"masked": "masked", "pair": "pair", "replaced": "replaced", "permuted": "permuted", "next": "next"}  # terms of the loss
+TERMS = ("masked", "pair", "replaced", "permuted", "next")  # of the loss
 
 
 @contextmanager
@@ -60,17 +60,15 @@ def _in_lines(run: Path) -> Iterator[Callable[[Event], None]]:
 
 
 def _ending(view: View) -> None:
-    if not view.held_out:
-        return
     out = console()
-    if view.train.get("progress", 0.0) < 1.0 and view.held_out.get("progress", 0.0) < 1.0:
+    if not view.end:
         out.print(f"stopped at step {view.step:,}; `bertworks resume {view.run}` goes on", markup=False)
         return
-    out.print(f"held out  {measures(view.held_out)}", markup=False)
-    if "unigram_loss" in view.start:
+    if view.held_out:
+        out.print(f"held out  {measures(view.held_out)}", markup=False)
         out.print(f"          a guess without context costs {view.start['unigram_loss']:.3f}", markup=False)
-    out.print(f"model     {view.run / 'model'}", markup=False)
-    out.print(f"report    {view.run / 'report.html'}", markup=False)
+    out.print(f"model     {view.end['model']}", markup=False)
+    out.print(f"report    {view.end['report']}", markup=False)
 
 
 def describe(event: Event) -> str | None:
@@ -96,16 +94,15 @@ def describe(event: Event) -> str | None:
         case "not saved":
             return f"{at}: NOT SAVED: {event['reason']}"
         case "resumed":
-            return f"{at}: going on" + "".join(
-                f"\n  not as before, so equal bits are not promised: {other}" for other in event["differences"]
-            )
+            others = (f"\n  not as before, so equal bits are not promised: {other}" for other in event["differences"])
+            return f"{at}: going on{''.join(others)}"
         case "remark":
             return str(event["text"])
     return None
 
 
 def measures(event: Event) -> str:
-    parts = [f"{title} {event[name]:.3f}" for name, title in SHOWN.items() if isinstance(event.get(name), float)]
+    parts = [f"{name} {event[name]:.3f}" for name in TERMS if isinstance(event.get(name), float)]
     parts += [f"{name.removesuffix('_accuracy')} right {event[name]:.1%}" for name in event if name.endswith("_accuracy")]
     parts += [f"perplexity {event['perplexity']:,.1f}"] if "perplexity" in event else []
     parts += [f"AUC {event['replaced_auc']:.3f}"] if "replaced_auc" in event else []
@@ -126,6 +123,7 @@ class View:
         self.start: Event = {}
         self.train: Event = {}
         self.held_out: Event = {}
+        self.end: Event = {}
         self.losses: list[float] = []
         self.messages: list[str] = []
 
@@ -135,9 +133,11 @@ class View:
             self.start = event
         elif kind == "train":
             self.train = event
-            self.losses += [event[name] for name in SHOWN if isinstance(event.get(name), float)][:1]
+            self.losses += [event[name] for name in TERMS if isinstance(event.get(name), float)][:1]
         elif kind == "held out":
             self.held_out = event
+        elif kind == "end":
+            self.end = event
         if kind not in ("train", "held out") and (line := describe(event)):
             self.messages = [*self.messages, line][-4:]
 

@@ -56,7 +56,7 @@ def pretrain(
     from bertworks.workbench import load
 
     limits = {"steps": steps, "epochs": epochs, "budget": parse_duration(budget) if budget else None}
-    limit = {name: value for name, value in limits.items() if value is not None} or {"budget": 600.0}
+    limit = {name: value for name, value in limits.items() if value is not None}
     text = Shards(shards)
     start = load(init) if init is not None else None
     if start is not None:
@@ -73,7 +73,11 @@ def pretrain(
     sys.exit(outcome.exit_code)
 
 
-def resume(run: Annotated[Path, typer.Argument(help="The folder of a run that was stopped.")]) -> None:
+def resume(
+    run: Annotated[Path, typer.Argument(help="The folder of a run that was stopped.")],
+    shards: Annotated[Path | None, typer.Option(help="Where the shards are now, if they were moved.")] = None,
+    workers: Annotated[int | None, typer.Option(min=0, help="Other loader processes than before; the result is the same.")] = None,
+) -> None:
     """Go on with a run from its newest whole checkpoint."""
     from time import monotonic
 
@@ -84,7 +88,7 @@ def resume(run: Annotated[Path, typer.Argument(help="The folder of a run that wa
 
     ranks = from_environment()
     with watching(run, quiet=not ranks.first) as watch:
-        outcome = go_on(run, ranks=ranks, watch=watch, began=began)
+        outcome = go_on(run, shards=shards, workers=workers, ranks=ranks, watch=watch, began=began)
     sys.exit(outcome.exit_code)
 
 
@@ -96,7 +100,7 @@ def verify_resume(
     from bertworks.runs.verify import verify_resume as verify
 
     out = console()
-    with out.status("training twice, once without and once with a kill in the middle"):
+    with out.status("training twice in one process each, once undisturbed and once with a kill in the middle"):
         proof = verify(run, steps)
     out.print(f"undisturbed          {proof.undisturbed}", markup=False)
     out.print(f"killed and resumed   {proof.resumed}", markup=False)

@@ -16,6 +16,7 @@ import json
 import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -125,9 +126,10 @@ def _write_plan(planner: Planner, seed: int, epoch: int, path: Path) -> PlanTall
             file.write(rows)
             digest.update(rows)
     write_json(path.with_suffix(".json"), {"tally": asdict(planner.tally), "sha256": digest.hexdigest()})
-    for old in sorted(path.parent.glob("*.json"), key=lambda one: one.stat().st_mtime)[:-KEPT_PLANS]:
-        old.unlink(missing_ok=True)
-        old.with_suffix(".plan").unlink(missing_ok=True)
+    with suppress(OSError):  # another process may be tidying up too
+        for old in sorted(path.parent.glob("*.json"), key=lambda one: one.stat().st_mtime)[:-KEPT_PLANS]:
+            old.unlink(missing_ok=True)
+            old.with_suffix(".plan").unlink(missing_ok=True)
     return planner.tally
 
 

@@ -6,6 +6,7 @@ A step is one batch of the loader, the same for any number of processes. Its exa
 
 from __future__ import annotations
 
+import ctypes
 import math
 import signal
 from collections import deque
@@ -23,6 +24,7 @@ from bertworks.data.loader import Batch, Epoch, Hide, Loader, Numbers
 from bertworks.data.shards import Shards
 from bertworks.errors import BadShards
 
+PR_SET_PDEATHSIG = 1
 AHEAD = 2  # steps per worker that are made before they are asked for
 Place = tuple[int, int]
 
@@ -93,14 +95,11 @@ class Feed:
         loader = self.loader
         setting = (loader.shards.folder, loader.config, loader.hide, loader.batch_tokens, loader.seed, loader.cache)
         with ProcessPoolExecutor(self.workers, get_context("spawn"), _open_loader, setting) as pool:
-            try:
-                for epoch, batch in self._places(place):
-                    waiting.append((epoch, batch, pool.submit(_make, self.cut, epoch.number, batch)))
-                    if len(waiting) > AHEAD * self.workers:
-                        first, number, made = waiting.popleft()
-                        yield _step(first, number, made.result())
-            finally:
-                pool.shutdown(wait=False, cancel_futures=True)
+            for epoch, batch in self._places(place):
+                waiting.append((epoch, batch, pool.submit(_make, self.cut, epoch.number, batch)))
+                if len(waiting) > AHEAD * self.workers:
+                    first, number, made = waiting.popleft()
+                    yield _step(first, number, made.result())
 
     def _places(self, place: Place) -> Iterator[tuple[Epoch, int]]:
         number, batch = place
@@ -135,7 +134,10 @@ _epoch: Epoch | None = None
 def _open_loader(folder: Path, config: DataConfig, hide: Hide, batch_tokens: int, seed: int, cache: Path | None) -> None:
     """What a worker begins with."""
     global _loader
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that trains
+    for number in (signal.SIGINT, signal.SIGTERM):  # these are for the process that trains, which then ends its workers
+        signal.signal(number, signal.SIG_IGN)
+    if hasattr(ctypes.CDLL(None), "prctl"):  # Linux: if that process is killed, so are its workers
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     _loader = Loader(Shards(folder), config, hide=hide, batch_tokens=batch_tokens, seed=seed, cache=cache)
 
 

@@ -7,9 +7,7 @@ What Hugging Face cannot express keeps the layout but says `model_type: bertwork
 
 from __future__ import annotations
 
-import ctypes
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -23,13 +21,14 @@ from torch import Tensor
 
 from bertworks.config import ModelConfig
 from bertworks.errors import BadConfig, BadWeights, BertworksError, SaveFailed, Unsupported
-from bertworks.files import read_json, sync_tree
+from bertworks.files import exchange, read_json, sync_tree
 from bertworks.model.hf_config import OURS, from_hf, own_config, to_hf
 from bertworks.model.hf_names import HF_NAMES, Entry, architecture, find_heads, mapping, plain_names, spare_pooler
 from bertworks.model.model import Model
 from bertworks.model.weights import INDEX, PICKLE, WEIGHTS, Stored, open_weights, read_pickle, weight_files, write_weights
 
 CONFIG = "config.json"
+GENERATOR = "generator"  # a folder in the folder of an ELECTRA discriminator: what it was trained with
 
 
 @dataclass(frozen=True)
@@ -188,7 +187,7 @@ def replace_folder(folder: Path, write: Callable[[Path], None], *, stale: Iterab
             _carry_over(folder, new, set(stale))
         sync_tree(new)
         sync_tree(new.parent, deep=False)
-        _exchange(new, folder)
+        exchange(new, folder)
     except BertworksError:
         raise
     except (OSError, SafetensorError) as error:
@@ -213,26 +212,3 @@ def _carry_over(old: Path, new: Path, stale: set[str]) -> None:
             shutil.copytree(path, target, symlinks=True)
         else:
             shutil.copy2(path, target, follow_symlinks=False)
-
-
-def _exchange(new: Path, folder: Path) -> None:
-    if not folder.exists():
-        new.rename(folder)
-        return
-    if not _swap(new, folder):
-        # No atomic exchange on this system: two renames, undone if the second fails.
-        old = new.with_suffix(".old")
-        folder.rename(old)
-        try:
-            new.rename(folder)
-        except BaseException:  # also when interrupted: the old folder must have its name again
-            old.rename(folder)
-            raise
-        old.rename(new)
-
-
-def _swap(a: Path, b: Path) -> bool:
-    """Linux's renameat2 with RENAME_EXCHANGE: the two names change places in one step. False where there is no such call."""
-    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    at_cwd, exchange = -100, 2
-    return renameat2 is not None and renameat2(at_cwd, os.fsencode(a), at_cwd, os.fsencode(b), exchange) == 0

@@ -103,16 +103,12 @@ class Layout:
         return replace(self, queries=side, keys=side)
 
     def select(self, chosen: Tensor, n_chosen: Sequence[int]) -> Layout:
-        """Queries of the tokens `chosen` (M,) alone, in order, `n_chosen` of each sequence; they see what they saw.
-
-        `starts` and `lasts` count among the chosen, where these tokens are chosen too.
-        """
+        """Queries of the tokens `chosen` (M,) alone, in order, `n_chosen` of each sequence; they see what they saw."""
         lengths = [n_keys for rows, _, n_keys in self.shapes for _ in range(rows)]
         shapes = tuple((len(list(same)), *shape) for shape, same in groupby(zip(n_chosen, lengths, strict=True)))
         positions, segments = (t.index_select(0, chosen) for t in (self.keys.positions, self.keys.segments))
         ranks = None if self.keys.ranks is None else self.keys.ranks.index_select(0, chosen)
-        starts, lasts = (torch.searchsorted(chosen, edges) for edges in (self.starts, self.lasts))
-        return Layout(shapes, Side(positions, segments, ranks), self.keys, starts, lasts)
+        return replace(self, shapes=shapes, queries=Side(positions, segments, ranks))
 
     def targets(self, targets: Tensor, n_targets: Sequence[int]) -> Layout:
         """Queries that stand where `targets` (M,) stand, `n_targets` of each sequence, and do not see their own token."""

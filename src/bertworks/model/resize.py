@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertworks.config import ModelConfig
+from bertworks.errors import BadConfig
 from bertworks.model.model import Model
 
 OF_VOCABULARY = ("encoder.embed.tokens.weight", "heads.lm.bias")
@@ -30,15 +31,18 @@ def grow_vocabulary(model: Model, size: int, rows: Mapping[int, Sequence[int]]) 
 
 def refit(model: Model, config: ModelConfig, heads: Sequence[str], seed: int) -> Model:
     """The same weights under another config and other heads. New heads start anew; more positions are drawn out of the old ones by
-    linear interpolation, so that first and last keep their places; more segments start as the first. Everything else must fit."""
+    linear interpolation, so that first and last keep their places, fewer are cut; more segments start as the first."""
     new = Model.fresh(config, heads, seed=seed)
     state, old = new.state_dict(), model.state_dict()
     for name, start in state.items():
         known = old.get(name)
         if known is not None and known.shape != start.shape and name == POSITIONS:
-            known = _stretch(known, config.encoder.first_position, len(start))
+            longer = len(start) > len(known)
+            known = _stretch(known, config.encoder.first_position, len(start)) if longer else known[: len(start)]
         elif known is not None and known.shape != start.shape and name == SEGMENTS:
             known = known[[row if row < len(known) else 0 for row in range(len(start))]]
+        if known is not None and known.shape != start.shape:
+            raise BadConfig(f"{name} is {list(known.shape)} in the model to go on from, {list(start.shape)} in the config")
         state[name] = start if known is None else known
     new.load_state_dict(state)
     return new

@@ -27,48 +27,46 @@ class Guesses(NamedTuple):
 def vocabulary_loss(states: Tensor, table: Tensor, bias: Tensor | None, labels: Tensor, uniforms: Tensor | None = None) -> Guesses:
     """states (M, E), table (V, E), bias (V,), labels (M,). `uniforms` (M,) in [0, 1) draw a token each, by the inverse of the
     distribution function."""
-    if torch.is_autocast_enabled(states.device.type):
-        states, table = (t.to(torch.get_autocast_dtype(states.device.type)) for t in (states, table))
-    return Guesses(*_VocabularyLoss.apply(states, table, bias, labels, uniforms))  # type: ignore[no-untyped-call]
+    device = states.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype
+    with torch.autocast(device, enabled=False):  # what is narrow and what exact is decided below
+        return Guesses(*_VocabularyLoss.apply(states, table, bias, labels, uniforms, dtype))  # type: ignore[no-untyped-call]
 
 
 class _VocabularyLoss(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, states: Tensor, table: Tensor, bias: Tensor | None, labels: Tensor, uniforms: Tensor | None
+        ctx: Any, states: Tensor, table: Tensor, bias: Tensor | None, labels: Tensor, uniforms: Tensor | None, dtype: torch.dtype
     ) -> tuple[Tensor, Tensor, Tensor]:
+        """Products are computed in `dtype`; softmax, sums and gradients in float32 at least."""
         exact = torch.promote_types(states.dtype, torch.float32)
         learns = any(ctx.needs_input_grad[:3])
-        for_states, for_table, for_bias = torch.empty_like(states), None, None
-        loss, right = states.new_zeros((), dtype=exact), states.new_zeros((), dtype=exact)
-        drawn = torch.empty_like(labels)
+        narrow, for_states = table.to(dtype), torch.empty_like(states)
+        for_table, for_bias = (None if t is None else torch.zeros_like(t, dtype=exact) for t in (table, bias))
+        loss, right, drawn = states.new_zeros((), dtype=exact), torch.zeros_like(labels[:1]).sum(), torch.empty_like(labels)
         rows = max(1, BUFFER.get(states.device.type, 2**24) // len(table))
         for begin in range(0, len(states), rows):
-            part, wanted = states[begin : begin + rows], labels[begin : begin + rows]
-            logits = part @ table.T if bias is None else torch.addmm(bias.to(part.dtype), part, table.T)
-            logits = logits.to(exact)
+            part, wanted = states[begin : begin + rows].to(dtype), labels[begin : begin + rows]
+            logits = (part @ narrow.T if bias is None else torch.addmm(bias.to(dtype), part, narrow.T)).to(exact)
             top, of_label = logits.amax(1), logits.gather(1, wanted.unsqueeze(1)).squeeze(1)
-            right += (of_label == top).sum()
+            # In narrow numbers several logits are often the largest; then the first counts, which takes longer to find.
+            right += (of_label == top if dtype == exact else logits.argmax(1) == wanted).sum()
             weights = logits.sub_(top.unsqueeze(1)).exp_()
-            total = weights.sum(1)
-            loss += (total.log() + top - of_label).sum()
+            total = weights.sum(1, keepdim=True)
+            loss += (total.squeeze(1).log() + top - of_label).sum()
             if uniforms is not None:
                 shares = weights.cumsum(1)
-                places = uniforms[begin : begin + rows].to(exact) * shares[:, -1]
-                found = torch.searchsorted(shares, places.unsqueeze(1), right=True).squeeze(1)
-                drawn[begin : begin + rows] = found.clamp(max=len(table) - 1)
-            if learns:
-                # The slope of the logits is softmax - 1 at the label; the division by `total` and the 1 go to the small factors.
-                narrow = weights.to(table.dtype)
-                for_states[begin : begin + rows] = (narrow @ table) / total.unsqueeze(1).to(part.dtype) - table[wanted]
-                even = part / total.unsqueeze(1).to(part.dtype)
-                for_table = narrow.T @ even if for_table is None else for_table.addmm_(narrow.T, even)
-                for_table.index_add_(0, wanted, part, alpha=-1)
-                if bias is not None:
-                    slope = (weights.T @ total.reciprocal()).index_add_(0, wanted, torch.ones_like(total), alpha=-1)
-                    for_bias = slope if for_bias is None else for_bias + slope
-        if learns and for_table is None:  # no targets at all
-            for_table, for_bias = torch.zeros_like(table), None if bias is None else torch.zeros_like(bias)
+                places = uniforms[begin : begin + rows].to(exact).unsqueeze(1) * shares[:, -1:]
+                drawn[begin : begin + rows] = torch.searchsorted(shares, places, right=True).squeeze(1).clamp(max=len(table) - 1)
+            if learns and for_table is not None:
+                # The slope of the logits is softmax - 1 at the label. The division by `total` and the 1 go to the small factors.
+                wide, mine = weights.to(dtype), states[begin : begin + rows].to(exact)
+                for_states[begin : begin + rows] = (wide @ narrow).to(exact) / total - table[wanted]
+                for_table += wide.T @ (mine / total).to(dtype)
+                for_table.index_add_(0, wanted, mine, alpha=-1)
+                if for_bias is not None:
+                    for_bias += (weights.T @ total.reciprocal()).squeeze(1)
+                    for_bias.index_add_(0, wanted, torch.ones_like(top), alpha=-1)
         ctx.save_for_backward(for_states, for_table, for_bias)
         ctx.mark_non_differentiable(right, drawn)
         return loss, right, drawn
@@ -77,4 +75,4 @@ class _VocabularyLoss(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, scale: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         for_states, for_table, for_bias = ctx.saved_tensors
-        return for_states * scale, for_table.mul_(scale), None if for_bias is None else for_bias * scale, None, None
+        return for_states * scale, for_table.mul_(scale), None if for_bias is None else for_bias * scale, None, None, None

@@ -31,14 +31,17 @@ class Masked(Objective):
         if "pair" not in self.model.heads:
             guesses = self.model.guess(self.look(batch), self.tensor(batch.labels))
             return guessed("masked", guesses.loss, guesses.right)
-        starts = np.cumsum(batch.lengths) - batch.lengths
-        read, labelled = np.union1d(batch.targets, starts), np.flatnonzero(batch.pairs >= 0)
+        assert self.model.summary is not None  # made together with the head
+        ends = np.cumsum(batch.lengths)
+        edges = ends - batch.lengths if self.model.summary.of_first else ends - 1
+        read, labelled = np.union1d(batch.targets, edges), np.flatnonzero(batch.pairs >= 0)
         tokens = self.tokens(batch)
         states = self.model.encoder.at(tokens, self.tensor(read), per_sequence(batch, read))
         at_targets = states.index_select(0, self.tensor(np.searchsorted(read, batch.targets)))
         guesses = self.model.guess(at_targets, self.tensor(batch.labels))
-        firsts = replace(tokens.layout, starts=self.tensor(np.searchsorted(read, starts[labelled])))
-        logits, labels = self.model.read("pair", states, firsts), self.tensor(batch.pairs[labelled])
+        rows = self.tensor(np.searchsorted(read, edges[labelled]))
+        summarised = replace(tokens.layout, starts=rows, lasts=rows)
+        logits, labels = self.model.read("pair", states, summarised), self.tensor(batch.pairs[labelled])
         right = (logits.detach().argmax(1) == labels).sum()
         pairs = guessed("pair", F.cross_entropy(logits, labels, reduction="sum"), right)
         return *guessed("masked", guesses.loss, guesses.right), *pairs

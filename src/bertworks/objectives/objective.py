@@ -11,17 +11,17 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from bertworks.data.loader import Batch, Hide, Numbers
 from bertworks.model.layout import Tokens
-from bertworks.model.loss import Loss, Term
+from bertworks.model.loss import Loss, Term, Trainable
 from bertworks.model.model import Model
 
 Sums = dict[str, Tensor]
 
 
-class Objective(nn.Module):
+class Objective(Trainable):
     """An encoder plus a self-supervised loss."""
 
     hide: Hide  # what the loader does to the targets
@@ -30,12 +30,6 @@ class Objective(nn.Module):
     def __init__(self, model: Model) -> None:
         super().__init__()
         self.model = model
-
-    def counts(self, batch: Batch) -> dict[str, int]:
-        raise NotImplementedError
-
-    def forward(self, batch: Batch) -> Loss:
-        raise NotImplementedError
 
     def answers(self, batch: Batch) -> tuple[Numbers, Numbers]:
         """Where tokens are to be found, and which."""

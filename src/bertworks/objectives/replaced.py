@@ -16,13 +16,13 @@ from torch import Tensor
 
 from bertworks.config import ModelConfig
 from bertworks.data.loader import Batch, Hide
+from bertworks.model.folder import GENERATOR
 from bertworks.model.layout import Tokens
 from bertworks.model.loss import Loss, Term
 from bertworks.model.model import Model
 from bertworks.objectives.objective import Objective, Sums, counted, guessed
 
 BINS = 100_000  # of the discriminator's scores; what AUC is read from
-GENERATOR = "generator"  # its folder, inside the discriminator's
 
 
 def generator_config(config: ModelConfig, share: float) -> ModelConfig:
@@ -30,8 +30,9 @@ def generator_config(config: ModelConfig, share: float) -> ModelConfig:
     encoder = config.encoder
     n_heads = max(1, round(encoder.n_heads * share))
     hidden_size = max(1, round(encoder.hidden_size * share / n_heads)) * n_heads
+    width = encoder.embedding_width
     changes = {"hidden_size": hidden_size, "n_heads": n_heads, "ffn_size": max(1, round(encoder.ffn_size * share))}
-    return config.override(**changes, embedding_size=encoder.embedding_width)
+    return config.override(**changes, embedding_size=None if width == hidden_size else width)
 
 
 class Replaced(Objective):
@@ -60,7 +61,7 @@ class Replaced(Objective):
         return self._loss(*self._play(batch))
 
     def _loss(self, guesses: Loss, scores: Tensor, replaced: Tensor) -> Loss:
-        right = ((scores.detach() > 0) == replaced).sum().to(scores.dtype)
+        right = ((scores.detach() > 0) == replaced).sum()
         found = F.binary_cross_entropy_with_logits(scores, replaced.to(scores.dtype), reduction="sum")
         return (*guesses, Term("replaced", found, self.weight), Term("replaced_accuracy", right, 0.0))
 

@@ -9,9 +9,10 @@ RUN/run.json        what is trained, on what, where; written before the first st
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import math
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,14 @@ from bertworks import __version__
 from bertworks.config import ModelConfig, PretrainConfig, check_pretrain
 from bertworks.data.examples import Part
 from bertworks.data.feed import Cut, Feed
-from bertworks.data.loader import Loader
+from bertworks.data.loader import Batch, Loader
 from bertworks.data.shards import MANIFEST, Shards
-from bertworks.errors import BadCheckpoint, BadConfig, BadShards, NotFound, SaveFailed
+from bertworks.errors import BadCheckpoint, BadConfig, BadShards, BertworksError, NotFound, SaveFailed
 from bertworks.files import locked, read_json, write_json
 from bertworks.model.encoder import Encoder
+from bertworks.model.folder import GENERATOR
 from bertworks.model.heads import LanguageHead
+from bertworks.model.locate import MODEL, RUN
 from bertworks.model.model import Model
 from bertworks.model.pooling import Pooling
 from bertworks.model.resize import refit
@@ -38,9 +41,9 @@ from bertworks.objectives.causal import Causal
 from bertworks.objectives.masked import Masked
 from bertworks.objectives.objective import Objective, gather_evidence
 from bertworks.objectives.permuted import Permuted
-from bertworks.objectives.replaced import GENERATOR, Replaced, generator_config
+from bertworks.objectives.replaced import Replaced, generator_config
 from bertworks.runs.report import write_report
-from bertworks.train.checkpoint import Checkpoint, newest_checkpoint
+from bertworks.train.checkpoint import Checkpoint, newest_checkpoint, tidy_checkpoints
 from bertworks.train.clock import Clock
 from bertworks.train.log import Log, Watch
 from bertworks.train.machine import check_precision, choose_device, environment, keep_freed_memory, matrix_rate, set_threads
@@ -49,11 +52,12 @@ from bertworks.train.signals import listening
 from bertworks.train.trainer import Trainer
 from bertworks.workbench import Workbench, load
 
-RUN, CHECKPOINTS, MODEL, REPORT = "run.json", "checkpoints", "model", "report.html"
+CHECKPOINTS = "checkpoints"
 FORMAT = 1
 EVALUATION_TOKENS = 4096  # of a held-out batch, whatever the training's are
 SIMPLE: dict[str, type[Objective]] = {"mlm": Masked, "plm": Permuted, "ltr": Causal}
-BITS = ("torch", "processor", "device", "threads", "world_size")  # what the promise of equal bits depends on
+SHOWN = 8  # held-out sequences in the report
+BITS = ("bertworks", "torch", "numpy", "processor", "device", "threads", "world_size")  # what the promise of equal bits depends on
 
 
 @dataclass(frozen=True)
@@ -72,42 +76,35 @@ def pretrain(
     config: PretrainConfig, shards: Shards, out: Path, *, init: str | None, preset: str | None, ranks: Ranks, watch: Watch, began: float
 ) -> Outcome:
     """A new run. After torchrun has started the processes again, the same run goes on."""
-    if ranks.first and not ranks.restarts:
-        _check_new(out)
     record = {
         "format": FORMAT,
         "written_by": f"bertworks {__version__}",
         "preset": preset,
-        "init": init,
-        "lineage": [*(load(init).lineage if init else [f"new {preset}"]), f"pretrain {config.objective.name}"],
+        "init": str(Path(init).resolve()) if init is not None and Path(init).exists() else init,
         "shards": str(shards.folder.resolve()),
         "data": fingerprint(shards),
         "config": config.model_dump(mode="json"),
     }
-    return _run(record, shards, out, ranks, watch, began)
+    return _run(record, shards, out, ranks, watch, began, new=True)
 
 
-def _check_new(out: Path) -> None:
-    if (out / RUN).is_file():
-        raise SaveFailed("there is a run here already", place=str(out), remedy=f"`bertworks resume {out}` goes on with it; or name another")
-    if out.exists() and any(path for path in out.iterdir() if path.name != ".lock"):
-        raise SaveFailed("this folder is not empty", place=str(out), remedy="name a new one")
-
-
-def resume(out: Path, *, ranks: Ranks, watch: Watch, began: float) -> Outcome:
+def resume(out: Path, *, shards: Path | None = None, workers: int | None = None, ranks: Ranks, watch: Watch, began: float) -> Outcome:
+    """`shards`: where they are now, if they were moved. `workers`: other than before; nothing but the speed depends on it."""
     record = read_run(out)
-    shards = Shards(record["shards"])
-    if fingerprint(shards) != record["data"]:
+    text = Shards(shards or record["shards"])
+    if fingerprint(text) != record["data"]:
         cause = "these are not the shards that the run began with"
-        raise BadShards(cause, place=str(shards.folder), remedy="prepare the same text with the same tokenizer again")
-    return _run(record, shards, out, ranks, watch, began)
+        raise BadShards(cause, place=str(text.folder), remedy="name their folder with --shards, or prepare the same text again")
+    if workers is not None:
+        record["config"]["train"]["workers"] = workers
+    return _run(record, text, out, ranks, watch, began, new=False)
 
 
 def read_run(out: Path) -> dict[str, Any]:
     if not (out / RUN).is_file():
         raise NotFound("no run in this folder", place=str(out), remedy="`bertworks pretrain SHARDS --out RUN` makes one")
     record = read_json(out / RUN)
-    missing = {"format", "shards", "data", "config", "init", "preset", "lineage"} - record.keys()
+    missing = {"format", "shards", "data", "config", "init", "preset"} - record.keys()
     if missing or record["format"] != FORMAT or not isinstance(record["shards"], str):
         raise BadConfig("not the record of a run that this version knows", place=str(out / RUN))
     return record
@@ -120,29 +117,25 @@ def fingerprint(shards: Shards) -> dict[str, Any]:
     return {"manifest": digest, "tokenizer": shards.manifest.tokenizer, "documents": counts.documents, "tokens": counts.tokens}
 
 
-def _run(record: dict[str, Any], shards: Shards, out: Path, ranks: Ranks, watch: Watch, began: float) -> Outcome:
+def _run(record: dict[str, Any], shards: Shards, out: Path, ranks: Ranks, watch: Watch, began: float, *, new: bool) -> Outcome:
     config = check_pretrain(record["config"], str(out / RUN))
     device = choose_device(config.train, ranks.local_rank)
     check_precision(config.train, device)
     with listening() as stop, together(ranks, device), _owned(out, ranks):
-        checkpoint, broken = newest_checkpoint(out / CHECKPOINTS)
-        if checkpoint is None and broken:
-            raise BadCheckpoint("no checkpoint of this run is whole:\n  " + "\n  ".join(broken), place=str(out))
-        threads = checkpoint.state["machine"]["threads"] if checkpoint else config.train.threads
-        set_threads(threads, ranks.local_world)
+        if new and ranks.first:
+            _check_new(out, record, restarted=ranks.restarts > 0)
+        checkpoint, passed_over = _newest(out, ranks, device)
+        set_threads(checkpoint.state["machine"]["threads"] if checkpoint else config.train.threads, ranks.local_world)
         machine = {**environment(device, ranks.world), "keeps_freed_memory": keep_freed_memory()}
         frequencies = log_frequencies(shards, config.model.encoder.vocab_size)
-        # Once a run has a model of its own, the one that it began with is not needed any more.
-        origin = str(out / MODEL) if checkpoint is not None and (out / MODEL).is_dir() else record["init"]
-        start = load(origin) if origin is not None else None
-        objective = make_objective(config, start, frequencies).to(device)
-        ranks.sum(torch.zeros(1, device=device))  # everyone has looked at the checkpoints before the first one writes
-        if ranks.first:
+        start = _origin(record, out, resumed=checkpoint is not None)
+        objective = make_objective(config, start if checkpoint is None else None, frequencies).to(device)
+        if ranks.first and checkpoint is None:
+            write_json(out / RUN, {**record, "environment": machine})
             (out / CHECKPOINTS).mkdir(exist_ok=True)
-            if checkpoint is None:
-                write_json(out / RUN, {**record, "environment": machine})
-        log = Log(out, watch, since=checkpoint.step if checkpoint else 0) if ranks.first else None
+        log = Log(out, watch, since=checkpoint.step if checkpoint else -1) if ranks.first else None
         evaluation = Evaluation(objective, shards, config, ranks, frequencies)
+        lineage = [*(start.lineage if start else [f"new {record['preset']}"]), f"pretrain {config.objective.name}"]
         trainer = Trainer(
             objective,
             Feed(_loader(objective, shards, config, "train", config.train.batch_tokens), _cut(config, ranks), config.train.workers),
@@ -151,27 +144,61 @@ def _run(record: dict[str, Any], shards: Shards, out: Path, ranks: Ranks, watch:
             folder=out,
             log=log,
             ranks=ranks,
-            clock=Clock(config.train.budget, spent=0.0, began=began),
+            clock=Clock(config.train.budget, began=began),
             stop=stop,
             evaluate=evaluation,
-            save_model=lambda: save_model(objective, start, record["lineage"], shards, out) if ranks.first else None,
+            save_model=lambda: save_model(objective, start, lineage, shards, out) if ranks.first else None,
             machine=machine,
             matrix_rate=_rate(config, device),
         )
-        trainer.say({"kind": "start", **machine, "matrix_gflops": trainer.matrix_rate / 1e9, "unigram_loss": evaluation.unigram})
-        for remark in broken:
-            trainer.say({"kind": "remark", "text": f"passed over a damaged checkpoint: {remark}"})
         if checkpoint is not None:
             trainer.resume(checkpoint, str(out / CHECKPOINTS))
             trainer.say({"kind": "resumed", "differences": _differences(checkpoint, machine)})
-        try:
-            signal = trainer.run()
-        finally:
-            if log is not None:
-                log.close()
-        if ranks.first and not signal:
-            write_report(out, objective.eval(), evaluation.batches, shards.tokenizer)
+            del checkpoint  # its tensors
+            if not (out / MODEL).is_dir():
+                trainer.save_model()
+        for reason in passed_over:
+            trainer.say({"kind": "remark", "text": f"passed over a damaged checkpoint: {reason}"})
+        trainer.say({"kind": "start", **machine, "matrix_gflops": trainer.matrix_rate / 1e9, "unigram_loss": evaluation.unigram})
+        signal = trainer.run()
+        if log is not None:
+            if not signal:
+                report = write_report(out, objective.eval(), evaluation.some(), shards.tokenizer)
+                trainer.say({"kind": "end", "model": str(out / MODEL), "report": str(report)})
+            log.close()
         return Outcome(signal, out)
+
+
+def _check_new(out: Path, record: dict[str, Any], *, restarted: bool) -> None:
+    """Nothing of others is in the folder. What a process of this very run wrote before torchrun started it again may be."""
+    if (out / RUN).is_file():
+        there = {name: value for name, value in read_json(out / RUN).items() if name != "environment"}
+        if restarted and there == record:
+            return
+        raise SaveFailed("there is a run here already", place=str(out), remedy=f"`bertworks resume {out}` goes on with it; or name another")
+    if any(path.name != ".lock" for path in out.iterdir()):
+        raise SaveFailed("this folder is not empty", place=str(out), remedy="name a new one")
+
+
+def _newest(out: Path, ranks: Ranks, device: torch.device) -> tuple[Checkpoint | None, list[str]]:
+    """The checkpoint to go on from, the same for every process, and what was wrong with newer ones."""
+    checkpoint, broken = newest_checkpoint(out / CHECKPOINTS)
+    if checkpoint is None and broken:
+        raise BadCheckpoint("no checkpoint of this run is whole:\n  " + "\n  ".join(broken.values()), place=str(out))
+    step = checkpoint.step if checkpoint else -1
+    if int(ranks.sum(torch.tensor(step, device=device))) != step * ranks.world:
+        raise BadCheckpoint("the processes see different checkpoints", place=str(out), remedy="they need the same folder, on a shared disk")
+    if ranks.first and (out / CHECKPOINTS).is_dir():
+        tidy_checkpoints(out / CHECKPOINTS, broken)
+    return checkpoint, list(broken.values())
+
+
+def _origin(record: dict[str, Any], out: Path, *, resumed: bool) -> Workbench | None:
+    """The model that a run began with, for its weights; later its own, for what stands beside the weights in a folder."""
+    if resumed:
+        with suppress(BertworksError):  # the checkpoint has all the weights
+            return load(out / MODEL)
+    return load(record["init"]) if record["init"] is not None else None
 
 
 def _owned(out: Path, ranks: Ranks) -> AbstractContextManager[None]:
@@ -191,8 +218,8 @@ def _cut(config: PretrainConfig, ranks: Ranks) -> Cut:
 
 def _rate(config: PretrainConfig, device: torch.device) -> float:
     """The machine's limit: products as large as those of the feed-forward layers."""
-    encoder = config.model.encoder
-    return matrix_rate(min(config.train.batch_tokens, 4096), encoder.hidden_size, encoder.ffn_size, device)
+    encoder, dtype = config.model.encoder, torch.bfloat16 if config.train.precision == "bfloat16" else torch.get_default_dtype()
+    return matrix_rate(min(config.train.batch_tokens, 4096), encoder.hidden_size, encoder.ffn_size, device, dtype)
 
 
 def _loader(objective: Objective, shards: Shards, config: PretrainConfig, part: Part, batch_tokens: int) -> Loader:
@@ -236,6 +263,8 @@ def _heads(config: PretrainConfig) -> list[str]:
 def save_model(objective: Objective, start: Workbench | None, lineage: list[str], shards: Shards, out: Path) -> None:
     """As it is now, for everyone: our verbs and transformers."""
     pooling, hf_config = (start.pooling, start.hf_config) if start else (Pooling(), {})
+    if start is not None and start.config.encoder.n_positions != objective.model.config.encoder.n_positions:
+        pooling = dataclasses.replace(pooling, limit=None)  # the old one was for the old positions
     benches = {name: Workbench(model, shards.tokenizer, pooling, hf_config, lineage, []) for name, model in objective.models().items()}
     best = benches.pop("")
     best.generator = benches.get(GENERATOR)
@@ -259,6 +288,10 @@ class Evaluation:
             self.batches = []  # too little text to look at
         # What guesses cost that know how frequent each token is, and nothing of the context; in nats.
         self.unigram = float(-frequencies[answers].mean()) if self.batches else math.nan
+
+    def some(self) -> Batch | None:
+        """A few sequences to look at."""
+        return self.epoch.gather(self.batches[len(self.batches) // 2].examples[:SHOWN]) if self.batches else None
 
     def __call__(self) -> dict[str, float]:
         # Where there are fewer batches than processes everyone takes all: sums and counts grow alike.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from bertworks.data.loader import Batch
 from bertworks.files import read_json, whole_file
+from bertworks.model.locate import RUN
 from bertworks.objectives.objective import Objective
 from bertworks.page.curves import STYLE as CURVES
 from bertworks.page.curves import Curve, figure
@@ -17,7 +17,7 @@ from bertworks.page.html import both, escape, page, table
 from bertworks.text.tokenizer import Tokenizer
 from bertworks.train.log import METRICS, Event, read_events
 
-EXAMPLES = 8  # held-out sequences shown with the model's guesses
+REPORT = "report.html"
 STYLE = """
 .facts { display: flex; flex-wrap: wrap; gap: 0.8rem; margin: 1rem 0 0.4rem; }
 .fact { border: 1px solid var(--line); border-radius: 8px; padding: 0.5rem 0.9rem; min-width: 8.5rem; background: var(--soft); }
@@ -36,11 +36,11 @@ TERMS = {  # of the loss: English, Chinese
 }
 
 
-def write_report(run: Path, objective: Objective, held_out: Sequence[Batch], tokenizer: Tokenizer) -> Path:
-    """Read the run's own files, look at some held-out text with the model, and write the page."""
-    record, events = read_json(run / "run.json"), read_events(run / METRICS)
+def write_report(run: Path, objective: Objective, held_out: Batch | None, tokenizer: Tokenizer) -> Path:
+    """Read the run's own files, look at some held-out text with the model as it ended, and write the page."""
+    record, events = read_json(run / RUN), read_events(run / METRICS)
     body = [_facts(events, objective.loss), *_curves(events, objective.loss), *_guesses(objective, held_out, tokenizer), *_details(record)]
-    path = run / "report.html"
+    path = run / REPORT
     with whole_file(path) as file:
         file.write(page((f"Pre-training: {run.name}", f"预训练：{run.name}"), "\n".join(body), CURVES + STYLE).encode())
     return path
@@ -56,7 +56,7 @@ def _facts(events: list[Event], loss: str) -> str:
         (f"{last.get('tokens', 0):,}", ("tokens seen", "读过的词元")),
         (f"{last.get('seconds', 0) / 60:.1f} min", ("time", "用时")),
     ]
-    if held_out:
+    if isinstance(held_out.get(loss), float):
         facts.append((f"{held_out[loss]:.3f}", ("held-out loss, nats", "留出文本损失（奈特）")))
         if start.get("unigram_loss"):
             facts.append((f"{start['unigram_loss']:.3f}", ("loss of guesses without context", "不看上下文的损失")))
@@ -94,17 +94,16 @@ def _curves(events: list[Event], loss: str) -> list[str]:
     return ['<div class="figures">', *figures, "</div>"]
 
 
-def _guesses(objective: Objective, held_out: Sequence[Batch], tokenizer: Tokenizer) -> list[str]:
+def _guesses(objective: Objective, batch: Batch | None, tokenizer: Tokenizer) -> list[str]:
     """Held-out sequences, with what the model puts where a token was hidden."""
-    if not held_out:
+    if batch is None:
         return []
-    batch = held_out[len(held_out) // 2]
     where, tokens = objective.answers(batch)
     best, sure = (values.tolist() for values in objective.best(batch))
     found = dict(zip(where.tolist(), zip(tokens.tolist(), best, sure, strict=True), strict=True))
     ends = np.cumsum(batch.lengths).tolist()
     boxes = []
-    for begin, end in list(zip([0, *ends[:-1]], ends, strict=True))[:EXAMPLES]:
+    for begin, end in zip([0, *ends[:-1]], ends, strict=True):
         words = [_word(found.get(at), int(batch.ids[at]), tokenizer) for at in range(begin, end)]
         boxes.append(f'<div class="example">{" ".join(words)}</div>')
     said = both(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bertworks.config import (
@@ -26,6 +26,7 @@ from bertworks.workbench import Workbench, fit_to
 
 SECTIONS: dict[str, type[Frozen]] = {"objective": ObjectiveConfig, "data": DataConfig, "optim": OptimConfig, "train": TrainConfig}
 CHANGEABLE = ("n_positions", "n_segments", "dropout", "attention_dropout", "ffn_dropout", "head_dropout")  # of a trained model
+DEFAULT_BUDGET = 600.0  # seconds
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -69,10 +70,10 @@ def settle(
     init: Workbench | None = None,
     objective: str | None = None,
     settings: Iterable[str] = (),
-    limit: dict[str, Any],
+    limit: Mapping[str, float],
     masking: str | None = None,
 ) -> PretrainConfig:
-    """`limit` is one of steps, epochs and budget."""
+    """`limit`: steps, epochs or budget; without any, ten minutes."""
     asked = parse_settings(settings)
     if (preset is None) == (init is None):
         raise BadConfig("a run starts from a preset or from a model", remedy="name one of --preset and --init")
@@ -94,6 +95,12 @@ def settle(
     longest = model.encoder.n_positions
     if longest is not None and "max_length" not in asked["data"]:
         parts["data"]["max_length"] = min(longest, DataConfig().max_length)
-    if not any(parts["train"].get(name) for name in ("steps", "epochs", "budget")):
-        parts["train"] |= limit
+    parts["train"] |= limit
+    if not any(parts["train"].get(name) is not None for name in ("steps", "epochs", "budget")):
+        parts["train"]["budget"] = DEFAULT_BUDGET
+    if "dropout" not in asked["train"] and any(name.endswith("dropout") for name in asked["model"]):
+        parts["train"]["dropout"] = None  # whoever sets the model's own wants it
+    hidden = [f"data.{name}" for name in asked["data"] if name.startswith("mask") or name == "random_share"] + ["--masking"] * bool(masking)
+    if parts["objective"]["name"] == "ltr" and hidden:
+        raise BadConfig(f"left to right nothing is masked: {', '.join(hidden)}", remedy="leave them out, or choose another objective")
     return check_pretrain({"model": model.model_dump(), **parts})

@@ -21,10 +21,12 @@ from bertworks.data.shards import Shards
 from bertworks.errors import SaveFailed
 from bertworks.files import new_folder, read_json, whole_file, write_json
 from bertworks.model.count import count_config, count_parameters
+from bertworks.model.locate import RUN
 from bertworks.model.pooling import Pooling
 from bertworks.presets import preset
 from bertworks.runs.masks import print_views, view_masks, write_masks_page
-from bertworks.runs.pretrain import REPORT, RUN, log_frequencies, make_objective, pretrain, resume
+from bertworks.runs.pretrain import log_frequencies, make_objective, pretrain, resume
+from bertworks.runs.report import REPORT
 from bertworks.runs.settings import settle
 from bertworks.runs.tables import parameter_table, similarity_table
 from bertworks.text.tokenizer import Tokenizer

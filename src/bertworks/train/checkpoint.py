@@ -16,7 +16,8 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,17 +47,15 @@ class Checkpoint:
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     place = folder / f"step-{checkpoint.step:08}"
     files = {WEIGHTS: checkpoint.weights, OPTIMISER: checkpoint.optimiser}
-    _check_space(folder, sum(tensor.nbytes for tensors in files.values() for tensor in tensors.values()))
-    if place.exists():  # of an earlier life of this run, damaged: a whole one would have been gone on from
-        shutil.rmtree(place)
     try:
-        with new_folder(place) as new:
+        _check_space(folder, sum(tensor.nbytes for tensors in files.values() for tensor in tensors.values()))
+        with new_folder(place, replace=True) as new:
             for name, tensors in files.items():
                 save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, new / name)
             (new / STATE).write_text(json.dumps(checkpoint.state, indent=2) + "\n", encoding="utf-8")
             manifest = {name: _entry(new / name) for name in (WEIGHTS, OPTIMISER, STATE)}
             (new / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-    except SafetensorError as error:
+    except (OSError, SafetensorError) as error:
         raise SaveFailed(f"could not write: {error}", place=str(place)) from None
     return place
 
@@ -95,24 +94,32 @@ def list_checkpoints(folder: Path) -> list[tuple[int, Path]]:
     return sorted(found, reverse=True)
 
 
-def newest_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
+def newest_checkpoint(folder: Path) -> tuple[Checkpoint | None, dict[Path, str]]:
     """The newest whole one, and what was wrong with those passed over."""
-    broken: list[str] = []
+    broken: dict[Path, str] = {}
     for _, place in list_checkpoints(folder):
         try:
             return read_checkpoint(place), broken
         except BertworksError as error:
-            broken.append(f"{error.place or place}: {error.cause}")
+            broken[place] = f"{error.place or place}: {error.cause}"
     return None, broken
 
 
+def tidy_checkpoints(folder: Path, broken: Iterable[Path]) -> None:
+    """At the start of a process: damaged ones lose their name, so that nothing counts them; what a kill left half done goes."""
+    for place in broken:
+        place.rename(place.with_name(f"damaged-{place.name}"))
+    for path in folder.glob(".*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
 def prune_checkpoints(folder: Path, keep: int, best: int | None) -> None:
-    """The newest stay, and the best."""
+    """The newest stay, and the best. One that cannot be removed does no harm."""
     for step, place in list_checkpoints(folder)[keep:]:
         if step != best:
-            # Renamed first: a half-deleted folder must not look like a checkpoint.
-            gone = place.rename(place.with_name(f".{place.name}.old"))
-            shutil.rmtree(gone, ignore_errors=True)
+            with suppress(OSError):
+                # Renamed first: a half-deleted folder must not look like a checkpoint.
+                shutil.rmtree(place.rename(place.with_name(f".{place.name}.old")))
 
 
 def optimiser_tensors(module: nn.Module, optimiser: torch.optim.Optimizer) -> Tensors:
@@ -136,8 +143,8 @@ def restore(module: nn.Module, optimiser: torch.optim.Optimizer, checkpoint: Che
         name, _, part = key.rpartition("|")
         if name not in parameters:
             raise BadCheckpoint(f"the optimiser remembers {name!r}, which this model does not have", place=place)
-        at = value.device if part == "step" else parameters[name].device
-        optimiser.state[parameters[name]][part] = value.to(at)
+        # A copy: what is read from the file is a view of it, and the file will be deleted.
+        optimiser.state[parameters[name]][part] = value.clone().to(parameters[name].device)
 
 
 def _same_shapes(parameters: Mapping[str, Tensor], weights: Mapping[str, Tensor], place: str) -> None:

@@ -18,8 +18,9 @@ WINDOW = 50  # steps over which the pace is measured
 class Clock:
     """Seconds of a run, over all its processes one after the other; `began` is when this one did."""
 
-    def __init__(self, budget: float | None, *, spent: float, began: float, now: Callable[[], float] = time.monotonic) -> None:
-        self.budget, self.spent, self.began, self.now = budget, spent, began, now
+    def __init__(self, budget: float | None, *, began: float, now: Callable[[], float] = time.monotonic) -> None:
+        self.budget, self.began, self.now = budget, began, now
+        self.spent = 0.0  # by earlier processes of this run
         self.reserve = 0.0  # seconds for what comes after the last step
         self.planned = 0  # steps in all, as last said
         self.first_pace = 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,19 +34,27 @@ class Log:
         kept = [event for event in read_events(path) if event["step"] <= since]
         with whole_file(path) as file:
             file.writelines(_line(event) for event in kept)
-        self.file, self.watch, self.board = path.open("ab"), watch, _tensorboard(folder)
+        self.file, self.watch, self.board, self.whole = path.open("ab"), watch, _tensorboard(folder, since), True
 
     def write(self, event: Event) -> None:
-        self.file.write(_line(event))
-        self.file.flush()
-        self.watch(event)
+        """A disk that is full, or a terminal that is gone, is no reason to stop training."""
+        try:
+            self.file.write(b"" if self.whole else b"\n")
+            self.file.write(_line(event))
+            self.file.flush()
+            self.whole = True
+        except OSError:
+            self.whole = False  # half a line may stand there; the next begins on its own
+        with suppress(OSError, ValueError):
+            self.watch(event)
         if self.board is not None:
             for name, value in event.items():
                 if isinstance(value, float):
                     self.board.add_scalar(f"{event['kind']}/{name}", value, event["step"])
 
     def close(self) -> None:
-        self.file.close()
+        with suppress(OSError):
+            self.file.close()
         if self.board is not None:
             self.board.close()
 
@@ -56,9 +65,9 @@ def _line(event: Event) -> bytes:
     return (json.dumps(finite, ensure_ascii=False) + "\n").encode()
 
 
-def _tensorboard(folder: Path) -> Any:
+def _tensorboard(folder: Path, since: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         return None
-    return SummaryWriter(str(folder / "tensorboard"))
+    return SummaryWriter(str(folder / "tensorboard"), purge_step=since + 1)

@@ -10,6 +10,7 @@ import sys
 import time
 from typing import Any
 
+import numpy as np
 import torch
 
 from bertworks import __version__
@@ -26,6 +27,7 @@ def choose_device(config: TrainConfig, local_rank: int) -> torch.device:
         return torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")
     try:
         device = torch.device(config.device)
+        device = torch.device("cuda", local_rank) if device == torch.device("cuda") else device
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).partition("\n")[0]
@@ -57,9 +59,9 @@ def keep_freed_memory() -> bool:
     return bool(mallopt(M_MMAP_THRESHOLD, KEPT) and mallopt(M_TRIM_THRESHOLD, KEPT))
 
 
-def matrix_rate(rows: int, inner: int, columns: int, device: torch.device) -> float:
+def matrix_rate(rows: int, inner: int, columns: int, device: torch.device, dtype: torch.dtype) -> float:
     """The three products of a linear layer's step, forward and for its two gradients, in floating-point operations a second."""
-    x, w, y = (torch.randn(*shape, device=device) for shape in ((rows, inner), (inner, columns), (rows, columns)))
+    x, w, y = (torch.randn(*shape, device=device, dtype=dtype) for shape in ((rows, inner), (inner, columns), (rows, columns)))
 
     def products() -> None:
         x @ w
@@ -81,6 +83,7 @@ def environment(device: torch.device, world: int) -> dict[str, Any]:
     return {
         "bertworks": __version__,
         "torch": torch.__version__,
+        "numpy": np.__version__,
         "python": platform.python_version(),
         "system": platform.platform(),
         "processor": _processor(),

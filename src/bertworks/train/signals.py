@@ -1,25 +1,33 @@
-"""SIGTERM and SIGINT ask for an end: the step is finished and saved. A second one ends the process at once."""
+"""SIGTERM and SIGINT ask for an end: the step is finished and saved. A second one ends the process at once.
+
+Whoever ends a group of processes often signals each of them twice, once directly and once through their parent; two SIGTERMs within a
+moment are therefore one.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+MOMENT = 0.5  # seconds
 
 
 @dataclass
 class Stop:
     signal: int = 0  # 0: nobody asked
+    asked_at: float = 0.0
 
     def ask(self, number: int, frame: FrameType | None) -> None:
-        if self.signal:
+        same = number == self.signal == signal.SIGTERM and time.monotonic() - self.asked_at < MOMENT
+        if self.signal and not same:
             os._exit(128 + number)
-        self.signal = number
+        self.signal, self.asked_at = number, time.monotonic()
 
 
 @contextmanager

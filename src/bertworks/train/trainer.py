@@ -8,7 +8,6 @@ means over the last lines) may differ.
 from __future__ import annotations
 
 import math
-import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +24,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bertworks.config import OptimConfig, TrainConfig
 from bertworks.errors import Diverged, SaveFailed
-from bertworks.model.loss import Loss
+from bertworks.model.loss import Loss, Trainable
 from bertworks.train.checkpoint import Checkpoint, optimiser_tensors, prune_checkpoints, restore, write_checkpoint
 from bertworks.train.clock import Clock
 from bertworks.train.log import Event, Log
@@ -33,6 +32,21 @@ from bertworks.train.optim import make_optimiser, rate
 from bertworks.train.ranks import Ranks
 from bertworks.train.signals import Stop
 
+
+def _attention_flops(q: torch.Size, k: torch.Size, *_: Any, **__: Any) -> int:
+    """Two products of queries (..., T, D) with keys and values (..., T', D)."""
+    return 4 * math.prod(q) * k[-2]
+
+
+def _attention_backward_flops(_: torch.Size, q: torch.Size, k: torch.Size, *__: Any, **___: Any) -> int:
+    """Five, for the scores are computed once more."""
+    return 10 * math.prod(q) * k[-2]
+
+
+ATTENTION = {  # kernels that torch's counter does not know
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention_flops,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward_flops,
+}
 TRIALS = 3  # steps to measure the machine with; their gradients are thrown away
 END_SECONDS = 1.0  # for the report and the last messages, beside evaluation and saving, which are measured
 Evaluate = Callable[[], dict[str, float]]
@@ -89,12 +103,25 @@ class State:
     best: float | None = None  # held-out loss
     best_step: int | None = None
     looked_at: int | None = None  # the step of the last look at held-out text
+    look_seconds: float = 0.0  # what such a look takes, and a save
+    save_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """What all processes must see alike before a step."""
+
+    counts: dict[str, int]  # of the whole step
+    middle: float  # progress in the middle of the step, for its learning rate
+    after: float
+    over: bool  # the run has ended before it
+    asked: int  # the signal that asked to stop, or 0
 
 
 class Trainer:
     def __init__(
         self,
-        module: nn.Module,
+        module: Trainable,
         steps: Callable[[tuple[int, int]], Iterator[Step]],
         optim: OptimConfig,
         config: TrainConfig,
@@ -118,67 +145,75 @@ class Trainer:
         self.matrix_rate, self.flops_per_token = matrix_rate, 0.0
         self.since_log = _Means()
         self.saved: State | None = None
+        self.ending = False
 
     # ------------------------------------------------------------------ the run
 
     def resume(self, checkpoint: Checkpoint, place: str) -> None:
         restore(self.module, self.optimiser, checkpoint, place)
         known = {name: checkpoint.state[name] for name in asdict(State()) if name in checkpoint.state}
-        self.state, self.clock.spent = State(**known), known["seconds"]
-        self.saved = self.state
+        self.saved = self.state = State(**known)
+        self.clock.spent = self.state.seconds
 
     def run(self) -> int:
         """Train to the end. Returns 0, or the number of the signal that asked to stop."""
+        self._reserve()
         if self.saved is None:
             self._look()
             self._save()
-        for step in self.steps((self.state.epoch, self.state.batch)):
-            if not self.flops_per_token:
+        measured = False
+        steps = self.steps((self.state.epoch, self.state.batch)) if self.state.progress < 1 else iter(())
+        for step in steps:
+            if not measured:
                 self._measure(step)
-            counts, middle, progress, over, asked = self._agree(step)
-            if asked or over:
-                return self._finish(asked)
+                measured = True
+            agreed = self._agree(step)
+            if agreed.asked or agreed.over:
+                return self._finish(agreed.asked)
             before = self.state
-            self._take(step, counts, middle)
-            self.state = self._after(step, progress)
+            self._take(step, agreed)
+            self.state = self._after(step, agreed.after)
             self.clock.tick()
             self.since_log.pause()
-            self._report(before)
+            if self.state.progress >= 1:
+                break
+            self._between(before)
             self.since_log.go_on()
-        raise AssertionError("steps never end")
+        return self._finish(0)
 
     def _after(self, step: Step, progress: float) -> State:
         epoch, batch = step.following
         tokens, seconds = self.state.tokens + step.tokens, self.clock.elapsed
         return replace(self.state, step=self.state.step + 1, epoch=epoch, batch=batch, progress=progress, tokens=tokens, seconds=seconds)
 
-    def _agree(self, step: Step) -> tuple[dict[str, int], float, float, bool, int]:
-        """What all processes must see alike: the counts of the whole step, the progress, and whether it is time to stop."""
+    def _agree(self, step: Step) -> Agreed:
         counted: dict[str, int] = {}
         for portion in step.portions:
-            for name, n in self.module.counts(portion.batch).items():  # type: ignore[operator]
+            for name, n in self.module.counts(portion.batch).items():
                 counted[name] = counted.get(name, 0) + n * portion.counted
-        middle, progress, over = self._progress(step) if self.ranks.first else (0.0, 0.0, False)
-        said = [*counted.values(), middle, progress, float(over), float(self.stop.signal)]
+        middle, after, over = self._progress(step) if self.ranks.first else (0.0, 0.0, False)
+        said = [*counted.values(), middle, after, float(over), float(self.stop.signal)]
         heard = self.ranks.sum(torch.tensor(said, dtype=torch.float64, device=self.device))
-        *totals, middle, progress, ended, asked = heard.tolist()
+        *totals, middle, after, ended, asked = heard.tolist()
         counts = {name: int(total) for name, total in zip(counted, totals, strict=True)}
-        return counts, middle, progress, bool(ended), self.stop.signal or (int(signal.SIGTERM) if asked else 0)
+        return Agreed(counts, middle, after, bool(ended), self.stop.signal or (int(signal.SIGTERM) if asked else 0))
 
     def _progress(self, step: Step) -> tuple[float, float, bool]:
-        """In the middle of the step, for the learning rate; after it; and whether the run ended before it."""
+        """In the middle of the step; after it; and whether the run ended before it."""
         if self.config.steps is not None:
             done, total = self.state.step, self.config.steps
-            return (done + 0.5) / total, (done + 1) / total, done >= total
+            return (done + 0.5) / total, (done + 1) / total, False
         if self.config.epochs is not None:
             before, after = (passes / self.config.epochs for passes in step.passes)
-            return (before + after) / 2, after, step.place[0] >= self.config.epochs
+            return (before + after) / 2, after, False
         left = self.clock.steps_left()
         share = (1 - self.state.progress) / max(1, left)
         return self.state.progress + share / 2, self.state.progress + share, left == 0
 
     def _finish(self, asked: int) -> int:
+        self.ending = True
         if not asked:
+            self._log_means()
             self.state = replace(self.state, progress=1.0)
             if self.state.looked_at != self.state.step:
                 self._look()
@@ -188,24 +223,24 @@ class Trainer:
 
     # ------------------------------------------------------------------ a step
 
-    def _take(self, step: Step, counts: dict[str, int], progress: float) -> None:
-        lr = rate(self.optim, progress)
+    def _take(self, step: Step, agreed: Agreed) -> None:
+        lr = rate(self.optim, agreed.middle)
         for group in self.optimiser.param_groups:
             group["lr"] = lr
-        value, loss = self._gradients(step, counts)
-        norm = nn.utils.clip_grad_norm_(self.parameters, self.optim.clip, foreach=True)
-        wrong = torch.tensor(float(not math.isfinite(value)), device=self.device)
-        if math.isfinite(float(norm)) and not float(self.ranks.sum(wrong)):
-            self.optimiser.step()
-            self.state = replace(self.state, bad_in_a_row=0)
-            self.since_log.add(loss, counts, {"lr": lr, "gradient": float(norm)})
-        else:
-            self._pass_over(step, value, float(norm))
+        value, sums = self._gradients(step, agreed.counts)
+        norm = float(nn.utils.clip_grad_norm_(self.parameters, self.optim.clip, foreach=True))
+        wrong = torch.tensor(float(not (math.isfinite(value) and math.isfinite(norm))), device=self.device)
+        if float(self.ranks.sum(wrong)):
+            self._pass_over(step, value, norm)
+            return
+        self.optimiser.step()
+        self.state = replace(self.state, bad_in_a_row=0)
+        self.since_log.add(sums, agreed.counts, {"lr": lr, "gradient": norm})
 
     def _gradients(self, step: Step, counts: dict[str, int]) -> tuple[float, dict[str, float]]:
         """The weighted loss of this process, and the sum of each of its terms; the gradients are where they belong."""
         self.optimiser.zero_grad(set_to_none=True)
-        value, sums = 0.0, dict.fromkeys(counts, 0.0)
+        values, totals = [], [torch.zeros(len(counts), dtype=torch.float64, device=self.device)]
         for index, portion in enumerate(step.portions):
             entropy = (self.config.seed, self.state.step, index, self.ranks.rank)
             torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> 1))
@@ -216,10 +251,11 @@ class Trainer:
                 # Gradients are averaged over the processes, but each term is divided by the count of all of them.
                 mean = torch.stack(terms).sum() * (float(portion.counted) * self.ranks.world)
                 mean.backward()  # type: ignore[no-untyped-call]
-            value += float(mean.detach()) / self.ranks.world
-            for term in loss:
-                sums[term.name] += float(term.total.detach()) * portion.counted
-        return value, sums
+            values.append(mean.detach() / self.ranks.world)
+            if portion.counted:
+                named = {term.name: term.total.detach().double() for term in loss}
+                totals.append(torch.stack([named[name] for name in counts]))
+        return float(torch.stack(values).sum()), dict(zip(counts, torch.stack(totals).sum(0).tolist(), strict=True))
 
     def _quiet(self, *, last: bool) -> AbstractContextManager[Any]:
         """Gradients travel between processes once in a step, with its last portion."""
@@ -231,7 +267,8 @@ class Trainer:
         bad = self.state.bad_in_a_row + 1
         self.state = replace(self.state, bad_in_a_row=bad)
         epoch, batch = step.place
-        self.say({"kind": "bad", "loss": value, "gradient": norm, "epoch": epoch, "batch": batch, "examples": step.names})
+        about = {"step": self.state.step + 1, "epoch": epoch, "batch": batch, "examples": step.names}
+        self.say({"kind": "bad", "loss": value, "gradient": norm, **about})
         if bad >= self.config.bad_steps:
             cause = f"{bad} steps in a row gave numbers that are not finite, the last at epoch {epoch}, batch {batch}"
             remedy = "the last checkpoint is good; try a lower optim.lr, and see metrics.jsonl for the batches"
@@ -241,8 +278,8 @@ class Trainer:
 
     def _measure(self, step: Step) -> None:
         """What a step costs, in operations and seconds. Nothing of it stays."""
-        counts, pace = self._agree(step)[0], math.inf
-        with FlopCounterMode(display=False) as counter:
+        counts, pace = self._agree(step).counts, math.inf
+        with FlopCounterMode(display=False, custom_mapping=ATTENTION) as counter:
             self._gradients(step, counts)
         flops = self.ranks.sum(torch.tensor(float(counter.get_total_flops()), dtype=torch.float64, device=self.device))
         self.flops_per_token = float(flops) / max(1, step.tokens)
@@ -255,7 +292,8 @@ class Trainer:
         self.since_log = _Means(tokens=self.state.tokens)
         self.clock.tick()
 
-    def _report(self, before: State) -> None:
+    def _between(self, before: State) -> None:
+        """What is due between two steps."""
         state, config = self.state, self.config
         if (planned := self.clock.new_plan(state.step)) is not None:
             self.say({"kind": "plan", "steps": planned, "seconds_per_step": self.clock.pace})
@@ -263,53 +301,70 @@ class Trainer:
             self._log_means()
         if math.floor(state.progress * config.evaluations) > math.floor(before.progress * config.evaluations):
             self._look()
-        if state.step % config.checkpoint_every == 0:
-            try:
-                self._save()
-            except SaveFailed as error:  # the disk may have room again at the next one; until then the last is the last
-                self.say({"kind": "not saved", "reason": str(error)})
+        # In a streak of steps that were not taken the last checkpoint is the good one.
+        due = state.step % config.checkpoint_every == 0 or self.state.best_step == state.step
+        if due and not state.bad_in_a_row:
+            self._save()
 
     def _log_means(self) -> None:
-        means, seconds, steps = self.since_log.over(self.ranks, self.device), self.since_log.seconds, self.since_log.steps
-        tokens = self.state.tokens - self.since_log.tokens
-        speed = tokens / seconds if steps and seconds else 0.0
-        weights = self.since_log.shown
+        recent = self.since_log
+        if not recent.steps:
+            return
+        means, tokens = recent.over(self.ranks, self.device), self.state.tokens - recent.tokens
         self.since_log = _Means(tokens=self.state.tokens)
-        share = speed * self.flops_per_token / self.matrix_rate / self.ranks.world if self.matrix_rate else 0.0
+        speed = tokens / max(recent.seconds, 1e-9)
         left = (1 - self.state.progress) / max(self.state.progress, 1e-9) * self.clock.elapsed
         if self.clock.budget is not None:
             left = max(0.0, self.clock.budget - self.clock.elapsed)
-        shown = {"tokens_per_second": speed, "share": share, "seconds_left": left}
-        self.say({"kind": "train", **means, **weights, **shown})
+        share = speed * self.flops_per_token / self.matrix_rate / self.ranks.world if self.matrix_rate else 0.0
+        self.say({"kind": "train", **means, **recent.shown, "tokens_per_second": speed, "share": share, "seconds_left": left})
 
     def _look(self) -> None:
-        """Held-out text. The model is saved if it was never as good."""
-        self.state = replace(self.state, looked_at=self.state.step)
-        if self.config.evaluations == 0:
-            self.save_model()
-            return
+        """Held-out text. The model is saved if it was never as good; without such text, whenever this is called."""
         start = time.monotonic()
-        measures = self.evaluate()
-        self.say({"kind": "held out", **measures})
-        loss = measures.get("loss", math.inf)
-        if self.state.best is None or not loss >= self.state.best:
-            best = loss if math.isfinite(loss) else None
-            self.state = replace(self.state, best=best, best_step=self.state.step)
-            self.save_model()
-        self.clock.reserve = max(self.clock.reserve, END_SECONDS + 1.5 * (time.monotonic() - start))
+        self.state = replace(self.state, looked_at=self.state.step)
+        better = True
+        if self.config.evaluations:
+            measures = self.evaluate()
+            self.say({"kind": "held out", **measures})
+            loss, best = measures["loss"], self.state.best
+            better = self.state.best_step is None or (math.isfinite(loss) and (best is None or loss < best))
+            if better:
+                self.state = replace(self.state, best=loss if math.isfinite(loss) else None, best_step=self.state.step)
+        if better:
+            self._carefully(self.save_model)
+        self.state = replace(self.state, look_seconds=time.monotonic() - start)
+        self._reserve()
 
     def _save(self) -> None:
-        self.saved = self.state
-        if not self.ranks.first:
-            return
+        if self.ranks.first:
+            self._carefully(self._write_checkpoint)
+        else:
+            self.saved = self.state
+
+    def _write_checkpoint(self) -> None:
         start, state = time.monotonic(), replace(self.state, seconds=self.clock.elapsed)
-        weights = dict(self.module.named_parameters())
-        memory = optimiser_tensors(self.module, self.optimiser)
-        folder = self.folder / "checkpoints"
-        place = write_checkpoint(folder, Checkpoint(state.step, weights, memory, {**asdict(state), "machine": self.machine}))  # type: ignore[arg-type]
+        weights: dict[str, Tensor] = dict(self.module.named_parameters())
+        memory, folder = optimiser_tensors(self.module, self.optimiser), self.folder / "checkpoints"
+        place = write_checkpoint(folder, Checkpoint(state.step, weights, memory, {**asdict(state), "machine": self.machine}))
+        self.state = replace(self.state, save_seconds=time.monotonic() - start)
+        self.saved = self.state
         prune_checkpoints(folder, self.config.keep, state.best_step)
-        self.say({"kind": "checkpoint", "path": place.name, "free_bytes": shutil.disk_usage(folder).free})
-        self.clock.reserve = max(self.clock.reserve, END_SECONDS + 1.5 * (time.monotonic() - start))
+        self.say({"kind": "checkpoint", "path": place.name})
+        self._reserve()
+
+    def _carefully(self, save: Callable[[], None]) -> None:
+        """A disk that is full now may have room at the next save; only the last one must succeed, and the first."""
+        try:
+            save()
+        except SaveFailed as error:
+            if self.ending or self.saved is None:
+                raise
+            self.say({"kind": "not saved", "reason": str(error)})
+
+    def _reserve(self) -> None:
+        """The end needs the time of a look, a save and a report."""
+        self.clock.reserve = END_SECONDS + 1.1 * (self.state.look_seconds + self.state.save_seconds)
 
     def say(self, event: Event) -> None:
         if self.log is not None:
