@@ -25,7 +25,8 @@ CASES = {
     "plm": ("xlnet-mini", 150, {"permuted": 1.0}),
     "ltr": ("gpt-mini", 120, {"next": 1.0}),
 }
-LEARNING = ["optim.lr=3e-3", "model.init_range=0.1", "data.mask_rate=0.25", "data.masking=token"]
+LEARNING = ["optim.lr=3e-3", "model.init_range=0.1"]
+MASKING = ["data.mask_rate=0.25", "data.masking=token"]
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,7 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
 
 def learn(shards: Shards, out: Path, objective: str) -> dict[str, float]:
     preset, steps, _ = CASES[objective]
-    settings = [*LEARNING, "model.n_segments=2"] if objective == "mlm" else LEARNING
+    settings = [*LEARNING, *(MASKING if objective != "ltr" else []), *(["model.n_segments=2"] if objective == "mlm" else [])]
     train(shards, out, preset, *settings, objective=objective, steps=steps)
     return events(out, "held out")[-1]
 

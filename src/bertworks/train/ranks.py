@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 
@@ -56,7 +57,10 @@ def together(ranks: Ranks, device: torch.device) -> Iterator[None]:
         return
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    # The store of an earlier attempt may still be there, with the addresses of processes that are gone; each attempt has names of its own.
+    store = dist.PrefixStore(f"attempt-{ranks.restarts}", next(rendezvous("env://"))[0])
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, store=store, rank=ranks.rank, world_size=ranks.world)
     try:
         yield
     finally:
