@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
@@ -58,7 +59,7 @@ def together(ranks: Ranks, device: torch.device) -> Iterator[None]:
     if device.type == "cuda":
         torch.cuda.set_device(device)
     # The store of an earlier attempt may still be there, with the addresses of processes that are gone; each attempt has names of its own.
-    store = dist.PrefixStore(f"attempt-{ranks.restarts}", next(rendezvous("env://"))[0])
+    store = PrefixStore(f"attempt-{ranks.restarts}", next(rendezvous("env://"))[0])
     backend = "nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, store=store, rank=ranks.rank, world_size=ranks.world)
     try:
