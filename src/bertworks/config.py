@@ -161,7 +161,7 @@ class ObjectiveConfig(Frozen):
 class OptimConfig(Frozen):
     """AdamW and how its learning rate goes."""
 
-    lr: float = Field(1e-3, gt=0, lt=10, description="highest learning rate")
+    lr: float = Field(1e-3, gt=0, lt=10, allow_inf_nan=False, description="highest learning rate")
     schedule: Literal["linear", "cosine", "constant"] = Field("linear", description="how it falls to zero; constant: only at the end")
     warmup: float = Field(0.06, ge=0, le=1, description="share of the run in which the learning rate rises")
     cooldown: float = Field(0.2, ge=0, le=1, description="schedule constant: share of the run in which it falls, at the end")
@@ -176,9 +176,9 @@ class TrainConfig(Frozen):
     """How long and in what portions. One of steps, epochs and budget says when it ends."""
 
     seed: int = Field(0, ge=0, lt=2**63, description="of weights, order, masks and dropout")
-    steps: int | None = Field(None, ge=1, description="end after so many steps")
-    epochs: int | None = Field(None, ge=1, description="end after so many passes over the text")
-    budget: float | None = Field(None, gt=0, description="end after so many seconds, the learning rate at zero by then")
+    steps: int | None = Field(None, ge=1, le=2**40, description="end after so many steps")
+    epochs: int | None = Field(None, ge=1, le=2**30, description="end after so many passes over the text")
+    budget: float | None = Field(None, gt=0, le=1e9, description="end after so many seconds, the learning rate at zero by then")
     batch_tokens: int = Field(4096, ge=8, le=2**26, description="tokens of a step, over all processes")
     micro_tokens: int | None = Field(None, ge=8, description="about so many tokens at once, to save memory; null: the whole step")
     dropout: Rate | None = Field(0.0, description="dropout while pre-training; null: the model's own, for many passes over little text")
@@ -221,6 +221,8 @@ class PretrainConfig(Frozen):
             raise ValueError(f"objective {name} {'needs' if name == 'ltr' else 'does not fit'} a left-to-right model, from the beginning")
         if (name == "plm") != (encoder.attention == "relative"):
             raise ValueError(f"objective {name} {'needs' if name == 'plm' else 'does not fit'} two streams (model.attention relative)")
+        if name != "ltr" and not self.data.mask_rate:
+            raise ValueError(f"objective {name} has nothing to predict with data.mask_rate 0")
         if pairs in ("nsp", "sop") and encoder.n_segments == 1:
             raise ValueError(f"objective mlm+{pairs} tells two segments apart, the model has one: model.n_segments=2")
         return self

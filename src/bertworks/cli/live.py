@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,8 @@ def _on_terminal(run: Path) -> Iterator[Callable[[Event], None]]:
     view = View(run)
     with Live(view, console=Console(stderr=True, highlight=False), refresh_per_second=4):
         yield view.take
-    _ending(view)
+    with suppress(OSError):  # nobody may be listening any more
+        _ending(view)
 
 
 def _in_lines(run: Path) -> Iterator[Callable[[Event], None]]:
@@ -56,7 +57,8 @@ def _in_lines(run: Path) -> Iterator[Callable[[Event], None]]:
             typer.echo(line, err=True)
 
     yield watch
-    _ending(view)
+    with suppress(OSError):
+        _ending(view)
 
 
 def _ending(view: View) -> None:
@@ -104,7 +106,7 @@ def describe(event: Event) -> str | None:
 def measures(event: Event) -> str:
     parts = [f"{name} {event[name]:.3f}" for name in TERMS if isinstance(event.get(name), float)]
     parts += [f"{name.removesuffix('_accuracy')} right {event[name]:.1%}" for name in event if name.endswith("_accuracy")]
-    parts += [f"perplexity {event['perplexity']:,.1f}"] if "perplexity" in event else []
+    parts += [f"perplexity {event['perplexity']:,.1f}" if event["perplexity"] < 1e9 else "perplexity huge"] if "perplexity" in event else []
     parts += [f"AUC {event['replaced_auc']:.3f}"] if "replaced_auc" in event else []
     return ", ".join(parts)
 

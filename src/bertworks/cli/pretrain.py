@@ -55,7 +55,7 @@ def pretrain(
     from bertworks.train.ranks import from_environment
     from bertworks.workbench import load
 
-    limits = {"steps": steps, "epochs": epochs, "budget": parse_duration(budget) if budget else None}
+    limits = {"steps": steps, "epochs": epochs, "budget": parse_duration(budget) if budget is not None else None}
     limit = {name: value for name, value in limits.items() if value is not None}
     text = Shards(shards)
     start = load(init) if init is not None else None

@@ -273,10 +273,15 @@ HF_NAMES: dict[str, HFNames] = {
 }
 
 
+CAUSAL = ("LMHeadModel", "ForCausalLM")
+
+
 def architecture(model: Model) -> str | None:
-    """The class there that has just these heads, or None."""
+    """The class there that has just these heads, or None; for a left-to-right model the one that says so."""
     heads = frozenset(model.heads)
-    return next((name for name, of in HF_NAMES[model.config.family].architectures.items() if of == heads), None)
+    known = [name for name, of in HF_NAMES[model.config.family].architectures.items() if of == heads]
+    causal = [name for name in known if name.endswith(CAUSAL)] if model.config.encoder.causal else []
+    return next(iter([*causal, *known]), None)
 
 
 def mapping(model: Model) -> list[Entry]:

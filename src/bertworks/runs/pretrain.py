@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import math
+import shutil
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +31,7 @@ from bertworks.data.feed import Cut, Feed
 from bertworks.data.loader import Batch, Loader
 from bertworks.data.shards import MANIFEST, Shards
 from bertworks.errors import BadCheckpoint, BadConfig, BadShards, BertworksError, NotFound, SaveFailed
-from bertworks.files import locked, read_json, write_json
+from bertworks.files import locked, new_folder, read_json, write_json
 from bertworks.model.encoder import Encoder
 from bertworks.model.folder import GENERATOR
 from bertworks.model.heads import LanguageHead
@@ -45,7 +47,7 @@ from bertworks.objectives.replaced import Replaced, generator_config
 from bertworks.runs.report import write_report
 from bertworks.train.checkpoint import Checkpoint, newest_checkpoint, tidy_checkpoints
 from bertworks.train.clock import Clock
-from bertworks.train.log import Log, Watch
+from bertworks.train.log import METRICS, Log, Watch, read_events
 from bertworks.train.machine import check_precision, choose_device, environment, keep_freed_memory, matrix_rate, set_threads
 from bertworks.train.ranks import Ranks, together
 from bertworks.train.signals import listening
@@ -121,19 +123,25 @@ def _run(record: dict[str, Any], shards: Shards, out: Path, ranks: Ranks, watch:
     config = check_pretrain(record["config"], str(out / RUN))
     device = choose_device(config.train, ranks.local_rank)
     check_precision(config.train, device)
-    with listening() as stop, together(ranks, device), _owned(out, ranks):
+    with together(ranks, device), listening() as stop, _owned(out, ranks):
         if new and ranks.first:
             _check_new(out, record, restarted=ranks.restarts > 0)
-        checkpoint, passed_over = _newest(out, ranks, device)
-        set_threads(checkpoint.state["machine"]["threads"] if checkpoint else config.train.threads, ranks.local_world)
+        checkpoint, passed_over = _newest(out, identity(record), ranks, device)
+        if not new and checkpoint is None and any(event["step"] for event in read_events(out / METRICS)):
+            raise BadCheckpoint(
+                "this run has no checkpoint any more", place=str(out), remedy="begin a new one; RUN/model can be its --init"
+            )
+        set_threads(checkpoint.machine["threads"] if checkpoint else config.train.threads, ranks.local_world)
         machine = {**environment(device, ranks.world), "keeps_freed_memory": keep_freed_memory()}
         frequencies = log_frequencies(shards, config.model.encoder.vocab_size)
         start = _origin(record, out, resumed=checkpoint is not None)
         objective = make_objective(config, start if checkpoint is None else None, frequencies).to(device)
         if ranks.first and checkpoint is None:
             write_json(out / RUN, {**record, "environment": machine})
-            (out / CHECKPOINTS).mkdir(exist_ok=True)
-        log = Log(out, watch, since=checkpoint.step if checkpoint else -1) if ranks.first else None
+            if not (out / CHECKPOINTS).is_dir():
+                with new_folder(out / CHECKPOINTS):
+                    pass
+        log = Log(out, watch, since=checkpoint.state.step if checkpoint else -1) if ranks.first else None
         evaluation = Evaluation(objective, shards, config, ranks, frequencies)
         lineage = [*(start.lineage if start else [f"new {record['preset']}"]), f"pretrain {config.objective.name}"]
         trainer = Trainer(
@@ -148,6 +156,7 @@ def _run(record: dict[str, Any], shards: Shards, out: Path, ranks: Ranks, watch:
             stop=stop,
             evaluate=evaluation,
             save_model=lambda: save_model(objective, start, lineage, shards, out) if ranks.first else None,
+            identity=identity(record),
             machine=machine,
             matrix_rate=_rate(config, device),
         )
@@ -180,12 +189,18 @@ def _check_new(out: Path, record: dict[str, Any], *, restarted: bool) -> None:
         raise SaveFailed("this folder is not empty", place=str(out), remedy="name a new one")
 
 
-def _newest(out: Path, ranks: Ranks, device: torch.device) -> tuple[Checkpoint | None, list[str]]:
+def identity(record: dict[str, Any]) -> str:
+    """By which a run knows its own checkpoints: what it learns, from what, and how."""
+    config = {**record["config"], "train": {name: value for name, value in record["config"]["train"].items() if name != "workers"}}
+    return hashlib.sha256(json.dumps([config, record["data"], record["preset"]], sort_keys=True).encode()).hexdigest()
+
+
+def _newest(out: Path, run: str, ranks: Ranks, device: torch.device) -> tuple[Checkpoint | None, list[str]]:
     """The checkpoint to go on from, the same for every process, and what was wrong with newer ones."""
-    checkpoint, broken = newest_checkpoint(out / CHECKPOINTS)
+    checkpoint, broken = newest_checkpoint(out / CHECKPOINTS, run)
     if checkpoint is None and broken:
         raise BadCheckpoint("no checkpoint of this run is whole:\n  " + "\n  ".join(broken.values()), place=str(out))
-    step = checkpoint.step if checkpoint else -1
+    step = checkpoint.state.step if checkpoint else -1
     if int(ranks.sum(torch.tensor(step, device=device))) != step * ranks.world:
         raise BadCheckpoint("the processes see different checkpoints", place=str(out), remedy="they need the same folder, on a shared disk")
     if ranks.first and (out / CHECKPOINTS).is_dir():
@@ -195,9 +210,13 @@ def _newest(out: Path, ranks: Ranks, device: torch.device) -> tuple[Checkpoint |
 
 def _origin(record: dict[str, Any], out: Path, *, resumed: bool) -> Workbench | None:
     """The model that a run began with, for its weights; later its own, for what stands beside the weights in a folder."""
-    if resumed:
-        with suppress(BertworksError):  # the checkpoint has all the weights
+    if resumed and (out / MODEL).exists():
+        try:
             return load(out / MODEL)
+        except BertworksError:  # the checkpoint has all the weights; a new one will be written
+            shutil.rmtree(out / f"damaged-{MODEL}", ignore_errors=True)
+            with suppress(OSError):  # another process may have been faster
+                (out / MODEL).rename(out / f"damaged-{MODEL}")
     return load(record["init"]) if record["init"] is not None else None
 
 
@@ -208,7 +227,7 @@ def _owned(out: Path, ranks: Ranks) -> AbstractContextManager[None]:
 
 def _differences(checkpoint: Checkpoint, machine: dict[str, Any]) -> list[str]:
     """What is other than when the checkpoint was written, so that equal bits are not promised."""
-    before = checkpoint.state["machine"]
+    before = checkpoint.machine
     return [f"{name}: {before.get(name)} then, {machine[name]} now" for name in BITS if before.get(name) != machine[name]]
 
 

@@ -42,7 +42,8 @@ def write_report(run: Path, objective: Objective, held_out: Batch | None, tokeni
     body = [_facts(events, objective.loss), *_curves(events, objective.loss), *_guesses(objective, held_out, tokenizer), *_details(record)]
     path = run / REPORT
     with whole_file(path) as file:
-        file.write(page((f"Pre-training: {run.name}", f"预训练：{run.name}"), "\n".join(body), CURVES + STYLE).encode())
+        text = page((f"Pre-training: {run.name}", f"预训练：{run.name}"), "\n".join(body), CURVES + STYLE)
+        file.write(text.encode(errors="replace"))  # a folder's name may be any bytes
     return path
 
 
@@ -128,7 +129,7 @@ def _details(record: dict[str, Any]) -> list[str]:
     flat = [(escape(name), _plain(given)) for name, given in _flat(record["config"])]
     sections = [
         (both("Config", "配置"), flat),
-        (both("Machine", "运行环境"), [(escape(name), _plain(given)) for name, given in record.get("environment", {}).items()]),
+        (both("Machine", "运行环境"), [(escape(name), _plain(given)) for name, given in _flat({"": record.get("environment")})]),
         (both("Text", "文本"), [(escape(name), _plain(given)) for name, given in {"shards": record["shards"], **record["data"]}.items()]),
     ]
     return [f"<details><summary>{title}</summary>{table([setting, value], rows)}</details>" for title, rows in sections]

@@ -75,6 +75,12 @@ def settle(
 ) -> PretrainConfig:
     """`limit`: steps, epochs or budget; without any, ten minutes."""
     asked = parse_settings(settings)
+    twice = [f"train.{name}" for name in limit if name in asked["train"]]
+    twice += ["data.masking"] * (masking is not None and "masking" in asked["data"])
+    twice += ["objective.name"] * (objective is not None and "name" in asked["objective"])
+    twice += ["data.pairs"] * (objective is not None and "pairs" in asked["data"])
+    if twice:
+        raise BadConfig(f"given twice, as an option and by --set: {', '.join(twice)}", remedy="give it once")
     if (preset is None) == (init is None):
         raise BadConfig("a run starts from a preset or from a model", remedy="name one of --preset and --init")
     if init is not None:
@@ -88,6 +94,8 @@ def settle(
         if objective is not None and not model.encoder.causal and objective == "ltr":
             model = model.override(causal=True)
         model = model.override(**asked["model"])
+    if model.encoder.vocab_size < tokenizer.vocab_size:
+        raise BadConfig(f"the tokenizer has {tokenizer.vocab_size} tokens, model.vocab_size is {model.encoder.vocab_size}")
     parts = recipe(model, objective, trained=init is not None)
     for section in SECTIONS:
         parts[section] = {**parts.get(section, {}), **asked[section]}
@@ -101,6 +109,12 @@ def settle(
     if "dropout" not in asked["train"] and any(name.endswith("dropout") for name in asked["model"]):
         parts["train"]["dropout"] = None  # whoever sets the model's own wants it
     hidden = [f"data.{name}" for name in asked["data"] if name.startswith("mask") or name == "random_share"] + ["--masking"] * bool(masking)
+    idle = [f"objective.{name}" for name in asked["objective"] if name != "name" and parts["objective"]["name"] != "rtd"]
+    idle += ["optim.cooldown"] * ("cooldown" in asked["optim"] and parts["optim"].get("schedule") != "constant")
+    if idle:
+        raise BadConfig(
+            f"without effect in this run: {', '.join(idle)}", remedy="leave it out; objective keys are for rtd, cooldown for constant"
+        )
     if parts["objective"]["name"] == "ltr" and hidden:
         raise BadConfig(f"left to right nothing is masked: {', '.join(hidden)}", remedy="leave them out, or choose another objective")
     return check_pretrain({"model": model.model_dump(), **parts})

@@ -18,11 +18,12 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field, TypeAdapter
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
@@ -36,23 +37,49 @@ SPARE = 32 * 2**20  # bytes that a disk should still have free after a checkpoin
 Tensors = dict[str, Tensor]
 
 
+Count = Annotated[int, Field(ge=0, le=2**62)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a training stands; with weights and optimiser, all that it needs to go on."""
+
+    step: Count = 0
+    epoch: Count = 0
+    batch: Count = 0
+    progress: Annotated[float, Field(ge=0, le=1)] = 0.0
+    seconds: Amount = 0.0
+    tokens: Count = 0
+    bad_in_a_row: Count = 0
+    best: Annotated[float, Field(allow_inf_nan=False)] | None = None  # held-out loss
+    best_step: Count | None = None
+    looked_at: Count | None = None  # the step of the last look at held-out text
+    look_seconds: Amount = 0.0  # what such a look takes, and a save
+    save_seconds: Amount = 0.0
+
+
 @dataclass(frozen=True)
 class Checkpoint:
-    step: int
+    """`run` is by whom it was written, `machine` on what."""
+
+    state: State
+    run: str
+    machine: dict[str, Any]
     weights: Tensors
     optimiser: Tensors
-    state: dict[str, Any]
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
-    place = folder / f"step-{checkpoint.step:08}"
+    place = folder / f"step-{checkpoint.state.step:08}"
     files = {WEIGHTS: checkpoint.weights, OPTIMISER: checkpoint.optimiser}
     try:
         _check_space(folder, sum(tensor.nbytes for tensors in files.values() for tensor in tensors.values()))
         with new_folder(place, replace=True) as new:
             for name, tensors in files.items():
                 save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, new / name)
-            (new / STATE).write_text(json.dumps(checkpoint.state, indent=2) + "\n", encoding="utf-8")
+            state = {"run": checkpoint.run, "machine": checkpoint.machine, "state": asdict(checkpoint.state)}
+            (new / STATE).write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
             manifest = {name: _entry(new / name) for name in (WEIGHTS, OPTIMISER, STATE)}
             (new / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
     except (OSError, SafetensorError) as error:
@@ -72,8 +99,8 @@ def _entry(path: Path) -> dict[str, Any]:
         return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
-def read_checkpoint(place: Path) -> Checkpoint:
-    """A checkpoint that is what its manifest says, or a `BadCheckpoint` that names the file."""
+def read_checkpoint(place: Path, run: str) -> Checkpoint:
+    """A checkpoint of this run that is what its manifest says, or a `BadCheckpoint` that names the file."""
     manifest = read_json(place / MANIFEST)
     for name in (WEIGHTS, OPTIMISER, STATE):
         path = place / name
@@ -82,10 +109,19 @@ def read_checkpoint(place: Path) -> Checkpoint:
         if _entry(path) != manifest.get(name):
             raise BadCheckpoint("this file has changed since it was written (size or SHA-256)", place=str(path))
     try:
-        state = read_json(place / STATE)
-        return Checkpoint(int(state["step"]), load_file(place / WEIGHTS), load_file(place / OPTIMISER), state)
+        known = read_json(place / STATE)
+        state = TypeAdapter(State).validate_json(json.dumps(known["state"]), strict=True)
+        threads = TypeAdapter(Annotated[int, Field(ge=1, le=1024)]).validate_python(known["machine"]["threads"], strict=True)
+        checkpoint = Checkpoint(
+            state, known["run"], {**known["machine"], "threads": threads}, *map(load_file, (place / WEIGHTS, place / OPTIMISER))
+        )
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        raise BadCheckpoint(f"cannot be read: {error!r}", place=str(place)) from None
+        raise BadCheckpoint(f"cannot be read: {str(error)[:300]}", place=str(place)) from None
+    if checkpoint.run != run:
+        raise BadCheckpoint("a checkpoint of another run, or of other settings", place=str(place))
+    if place.name != f"step-{state.step:08}":
+        raise BadCheckpoint(f"this is step {state.step}", place=str(place))
+    return checkpoint
 
 
 def list_checkpoints(folder: Path) -> list[tuple[int, Path]]:
@@ -94,12 +130,12 @@ def list_checkpoints(folder: Path) -> list[tuple[int, Path]]:
     return sorted(found, reverse=True)
 
 
-def newest_checkpoint(folder: Path) -> tuple[Checkpoint | None, dict[Path, str]]:
+def newest_checkpoint(folder: Path, run: str) -> tuple[Checkpoint | None, dict[Path, str]]:
     """The newest whole one, and what was wrong with those passed over."""
     broken: dict[Path, str] = {}
     for _, place in list_checkpoints(folder):
         try:
-            return read_checkpoint(place), broken
+            return read_checkpoint(place, run), broken
         except BertworksError as error:
             broken[place] = f"{error.place or place}: {error.cause}"
     return None, broken
@@ -108,7 +144,9 @@ def newest_checkpoint(folder: Path) -> tuple[Checkpoint | None, dict[Path, str]]
 def tidy_checkpoints(folder: Path, broken: Iterable[Path]) -> None:
     """At the start of a process: damaged ones lose their name, so that nothing counts them; what a kill left half done goes."""
     for place in broken:
-        place.rename(place.with_name(f"damaged-{place.name}"))
+        aside = place.with_name(f"damaged-{place.name}")
+        shutil.rmtree(aside, ignore_errors=True)
+        place.rename(aside)
     for path in folder.glob(".*"):
         shutil.rmtree(path, ignore_errors=True)
 

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-NEW_PLAN = 0.05  # a change of the steps left that is worth a line
+NEW_PLAN = 0.1  # a change of the steps left that is worth a line
 WINDOW = 50  # steps over which the pace is measured
 
 

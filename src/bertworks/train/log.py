@@ -22,9 +22,10 @@ def read_events(path: Path) -> list[Event]:
     for line in path.read_bytes().splitlines() if path.is_file() else ():
         try:
             events.append(json.loads(line))
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
-    return [event for event in events if isinstance(event, dict) and isinstance(event.get("step"), int)]
+    known = (event for event in events if isinstance(event, dict))
+    return [event for event in known if isinstance(event.get("step"), int) and isinstance(event.get("kind"), str)]
 
 
 class Log:

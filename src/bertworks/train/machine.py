@@ -29,6 +29,8 @@ def choose_device(config: TrainConfig, local_rank: int) -> torch.device:
         device = torch.device(config.device)
         device = torch.device("cuda", local_rank) if device == torch.device("cuda") else device
         torch.empty(1, device=device)
+        if device.type not in ("cpu", "cuda"):
+            raise RuntimeError("cpu and cuda are known")
     except (RuntimeError, AssertionError) as error:
         reason = str(error).partition("\n")[0]
         raise Unsupported(f"no such device here: train.device={config.device} ({reason})", remedy="cpu is always there") from None

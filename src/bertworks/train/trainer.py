@@ -12,7 +12,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,9 +23,9 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.flop_counter import FlopCounterMode
 
 from bertworks.config import OptimConfig, TrainConfig
-from bertworks.errors import Diverged, SaveFailed
+from bertworks.errors import BertworksError, Diverged
 from bertworks.model.loss import Loss, Trainable
-from bertworks.train.checkpoint import Checkpoint, optimiser_tensors, prune_checkpoints, restore, write_checkpoint
+from bertworks.train.checkpoint import Checkpoint, State, optimiser_tensors, prune_checkpoints, restore, write_checkpoint
 from bertworks.train.clock import Clock
 from bertworks.train.log import Event, Log
 from bertworks.train.optim import make_optimiser, rate
@@ -90,24 +90,6 @@ class Step(Protocol):
 
 
 @dataclass(frozen=True)
-class State:
-    """Where a training stands; with weights and optimiser, all that it needs to go on."""
-
-    step: int = 0
-    epoch: int = 0
-    batch: int = 0
-    progress: float = 0.0
-    seconds: float = 0.0
-    tokens: int = 0
-    bad_in_a_row: int = 0
-    best: float | None = None  # held-out loss
-    best_step: int | None = None
-    looked_at: int | None = None  # the step of the last look at held-out text
-    look_seconds: float = 0.0  # what such a look takes, and a save
-    save_seconds: float = 0.0
-
-
-@dataclass(frozen=True)
 class Agreed:
     """What all processes must see alike before a step."""
 
@@ -133,12 +115,13 @@ class Trainer:
         stop: Stop,
         evaluate: Evaluate,
         save_model: Callable[[], None],
+        identity: str,
         machine: dict[str, Any],
         matrix_rate: float,
     ) -> None:
         self.module, self.steps, self.optim, self.config, self.folder, self.log = module, steps, optim, config, folder, log
         self.ranks, self.clock, self.stop, self.machine = ranks, clock, stop, machine
-        self.evaluate, self.save_model = evaluate, save_model
+        self.evaluate, self.save_model, self.identity = evaluate, save_model, identity
         self.shared, self.optimiser, self.state = ranks.share(module), make_optimiser(module, optim), State()
         self.parameters = list(module.parameters())
         self.device = self.parameters[0].device
@@ -146,13 +129,13 @@ class Trainer:
         self.since_log = _Means()
         self.saved: State | None = None
         self.ending = False
+        self.failure: BertworksError | None = None
 
     # ------------------------------------------------------------------ the run
 
     def resume(self, checkpoint: Checkpoint, place: str) -> None:
         restore(self.module, self.optimiser, checkpoint, place)
-        known = {name: checkpoint.state[name] for name in asdict(State()) if name in checkpoint.state}
-        self.saved = self.state = State(**known)
+        self.saved = self.state = checkpoint.state
         self.clock.spent = self.state.seconds
 
     def run(self) -> int:
@@ -161,6 +144,8 @@ class Trainer:
         if self.saved is None:
             self._look()
             self._save()
+        if self.state.progress >= 1:
+            self.say({"kind": "remark", "text": "this run had come to its end"})
         measured = False
         steps = self.steps((self.state.epoch, self.state.batch)) if self.state.progress < 1 else iter(())
         for step in steps:
@@ -217,8 +202,12 @@ class Trainer:
             self.state = replace(self.state, progress=1.0)
             if self.state.looked_at != self.state.step:
                 self._look()
+        if not self.state.step:
+            self.say({"kind": "remark", "text": "no step was taken: the model knows nothing yet"})
         if self.saved != self.state:
             self._save()
+        if self.failure is not None:
+            raise self.failure
         return asked
 
     # ------------------------------------------------------------------ a step
@@ -346,7 +335,7 @@ class Trainer:
         start, state = time.monotonic(), replace(self.state, seconds=self.clock.elapsed)
         weights: dict[str, Tensor] = dict(self.module.named_parameters())
         memory, folder = optimiser_tensors(self.module, self.optimiser), self.folder / "checkpoints"
-        place = write_checkpoint(folder, Checkpoint(state.step, weights, memory, {**asdict(state), "machine": self.machine}))
+        place = write_checkpoint(folder, Checkpoint(state, self.identity, self.machine, weights, memory))
         self.state = replace(self.state, save_seconds=time.monotonic() - start)
         self.saved = self.state
         prune_checkpoints(folder, self.config.keep, state.best_step)
@@ -357,10 +346,11 @@ class Trainer:
         """A disk that is full now may have room at the next save; only the last one must succeed, and the first."""
         try:
             save()
-        except SaveFailed as error:
-            if self.ending or self.saved is None:
+        except BertworksError as error:
+            if self.saved is None:
                 raise
             self.say({"kind": "not saved", "reason": str(error)})
+            self.failure = error if self.ending else None
 
     def _reserve(self) -> None:
         """The end needs the time of a look, a save and a report."""
