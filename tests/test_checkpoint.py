@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,6 +21,7 @@ from bertworks.train.checkpoint import (
     STATE,
     WEIGHTS,
     Checkpoint,
+    State,
     list_checkpoints,
     newest_checkpoint,
     prune_checkpoints,
@@ -32,7 +35,8 @@ FILES = (WEIGHTS, OPTIMISER, STATE, MANIFEST)
 
 def example(step: int) -> Checkpoint:
     weights = {"a": torch.arange(6.0).view(2, 3) + step, "b": torch.tensor([1.5])}
-    return Checkpoint(step, weights, {"a|exp_avg": torch.ones(2, 3), "a|step": torch.tensor(float(step))}, {"step": step, "seconds": 1.0})
+    optimiser = {"a|exp_avg": torch.ones(2, 3), "a|step": torch.tensor(float(step))}
+    return Checkpoint(State(step=step, seconds=1.0), "me", {"threads": 1}, weights, optimiser)
 
 
 @pytest.fixture
@@ -43,8 +47,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_what_is_written_is_read(folder: Path) -> None:
-    found, broken = newest_checkpoint(folder)
-    assert found is not None and not broken and found.step == 20
+    found, broken = newest_checkpoint(folder, "me")
+    assert found is not None and not broken and found.state.step == 20
     expected = example(20)
     assert found.state == expected.state
     for name, tensor in expected.weights.items():
@@ -95,27 +99,27 @@ def test_a_damaged_one_is_named_and_passed_over(name: str, damage: str, folder: 
     place = folder / "step-00000020"
     DAMAGE[damage](place / name)
     if name == MANIFEST and damage in ("a link", "one short"):
-        assert newest_checkpoint(folder)[0] is not None  # the same content by another name, or without its last newline, does no harm
+        assert newest_checkpoint(folder, "me")[0] is not None  # the same content by another name, or without its last newline, does no harm
         return
     with pytest.raises(BertworksError):
-        read_checkpoint(place)
-    found, broken = newest_checkpoint(folder)
-    assert found is not None and found.step == 10
+        read_checkpoint(place, "me")
+    found, broken = newest_checkpoint(folder, "me")
+    assert found is not None and found.state.step == 10
     assert list(broken) == [place] and "step-00000020" in broken[place]
 
 
 def test_all_damaged_is_not_a_fresh_start(folder: Path) -> None:
     for path in folder.glob("*/" + WEIGHTS):
         flip(path)
-    found, broken = newest_checkpoint(folder)
+    found, broken = newest_checkpoint(folder, "me")
     assert found is None and len(broken) == 2
 
 
 def test_a_damaged_one_is_written_again(folder: Path) -> None:
     flip(folder / "step-00000020" / WEIGHTS)
     write_checkpoint(folder, example(20))
-    found, broken = newest_checkpoint(folder)
-    assert found is not None and found.step == 20 and not broken
+    found, broken = newest_checkpoint(folder, "me")
+    assert found is not None and found.state.step == 20 and not broken
 
 
 def test_half_a_checkpoint_is_never_seen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +134,7 @@ def test_half_a_checkpoint_is_never_seen(folder: Path, monkeypatch: pytest.Monke
 
 def test_a_full_disk(folder: Path) -> None:
     """A real limit of the system on the size of files, in the middle of writing."""
-    big = Checkpoint(30, {"a": torch.zeros(500_000)}, {}, {"step": 30})
+    big = Checkpoint(State(step=30), "me", {"threads": 1}, {"a": torch.zeros(500_000)}, {})
     before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, before[1]))
     try:
@@ -139,7 +143,7 @@ def test_a_full_disk(folder: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, handler)
-    assert newest_checkpoint(folder)[0].step == 20  # type: ignore[union-attr]
+    assert newest_checkpoint(folder, "me")[0].state.step == 20  # type: ignore[union-attr]
     assert sorted(path.name for path in folder.iterdir()) == ["step-00000010", "step-00000020"]
 
 
@@ -162,9 +166,9 @@ def test_damaged_ones_do_not_push_out_good_ones(tmp_path: Path) -> None:
     for step in (30, 40):
         flip(tmp_path / f"step-{step:08}" / WEIGHTS)
     (tmp_path / ".half.new").mkdir()
-    found, broken = newest_checkpoint(tmp_path)
+    found, broken = newest_checkpoint(tmp_path, "me")
     tidy_checkpoints(tmp_path, broken)
-    assert found is not None and found.step == 20 and len(broken) == 2
+    assert found is not None and found.state.step == 20 and len(broken) == 2
     write_checkpoint(tmp_path, example(25))
     prune_checkpoints(tmp_path, keep=1, best=None)
     assert [step for step, _ in list_checkpoints(tmp_path)] == [25]
@@ -177,8 +181,9 @@ def test_what_is_restored_does_not_hang_on_the_file(tmp_path: Path) -> None:
     module(torch.ones(1, 3)).sum().backward()
     optimiser.step()
     weights = dict(module.named_parameters())
-    place = write_checkpoint(tmp_path, Checkpoint(1, weights, checkpoints.optimiser_tensors(module, optimiser), {"step": 1}))  # type: ignore[arg-type]
-    checkpoints.restore(module, optimiser, read_checkpoint(place), "here")
+    memory = checkpoints.optimiser_tensors(module, optimiser)
+    place = write_checkpoint(tmp_path, Checkpoint(State(step=1), "me", {"threads": 1}, weights, memory))  # type: ignore[arg-type]
+    checkpoints.restore(module, optimiser, read_checkpoint(place, "me"), "here")
     path = place / OPTIMISER
     path.write_bytes(bytes(path.stat().st_size))
     state = optimiser.state[module.weight]
@@ -191,6 +196,51 @@ def test_pruning_keeps_the_newest_and_the_best(tmp_path: Path) -> None:
     prune_checkpoints(tmp_path, keep=2, best=2)
     assert [step for step, _ in list_checkpoints(tmp_path)] == [5, 4, 2]
     assert not list(tmp_path.glob(".*"))
+
+
+def rewrite_state(place: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Nonsense with a manifest that agrees with it."""
+    known = json.loads((place / STATE).read_text())
+    change(known)
+    (place / STATE).write_text(json.dumps(known))
+    manifest = json.loads((place / MANIFEST).read_text())
+    (place / MANIFEST).write_text(json.dumps({**manifest, STATE: checkpoints._entry(place / STATE)}))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("step", -5), ("step", "7"), ("step", 1e30), ("step", 3), ("epoch", -1), ("batch", None), ("progress", 5.0), ("seconds", -1e9)],
+)
+def test_nonsense_in_the_state(name: str, value: object, folder: Path) -> None:
+    place = folder / "step-00000020"
+    rewrite_state(place, lambda known: known["state"].update({name: value}))
+    with pytest.raises(BadCheckpoint):
+        read_checkpoint(place, "me")
+    assert newest_checkpoint(folder, "me")[0].state.step == 10  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("machine", [None, 5, {}, {"threads": "x"}, {"threads": 10**9}])
+def test_nonsense_about_the_machine(machine: object, folder: Path) -> None:
+    place = folder / "step-00000020"
+    rewrite_state(place, lambda known: known.update({"machine": machine}))
+    with pytest.raises(BadCheckpoint):
+        read_checkpoint(place, "me")
+
+
+def test_of_another_run(folder: Path) -> None:
+    assert newest_checkpoint(folder, "you")[0] is None
+    (folder / "step-00000020").rename(folder / "step-00000099")
+    found, broken = newest_checkpoint(folder, "me")
+    assert found is not None and found.state.step == 10 and "this is step 20" in next(iter(broken.values()))
+
+
+def test_a_step_that_is_damaged_twice(folder: Path) -> None:
+    for _ in range(2):
+        flip(folder / "step-00000020" / WEIGHTS)
+        found, broken = newest_checkpoint(folder, "me")
+        tidy_checkpoints(folder, broken)
+        assert found is not None and found.state.step == 10
+        write_checkpoint(folder, example(20))
 
 
 def test_of_another_model(tmp_path: Path) -> None:

@@ -267,6 +267,17 @@ def test_settings_that_do_not_fit(settings: list[str], said: str, shards: Shards
 def test_what_would_be_ignored_is_refused(shards: Shards) -> None:
     with pytest.raises(BadConfig, match="one of steps"):
         settle(shards.tokenizer, preset="bert-mini", settings=["train.budget=60"], limit={"steps": 1})
+    for settings, said in (
+        (["train.steps=2"], "given twice"),
+        (["objective.generator_size=0.5"], "without effect"),
+        (["optim.cooldown=0.5"], "without effect"),
+        (["data.mask_rate=0"], "nothing to predict"),
+        (["model.vocab_size=5"], "tokenizer has"),
+        (["train.budget=1e12"], "budget"),
+        (["optim.lr=NaN"], "lr"),
+    ):
+        with pytest.raises(BadConfig, match=said):
+            settle(shards.tokenizer, preset="bert-mini", settings=settings, limit={"steps": 1})
     for settings, masking in ((["data.mask_rate=0.3"], None), ([], "word")):
         with pytest.raises(BadConfig, match="nothing is masked"):
             settle(shards.tokenizer, preset="gpt-mini", settings=settings, masking=masking, limit={"steps": 1})
@@ -349,7 +360,7 @@ def test_epochs(shards: Shards, tmp_path: Path) -> None:
     train(shards, tmp_path / "run", "bert-mini", "train.batch_tokens=2048", "train.evaluations=0", epochs=2)
     last = events(tmp_path / "run", "checkpoint")[-1]
     state = json.loads((tmp_path / "run" / "checkpoints" / last["path"] / "state.json").read_text())
-    assert (state["epoch"], state["batch"], state["progress"]) == (2, 0, 1.0)
+    assert (state["state"]["epoch"], state["state"]["batch"], state["state"]["progress"]) == (2, 0, 1.0)
 
 
 def test_a_budget_run_plans(shards: Shards, tmp_path: Path) -> None:

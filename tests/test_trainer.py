@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,19 +17,21 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
+import bertworks
 from bertworks.config import DataConfig, OptimConfig
 from bertworks.data.feed import Cut, Feed, split
 from bertworks.data.loader import Batch, Loader
 from bertworks.data.shards import Shards
-from bertworks.errors import BadShards, Diverged, SaveFailed
+from bertworks.errors import BadCheckpoint, BadShards, Diverged, SaveFailed
 from bertworks.files import locked
 from bertworks.model.locate import RUN
 from bertworks.objectives.masked import Masked
 from bertworks.runs import pretrain as runs
 from bertworks.runs.pretrain import CHECKPOINTS
-from bertworks.train.checkpoint import WEIGHTS, list_checkpoints, read_checkpoint
+from bertworks.train.checkpoint import WEIGHTS, list_checkpoints
 from bertworks.train.clock import Clock
 from bertworks.train.optim import make_optimiser, rate
 from texts import make_shards
@@ -44,7 +47,7 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
 
 
 def weights(out: Path, step: int) -> dict[str, torch.Tensor]:
-    return read_checkpoint(out / CHECKPOINTS / f"step-{step:08}").weights
+    return load_file(out / CHECKPOINTS / f"step-{step:08}" / WEIGHTS)
 
 
 # ---------------------------------------------------------------------- learning rate and optimiser
@@ -277,7 +280,7 @@ def test_resume_is_exact(objective: str, micro: str, shards: Shards, tmp_path: P
     settings = [f"train.micro_tokens={micro}", "train.checkpoint_every=3", "train.dropout=0.1", "train.evaluations=2", "train.keep=9"]
     settings += ["train.batch_tokens=2048"]
     train(shards, tmp_path / "whole", PRESETS[objective], *settings, objective=objective, steps=14)
-    last = read_checkpoint(tmp_path / "whole" / CHECKPOINTS / "step-00000014").state
+    last = json.loads((tmp_path / "whole" / CHECKPOINTS / "step-00000014" / "state.json").read_text())["state"]
     assert last["epoch"] >= 1, "the run must pass the end of an epoch"
     out = tmp_path / "stopped"
     with monkeypatch.context() as patch:
@@ -318,6 +321,40 @@ def test_other_shards_are_refused(shards: Shards, tmp_path: Path) -> None:
     (tmp_path / "run" / RUN).write_text(json.dumps({**record, "shards": str(other.folder)}))
     with pytest.raises(BadShards, match="not the shards"):
         go_on(tmp_path / "run")
+
+
+def test_lost_checkpoints_are_not_a_fresh_start(shards: Shards, tmp_path: Path) -> None:
+    train(shards, tmp_path / "run", "bert-mini", "train.evaluations=0", "train.log_every=1", steps=2)
+    shutil.rmtree(tmp_path / "run" / CHECKPOINTS)
+    with pytest.raises(BadCheckpoint, match="no checkpoint any more"):
+        go_on(tmp_path / "run")
+
+
+@pytest.mark.parametrize("damage", ["missing", "config", "weights"])
+def test_a_damaged_model_folder_is_written_anew(damage: str, shards: Shards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        interrupt(patch, after=3)
+        with pytest.raises(Stopped):
+            train(shards, out, "bert-mini", "train.checkpoint_every=2", steps=5)
+    if damage == "missing":
+        shutil.rmtree(out / "model")
+    else:
+        (out / "model" / {"config": "config.json", "weights": "model.safetensors"}[damage]).write_text("{")
+    go_on(out)
+    assert digest(out) and bertworks.load(out).fill("ak [MASK]").blanks
+
+
+def test_a_checkpoint_of_another_run_is_passed_over(shards: Shards, tmp_path: Path) -> None:
+    for name, lr in (("mine", "1e-3"), ("other", "2e-3")):
+        train(shards, tmp_path / name, "bert-mini", f"optim.lr={lr}", "train.evaluations=0", "train.checkpoint_every=1", steps=3)
+    mine = tmp_path / "mine" / CHECKPOINTS
+    shutil.rmtree(mine / "step-00000003")
+    shutil.copytree(tmp_path / "other" / CHECKPOINTS / "step-00000003", mine / "step-00000003")
+    before = digest(tmp_path / "mine", 2)
+    go_on(tmp_path / "mine")
+    assert "another run" in events(tmp_path / "mine", "remark")[0]["text"]
+    assert digest(tmp_path / "mine", 2) == before and digest(tmp_path / "mine", 3) != digest(tmp_path / "other", 3)
 
 
 def test_a_second_process_is_kept_off(shards: Shards, tmp_path: Path) -> None:
@@ -393,7 +430,7 @@ def test_a_failed_save_is_said_and_the_run_goes_on(shards: Shards, tmp_path: Pat
     written = trainer.write_checkpoint
 
     def fail(folder: Path, checkpoint: Any) -> Path:
-        if checkpoint.step == 2:
+        if checkpoint.state.step == 2:
             raise SaveFailed("the disk is full")
         return written(folder, checkpoint)
 
