@@ -250,7 +250,7 @@ def test_wrong_keys_are_named(setting: str, said: str) -> None:
         (["optim.lr=-1"], "lr"),
         (["data.max_length=4096"], "positions"),
         (["train.micro_tokens=64"], "micro_tokens"),
-        (["train.steps=5", "train.epochs=2"], "one of steps, epochs and budget"),
+        (["train.epochs=2"], "one of steps, epochs and budget"),
         (["data.masking=sentence"], "masking"),
         (["model.hidden_size=250"], "n_heads"),
         (["data.pairs=sop", "objective.name=rtd"], "pairs"),
