@@ -197,7 +197,7 @@ def test_new_models_open_there(name: str, tmp_path: Path) -> None:
 def test_causal_bert_is_a_decoder_there(tmp_path: Path) -> None:
     bertworks.new("bert-mini", heads=["lm"], **TINY, causal=True).save(tmp_path / "m")
     config = transformers.AutoConfig.from_pretrained(tmp_path / "m")
-    assert config.is_decoder and config.architectures == ["BertForMaskedLM"]
+    assert config.is_decoder and config.architectures == ["BertLMHeadModel"]
 
 
 def test_foreign_fields_are_carried_along(copy: Any, tmp_path: Path) -> None:

@@ -64,5 +64,6 @@ def together(ranks: Ranks, device: torch.device) -> Iterator[None]:
     dist.init_process_group(backend, store=store, rank=ranks.rank, world_size=ranks.world)
     try:
         yield
+        dist.barrier()  # nobody hangs up while others still talk
     finally:
         dist.destroy_process_group()
