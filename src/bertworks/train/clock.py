@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-NEW_PLAN = 0.1  # a change of the steps left that is worth a line
+NEW_PLAN = 0.05  # a change of the planned steps that is worth a line
 WINDOW = 50  # steps over which the pace is measured
 
 
@@ -47,7 +47,7 @@ class Clock:
     def new_plan(self, step: int) -> int | None:
         """The steps in all, if they are others than was said last."""
         left = self.steps_left()
-        if self.budget is None or abs(step + left - self.planned) <= max(2, NEW_PLAN * left):
+        if self.budget is None or abs(step + left - self.planned) <= max(2, NEW_PLAN * self.planned):
             return None
         self.planned = step + left
         return self.planned
