@@ -33,6 +33,7 @@ from bertworks.runs import pretrain as runs
 from bertworks.runs.pretrain import CHECKPOINTS
 from bertworks.train.checkpoint import WEIGHTS, list_checkpoints
 from bertworks.train.clock import Clock
+from bertworks.train.log import Log, read_events
 from bertworks.train.optim import make_optimiser, rate
 from texts import make_shards
 from training import TINY, digest, events, go_on, language, language_shards, train
@@ -438,6 +439,22 @@ def test_a_failed_save_is_said_and_the_run_goes_on(shards: Shards, tmp_path: Pat
     train(shards, tmp_path / "run", "bert-mini", "train.checkpoint_every=2", "train.evaluations=0", steps=5)
     assert [event["step"] for event in events(tmp_path / "run", "not saved")] == [2]
     assert max(step for step, _ in list_checkpoints(tmp_path / "run" / CHECKPOINTS)) == 5
+
+
+def test_a_full_disk_does_not_end_the_log(tmp_path: Path) -> None:
+    """/dev/full refuses every byte; whoever watches hears of it once, and later lines are whole."""
+    heard: list[dict[str, Any]] = []
+    log = Log(tmp_path, heard.append, since=-1)
+    kept = log.file
+    log.file = Path("/dev/full").open("ab", buffering=0)  # type: ignore[assignment]
+    for step in (1, 2):
+        log.write({"kind": "train", "step": step})
+    log.file.close()
+    log.file = kept
+    log.write({"kind": "train", "step": 3})
+    log.close()
+    assert [event["kind"] for event in heard] == ["remark", "train", "train", "train"]
+    assert [event["step"] for event in read_events(tmp_path / "metrics.jsonl")] == [3]
 
 
 # ---------------------------------------------------------------------- real processes, real signals

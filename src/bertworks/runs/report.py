@@ -126,13 +126,14 @@ def _word(answer: tuple[int, int, float] | None, seen: int, tokenizer: Tokenizer
 
 def _details(record: dict[str, Any]) -> list[str]:
     setting, value = both("setting", "设置"), both("value", "值")
-    flat = [(escape(name), _plain(given)) for name, given in _flat(record["config"])]
-    sections = [
-        (both("Config", "配置"), flat),
-        (both("Machine", "运行环境"), [(escape(name), _plain(given)) for name, given in _flat({"": record.get("environment")})]),
-        (both("Text", "文本"), [(escape(name), _plain(given)) for name, given in {"shards": record["shards"], **record["data"]}.items()]),
+    environment = record.get("environment")
+    sections: list[tuple[str, dict[str, Any]]] = [
+        (both("Config", "配置"), record["config"]),
+        (both("Machine", "运行环境"), environment if isinstance(environment, dict) else {}),
+        (both("Text", "文本"), {"shards": record["shards"], **record["data"]}),
     ]
-    return [f"<details><summary>{title}</summary>{table([setting, value], rows)}</details>" for title, rows in sections]
+    tables = [(title, [(escape(name), str(given)) for name, given in _flat(values)]) for title, values in sections]
+    return [f"<details><summary>{title}</summary>{table([setting, value], rows)}</details>" for title, rows in tables]
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
@@ -140,11 +141,6 @@ def _flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     for name, value in values.items():
         found += _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else [(prefix + name, value)]
     return found
-
-
-def _plain(value: object) -> object:
-    """Numbers of settings are read, not summed: no thousands separators, no column of digits."""
-    return str(value)
 
 
 def _last(events: list[Event], kind: str) -> Event:

@@ -38,13 +38,16 @@ class Log:
         self.file, self.watch, self.board, self.whole = path.open("ab"), watch, _tensorboard(folder, since), True
 
     def write(self, event: Event) -> None:
-        """A disk that is full, or a terminal that is gone, is no reason to stop training."""
+        """A disk that is full, or a terminal that is gone, is no reason to stop training; whoever watches is told."""
         try:
             self.file.write(b"" if self.whole else b"\n")
             self.file.write(_line(event))
             self.file.flush()
             self.whole = True
-        except OSError:
+        except OSError as error:
+            if self.whole:
+                with suppress(OSError, ValueError):
+                    self.watch({"kind": "remark", "step": event["step"], "text": f"{METRICS} could not be written: {error}"})
             self.whole = False  # half a line may stand there; the next begins on its own
         with suppress(OSError, ValueError):
             self.watch(event)
