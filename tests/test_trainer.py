@@ -446,10 +446,10 @@ def test_a_full_disk_does_not_end_the_log(tmp_path: Path) -> None:
     heard: list[dict[str, Any]] = []
     log = Log(tmp_path, heard.append, since=-1)
     kept = log.file
-    log.file = Path("/dev/full").open("ab", buffering=0)  # type: ignore[assignment]
-    for step in (1, 2):
-        log.write({"kind": "train", "step": step})
-    log.file.close()
+    with Path("/dev/full").open("ab", buffering=0) as full:
+        log.file = full  # type: ignore[assignment]
+        for step in (1, 2):
+            log.write({"kind": "train", "step": step})
     log.file = kept
     log.write({"kind": "train", "step": 3})
     log.close()
