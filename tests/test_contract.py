@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -12,6 +13,7 @@ from bertworks.config import EncoderConfig, ModelConfig
 from bertworks.errors import BadConfig
 from bertworks.model.attention import record_attention
 from bertworks.model.heads import HEADS
+from bertworks.model.init import AROUND, LEFT, look_around
 from bertworks.model.layout import Layout, Tokens
 from bertworks.model.model import Model
 from bertworks.presets import PRESETS, preset
@@ -203,6 +205,40 @@ def test_weights_start_as_the_table_says() -> None:
     assert float(gpt["encoder.ffns.2.up.weight"].std()) == pytest.approx(0.02, rel=0.05)
     xlnet = Model.fresh(preset("xlnet-mini")).state_dict()
     assert float(xlnet["encoder.attentions.0.attn.content_bias"].std()) == pytest.approx(0.02, rel=0.2)
+
+
+LOOKING = ["bert-mini", "roberta-mini", "albert-mini", "electra-mini", "electra-mini-generator", "distilbert-mini", "gpt-mini"]
+
+
+@pytest.mark.parametrize("name", LOOKING)
+def test_heads_can_begin_with_their_neighbours(name: str) -> None:
+    """Wherever in the text, and in every layer; the residuals of pre-norm layers drown positions in the upper ones."""
+    model, n = Model.fresh(preset(name)).eval(), 48
+    config = model.config.encoder
+    look_around(model.encoder)
+    tokens = Tokens.ragged(torch.randint(1000, 20_000, (n,), generator=torch.Generator().manual_seed(0)), [n])
+    with torch.no_grad(), record_attention() as recording:
+        model.encoder(tokens)
+    steps, inside, near = (LEFT if config.causal else AROUND), torch.arange(4, n - 4), torch.arange(-4, 5)
+    expected = itertools.cycle(steps)
+    for number, layer in enumerate(recording.layers[:1] if config.norm_order == "pre" else recording.layers):
+        if config.sharing == "all":
+            expected = itertools.cycle(steps)
+        for head, probabilities in enumerate(layer.probabilities[0]):
+            looked = probabilities[inside[:, None], inside[:, None] + near].mean(0)
+            if config.n_heads > 1 and head == config.n_heads - 1:
+                assert looked.max() < 0.1, "one in four is free"
+            else:
+                assert near[looked.argmax()] == next(expected) and looked.max() > 0.4, (number, head, looked)
+
+
+@pytest.mark.parametrize("name", ["xlnet-mini", "distilbert-mini"])
+def test_heads_without_learned_positions_stay_as_they_are(name: str) -> None:
+    config = preset(name) if name == "xlnet-mini" else preset(name).override(positions="sinusoidal")
+    model = Model.fresh(config)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    look_around(model.encoder)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
 def test_recordings_nest() -> None:

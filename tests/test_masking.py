@@ -206,13 +206,15 @@ def test_masks_repeat_as_told(shards: Shards) -> None:
 
 
 def test_evaluation_masks_are_fixed(shards: Shards) -> None:
-    """Whatever training uses: 15 %, 80/10/10, one seed."""
+    """Whatever training uses: 15 %, all of them hidden, one seed."""
     usual = loader(shards, part="held_out", held_out=0.1, pairs="none").epoch(0)
     strange = loader(shards, part="held_out", held_out=0.1, pairs="none", seed=9, masking="span", mask_rate=0.4, mask_share=0.5).epoch(7)
     assert len(usual) == len(strange) and all(same(usual[number], strange[number]) for number in range(len(usual)))
     batches = [usual[number] for number in range(len(usual))]
     free = sum(len(batch.ids) - 2 * len(batch.lengths) for batch in batches)
     assert abs(sum(len(batch.targets) for batch in batches) / free - 0.15) < 0.02
+    mask = shards.tokenizer.id_of("mask")
+    assert all((batch.ids[batch.targets] == mask).all() for batch in batches), "nothing is left to be copied"
 
 
 def test_what_a_loader_refuses(shards: Shards, shared: Path, tmp_path: Path) -> None:

@@ -261,6 +261,7 @@ def test_what_would_be_ignored_is_refused(shards: Shards) -> None:
         (["train.steps=2"], "given twice"),
         (["objective.generator_size=0.5"], "without effect"),
         (["optim.cooldown=0.5"], "without effect"),
+        (["train.start=random", "model.positions=sinusoidal"], "train.start"),
         (["data.mask_rate=0"], "nothing to predict"),
         (["model.vocab_size=5"], "tokenizer has"),
         (["train.budget=1e12"], "budget"),

@@ -176,6 +176,9 @@ class TrainConfig(Frozen):
     """How long and in what portions. One of steps, epochs and budget says when it ends."""
 
     seed: int = Field(0, ge=0, lt=2**63, description="of weights, order, masks and dropout")
+    start: Literal["local", "random"] = Field(
+        "local", description="a new model's heads: looking at neighbours, or at random as in the papers"
+    )
     steps: int | None = Field(None, ge=1, le=2**40, description="end after so many steps")
     epochs: int | None = Field(None, ge=1, le=2**30, description="end after so many passes over the text")
     budget: float | None = Field(None, gt=0, le=1e9, description="end after so many seconds, the learning rate at zero by then")

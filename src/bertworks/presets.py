@@ -114,7 +114,7 @@ PRESETS: dict[str, Preset] = {
     "electra-small": partial(electra, 256, 12, 128),
     "electra-base": partial(electra, 768, 12, None),
     "electra-large": partial(electra, 1024, 24, None),
-    "electra-mini-generator": partial(electra, 64, 4, 128),
+    "electra-mini-generator": partial(electra, 128, 4, None),
     "electra-small-generator": partial(electra, 256, 12, 128),
     "electra-base-generator": partial(electra, 256, 12, 768),
     "electra-large-generator": partial(electra, 256, 24, 1024),
@@ -164,4 +164,7 @@ def recipe(config: ModelConfig, objective: str | None = None, *, trained: bool =
         raise NotFound(f"no objective is called {name!r}", remedy=nearest(name, RECIPES))
     # BERT-base learned with 1e-4; narrower models bear more, about as the square of the width.
     lr = min(2e-3, 1e-3 * (256 / config.encoder.hidden_size) ** 2) * (0.3 if trained else 1.0)
-    return {**{part: dict(values) for part, values in RECIPES[name].items()}, "optim": {"lr": float(f"{lr:.1g}")}}
+    parts = {**{part: dict(values) for part, values in RECIPES[name].items()}, "optim": {"lr": float(f"{lr:.1g}")}}
+    if name == "rtd":  # a quarter, in the paper; below 128 a generator does not learn within minutes, nor does what it teaches
+        parts["objective"]["generator_size"] = min(1.0, max(0.25, 128 / config.encoder.hidden_size))
+    return parts

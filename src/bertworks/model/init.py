@@ -1,4 +1,4 @@
-"""How new weights start: one table, read from top to bottom, first match wins.
+"""How new weights start. `initialise` is one table, read from top to bottom, first match wins:
 
 | parameter                         | start                                                        |
 |-----------------------------------|--------------------------------------------------------------|
@@ -6,16 +6,30 @@
 | any bias                          | 0 (XLNet's attention biases are weights: normal)             |
 | last layer of a part, pre-norm    | normal, init_range / sqrt(2 x n_layers) (GPT-2, section 2.3) |
 | everything else                   | normal, init_range                                           |
+
+`look_around` then turns the heads towards neighbouring tokens. A masked model with learned positions spends its first thousands of
+steps finding out where its neighbours are, and says nothing but frequent words meanwhile (docs/LOG.md has the curves); most trained
+models end up with such heads anyway (Clark et al. 2019, "What does BERT look at?", section 3). So positions start as sines and
+cosines on dimensions of their own, and each head asks for the position one or two steps to its left or right. All of it can be
+unlearned.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import torch
 from torch import nn
 
 from bertworks.config import EncoderConfig
+from bertworks.model.attention import Attention
+from bertworks.model.encoder import Encoder, FeedForwardPart
+
+AROUND, LEFT = (-1, 1, -2, 2), (-1, -2, -3, -4)  # where the heads look, in turn
+MOST_WAVES = 32  # of the positions, a sine and a cosine each
+LONGEST = 100.0  # wave, the shortest being 1; times 2 pi tokens
+SCORE = 32.0  # what a head gives the token it looks for, before the softmax; far ones get about 0
 
 
 @torch.no_grad()
@@ -30,3 +44,41 @@ def initialise(module: nn.Module, config: EncoderConfig, generator: torch.Genera
                 parameter.normal_(0.0, config.init_range / math.sqrt(2 * config.n_layers), generator=generator)
             else:
                 parameter.normal_(0.0, config.init_range, generator=generator)
+
+
+@torch.no_grad()
+def look_around(encoder: Encoder) -> None:
+    """Heads that look at neighbours. Nothing happens where positions are not learned."""
+    config, embed = encoder.config, encoder.embed
+    n_waves = min(MOST_WAVES, config.embedding_width // 8)
+    if not isinstance(embed.positions, nn.Embedding) or config.attention != "dot" or not 0 < 4 * n_waves <= config.hidden_size:
+        return
+    own = slice(2 * n_waves)  # the dimensions of positions
+    frequencies = LONGEST ** -torch.linspace(0, 1, n_waves)
+    angles = torch.arange(len(embed.positions.weight))[:, None] * frequencies
+    embed.positions.weight.zero_()
+    embed.positions.weight[:, own] = torch.cat([angles.sin(), angles.cos()], 1) * (math.sqrt(2) * config.init_range)
+    embed.tokens.weight[:, own] = 0
+    if isinstance(embed.segments, nn.Embedding):
+        embed.segments.weight.zero_()
+    if isinstance(encoder.project, nn.Linear):  # positions stay among themselves, and vectors as long as they were
+        encoder.project.weight.div_(config.init_range * math.sqrt(config.embedding_width))
+        encoder.project.weight[own] = encoder.project.weight[:, own] = 0
+        encoder.project.weight[own, own] = torch.eye(2 * n_waves)
+    head_size = config.hidden_size // config.n_heads
+    waves = torch.linspace(0, n_waves - 1, min(n_waves, head_size // 2)).long()  # a narrow head sees some of them
+    sharpness = math.sqrt(SCORE * math.sqrt(head_size) / (2 * len(waves)))
+    n_tied = config.n_heads - -(-config.n_heads // 4) if config.n_heads > 1 else 1  # the others are free, for what is far away
+    steps = itertools.cycle(LEFT if config.causal else AROUND)
+    look = sharpness * torch.eye(2 * n_waves)[torch.cat([waves, n_waves + waves])]
+    for module in encoder.modules():
+        if isinstance(module, FeedForwardPart):
+            module.down.weight[own] = 0  # no layer writes over positions
+        if isinstance(module, Attention):
+            module.out.weight[own] = 0
+            heads = (linear.weight.view(config.n_heads, head_size, -1)[:n_tied] for linear in (module.q, module.k))
+            for query, key, step in zip(*heads, steps, strict=False):
+                turn = step * frequencies  # of each wave
+                sin, cos = turn.sin().diag(), turn.cos().diag()
+                key[: len(look), own] += look
+                query[: len(look), own] += look @ torch.cat([torch.cat([cos, sin], 1), torch.cat([-sin, cos], 1)])

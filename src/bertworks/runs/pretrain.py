@@ -34,7 +34,8 @@ from bertworks.errors import BadCheckpoint, BadConfig, BadShards, BertworksError
 from bertworks.files import locked, new_folder, read_json, write_json
 from bertworks.model.encoder import Encoder
 from bertworks.model.folder import GENERATOR
-from bertworks.model.heads import LanguageHead
+from bertworks.model.heads import LanguageHead, ReplacedHead
+from bertworks.model.init import look_around
 from bertworks.model.locate import MODEL, RUN
 from bertworks.model.model import Model
 from bertworks.model.pooling import Pooling
@@ -247,11 +248,11 @@ def _loader(objective: Objective, shards: Shards, config: PretrainConfig, part: 
 
 def make_objective(config: PretrainConfig, start: Workbench | None, frequencies: NDArray[np.float64]) -> Objective:
     """The objective with its model: new, or grown from a trained one."""
-    heads, seed = _heads(config), config.train.seed
-    model = _model(config.model, heads, start, seed, frequencies)
+    seed = config.train.seed
+    model = _model(config, config.model, _heads(config), start, seed, frequencies)
     if config.objective.name == "rtd":
         small = generator_config(config.model, config.objective.generator_size)
-        generator = _model(small, ["lm"], start.generator if start else None, seed + 1, frequencies)
+        generator = _model(config, small, ["lm"], start.generator if start else None, seed + 1, frequencies)
         objective: Objective = Replaced(model, generator, config.objective.replaced_weight)
     else:
         objective = SIMPLE[config.objective.name](model)
@@ -263,13 +264,22 @@ def make_objective(config: PretrainConfig, start: Workbench | None, frequencies:
     return objective.train()
 
 
-def _model(config: ModelConfig, heads: list[str], start: Workbench | None, seed: int, frequencies: NDArray[np.float64]) -> Model:
-    """A new language head begins with how frequent each token is: counting knows that, and learning it takes hundreds of steps."""
-    model = Model.fresh(config, heads, seed=seed) if start is None else refit(start.model, config, heads, seed)
-    head = next((head for head in model.heads.values() if isinstance(head, LanguageHead)), None)
-    if head is not None and head.bias is not None and (start is None or "lm" not in start.model.heads):
-        with torch.no_grad():
+@torch.no_grad()
+def _model(
+    config: PretrainConfig, shape: ModelConfig, heads: list[str], start: Workbench | None, seed: int, frequencies: NDArray[np.float64]
+) -> Model:
+    """New heads begin with what counting knows: how frequent each token is, and how many are replaced. Learning it takes hundreds of
+    steps, and those push the states of all tokens the same way, until a discriminator cannot tell them apart."""
+    model = Model.fresh(shape, heads, seed=seed) if start is None else refit(start.model, shape, heads, seed)
+    if start is None and config.train.start == "local":
+        look_around(model.encoder)
+    for name, head in model.heads.items():
+        if start is not None and name in start.model.heads:
+            continue
+        if isinstance(head, LanguageHead) and head.bias is not None:
             head.bias.copy_(torch.from_numpy(frequencies))
+        if isinstance(head, ReplacedHead):
+            head.out.bias.copy_(torch.logit(torch.tensor(config.data.mask_rate), eps=1e-3))
     return model
 
 

@@ -111,10 +111,10 @@ def settle(
     hidden = [f"data.{name}" for name in asked["data"] if name.startswith("mask") or name == "random_share"] + ["--masking"] * bool(masking)
     idle = [f"objective.{name}" for name in asked["objective"] if name != "name" and parts["objective"]["name"] != "rtd"]
     idle += ["optim.cooldown"] * ("cooldown" in asked["optim"] and parts["optim"].get("schedule") != "constant")
+    idle += ["train.start"] * ("start" in asked["train"] and (init is not None or model.encoder.positions != "learned"))
     if idle:
-        raise BadConfig(
-            f"without effect in this run: {', '.join(idle)}", remedy="leave it out; objective keys are for rtd, cooldown for constant"
-        )
+        remedy = "leave it out; objective keys are for rtd, cooldown for constant, start for new models with learned positions"
+        raise BadConfig(f"without effect in this run: {', '.join(idle)}", remedy=remedy)
     if parts["objective"]["name"] == "ltr" and hidden:
         raise BadConfig(f"left to right nothing is masked: {', '.join(hidden)}", remedy="leave them out, or choose another objective")
     return check_pretrain({"model": model.model_dump(), **parts})
