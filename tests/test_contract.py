@@ -13,7 +13,7 @@ from bertworks.config import EncoderConfig, ModelConfig
 from bertworks.errors import BadConfig
 from bertworks.model.attention import record_attention
 from bertworks.model.heads import HEADS
-from bertworks.model.init import AROUND, LEFT, look_around
+from bertworks.model.init import AROUND, LEFT, can_look_around, look_around
 from bertworks.model.layout import Layout, Tokens
 from bertworks.model.model import Model
 from bertworks.presets import PRESETS, preset
@@ -232,13 +232,21 @@ def test_heads_can_begin_with_their_neighbours(name: str) -> None:
                 assert near[looked.argmax()] == next(expected) and looked.max() > 0.4, (number, head, looked)
 
 
-@pytest.mark.parametrize("name", ["xlnet-mini", "distilbert-mini"])
-def test_heads_without_learned_positions_stay_as_they_are(name: str) -> None:
-    config = preset(name) if name == "xlnet-mini" else preset(name).override(positions="sinusoidal")
-    model = Model.fresh(config)
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+def test_who_can_begin_with_neighbours() -> None:
+    for name in LOOKING:
+        assert can_look_around(preset(name).encoder)
+    odd = ({"attention": "additive"}, {"n_heads": 256}, {"embedding_size": 4}, {"hidden_size": 64, "embedding_size": 512})
+    cannot = [preset("bert-mini").override(**changes) for changes in odd]
+    for config in (preset("xlnet-mini"), preset("distilbert-mini").override(positions="sinusoidal"), *cannot):
+        assert not can_look_around(config.encoder), config
+
+
+@pytest.mark.parametrize("changes", [{"n_heads": 128}, {"embedding_size": 8}, {"n_heads": 1}, {"embedding_size": 512}])
+def test_odd_shapes_begin_with_neighbours_too(changes: dict[str, int]) -> None:
+    model = Model.fresh(preset("bert-mini").override(**changes)).eval()
     look_around(model.encoder)
-    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    with torch.no_grad():
+        assert bool(model.encoder(batch([9, 5])).last.isfinite().all())
 
 
 def test_recordings_nest() -> None:

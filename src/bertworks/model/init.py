@@ -46,13 +46,22 @@ def initialise(module: nn.Module, config: EncoderConfig, generator: torch.Genera
                 parameter.normal_(0.0, config.init_range, generator=generator)
 
 
+def can_look_around(config: EncoderConfig) -> bool:
+    """With learned positions, and room for them."""
+    room = min(config.embedding_width // 8, config.hidden_size // config.n_heads // 2)
+    return config.positions == "learned" and config.attention == "dot" and room > 0 and 4 * _n_waves(config) <= config.hidden_size
+
+
+def _n_waves(config: EncoderConfig) -> int:
+    # By the embedding alone: a generator and a discriminator share it.
+    return min(MOST_WAVES, config.embedding_width // 8)
+
+
 @torch.no_grad()
 def look_around(encoder: Encoder) -> None:
-    """Heads that look at neighbours. Nothing happens where positions are not learned."""
-    config, embed = encoder.config, encoder.embed
-    n_waves = min(MOST_WAVES, config.embedding_width // 8)
-    if not isinstance(embed.positions, nn.Embedding) or config.attention != "dot" or not 0 < 4 * n_waves <= config.hidden_size:
-        return
+    """For encoders whose weights have just been made."""
+    config, embed, n_waves = encoder.config, encoder.embed, _n_waves(encoder.config)
+    assert isinstance(embed.positions, nn.Embedding)  # it can look around
     own = slice(2 * n_waves)  # the dimensions of positions
     frequencies = LONGEST ** -torch.linspace(0, 1, n_waves)
     angles = torch.arange(len(embed.positions.weight))[:, None] * frequencies

@@ -35,7 +35,7 @@ from bertworks.files import locked, new_folder, read_json, write_json
 from bertworks.model.encoder import Encoder
 from bertworks.model.folder import GENERATOR
 from bertworks.model.heads import LanguageHead, ReplacedHead
-from bertworks.model.init import look_around
+from bertworks.model.init import can_look_around, look_around
 from bertworks.model.locate import MODEL, RUN
 from bertworks.model.model import Model
 from bertworks.model.pooling import Pooling
@@ -271,7 +271,7 @@ def _model(
     """New heads begin with what counting knows: how frequent each token is, and how many are replaced. Learning it takes hundreds of
     steps, and those push the states of all tokens the same way, until a discriminator cannot tell them apart."""
     model = Model.fresh(shape, heads, seed=seed) if start is None else refit(start.model, shape, heads, seed)
-    if start is None and config.train.start == "local":
+    if start is None and config.train.start == "local" and can_look_around(shape.encoder):
         look_around(model.encoder)
     for name, head in model.heads.items():
         if start is not None and name in start.model.heads:

@@ -19,6 +19,7 @@ from bertworks.config import (
     check_pretrain,
 )
 from bertworks.errors import BadConfig, nearest
+from bertworks.model.init import can_look_around
 from bertworks.presets import preset as preset_config
 from bertworks.presets import recipe
 from bertworks.text.tokenizer import Tokenizer
@@ -111,7 +112,7 @@ def settle(
     hidden = [f"data.{name}" for name in asked["data"] if name.startswith("mask") or name == "random_share"] + ["--masking"] * bool(masking)
     idle = [f"objective.{name}" for name in asked["objective"] if name != "name" and parts["objective"]["name"] != "rtd"]
     idle += ["optim.cooldown"] * ("cooldown" in asked["optim"] and parts["optim"].get("schedule") != "constant")
-    idle += ["train.start"] * ("start" in asked["train"] and (init is not None or model.encoder.positions != "learned"))
+    idle += ["train.start"] * ("start" in asked["train"] and (init is not None or not can_look_around(model.encoder)))
     if idle:
         remedy = "leave it out; objective keys are for rtd, cooldown for constant, start for new models with learned positions"
         raise BadConfig(f"without effect in this run: {', '.join(idle)}", remedy=remedy)
