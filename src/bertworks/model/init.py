@@ -67,6 +67,8 @@ def look_around(encoder: Encoder) -> None:
     angles = torch.arange(len(embed.positions.weight))[:, None] * frequencies
     embed.positions.weight.zero_()
     embed.positions.weight[:, own] = torch.cat([angles.sin(), angles.cos()], 1) * (math.sqrt(2) * config.init_range)
+    if not config.causal:
+        embed.positions.weight[config.first_position] = 0  # the summary's token looks at everything
     embed.tokens.weight[:, own] = 0
     if isinstance(embed.segments, nn.Embedding):
         embed.segments.weight.zero_()
@@ -77,7 +79,7 @@ def look_around(encoder: Encoder) -> None:
     head_size = config.hidden_size // config.n_heads
     waves = torch.linspace(0, n_waves - 1, min(n_waves, head_size // 2)).long()  # a narrow head sees some of them
     sharpness = math.sqrt(SCORE * math.sqrt(head_size) / (2 * len(waves)))
-    n_tied = config.n_heads - -(-config.n_heads // 4) if config.n_heads > 1 else 1  # the others are free, for what is far away
+    n_tied = config.n_heads - config.n_heads // 4  # the others are free, for what is far away
     steps = itertools.cycle(LEFT if config.causal else AROUND)
     look = sharpness * torch.eye(2 * n_waves)[torch.cat([waves, n_waves + waves])]
     for module in encoder.modules():
