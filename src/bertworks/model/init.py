@@ -10,8 +10,8 @@
 `look_around` then turns the heads towards neighbouring tokens. A masked model with learned positions spends its first thousands of
 steps finding out where its neighbours are, and says nothing but frequent words meanwhile (docs/LOG.md has the curves); most trained
 models end up with such heads anyway (Clark et al. 2019, "What does BERT look at?", section 3). So positions start as sines and
-cosines on dimensions of their own, and each head asks for the position one or two steps to its left or right. All of it can be
-unlearned.
+cosines on dimensions of their own, and three heads of four ask for the position one or two steps to their left or right. All of it
+can be unlearned.
 """
 
 from __future__ import annotations
