@@ -26,7 +26,7 @@ from bertworks.config import EncoderConfig
 from bertworks.model.attention import Attention
 from bertworks.model.encoder import Encoder, FeedForwardPart
 
-AROUND, LEFT = (-1, 1, -2, 2), (-1, -2, -3, -4)  # where the heads look, in turn
+AROUND = (-1, 1, -2, 2)  # where the heads look, in turn
 MOST_WAVES = 32  # of the positions, a sine and a cosine each
 LONGEST = 100.0  # wave, the shortest being 1; times 2 pi tokens
 SCORE = 32.0  # what a head gives the token it looks for, before the softmax; far ones get about 0
@@ -47,9 +47,10 @@ def initialise(module: nn.Module, config: EncoderConfig, generator: torch.Genera
 
 
 def can_look_around(config: EncoderConfig) -> bool:
-    """With learned positions, and room for them."""
+    """With learned positions, room for them, and both sides to see: left to right it does harm, the last word is there already."""
     room = min(config.embedding_width // 8, config.hidden_size // config.n_heads // 2)
-    return config.positions == "learned" and config.attention == "dot" and room > 0 and 4 * _n_waves(config) <= config.hidden_size
+    plain = config.positions == "learned" and config.attention == "dot" and not config.causal
+    return plain and room > 0 and 4 * _n_waves(config) <= config.hidden_size
 
 
 def _n_waves(config: EncoderConfig) -> int:
@@ -67,8 +68,7 @@ def look_around(encoder: Encoder) -> None:
     angles = torch.arange(len(embed.positions.weight))[:, None] * frequencies
     embed.positions.weight.zero_()
     embed.positions.weight[:, own] = torch.cat([angles.sin(), angles.cos()], 1) * (math.sqrt(2) * config.init_range)
-    if not config.causal:
-        embed.positions.weight[config.first_position] = 0  # the summary's token looks at everything
+    embed.positions.weight[config.first_position] = 0  # the token that sums up looks at everything
     embed.tokens.weight[:, own] = 0
     if isinstance(embed.segments, nn.Embedding):
         embed.segments.weight.zero_()
@@ -80,7 +80,7 @@ def look_around(encoder: Encoder) -> None:
     waves = torch.linspace(0, n_waves - 1, min(n_waves, head_size // 2)).long()  # a narrow head sees some of them
     sharpness = math.sqrt(SCORE * math.sqrt(head_size) / (2 * len(waves)))
     n_tied = config.n_heads - config.n_heads // 4  # the others are free, for what is far away
-    steps = itertools.cycle(LEFT if config.causal else AROUND)
+    steps = itertools.cycle(AROUND)
     look = sharpness * torch.eye(2 * n_waves)[torch.cat([waves, n_waves + waves])]
     for module in encoder.modules():
         if isinstance(module, FeedForwardPart):

@@ -114,7 +114,7 @@ def settle(
     idle += ["optim.cooldown"] * ("cooldown" in asked["optim"] and parts["optim"].get("schedule") != "constant")
     idle += ["train.start"] * ("start" in asked["train"] and (init is not None or not can_look_around(model.encoder)))
     if idle:
-        remedy = "leave it out; objective keys are for rtd, cooldown for constant, start for new models with learned positions"
+        remedy = "leave it out; objective keys are for rtd, cooldown for constant, start for new models that can look around"
         raise BadConfig(f"without effect in this run: {', '.join(idle)}", remedy=remedy)
     if parts["objective"]["name"] == "ltr" and hidden:
         raise BadConfig(f"left to right nothing is masked: {', '.join(hidden)}", remedy="leave them out, or choose another objective")
