@@ -256,6 +256,10 @@ def make_objective(config: PretrainConfig, start: Workbench | None, frequencies:
         objective: Objective = Replaced(model, generator, config.objective.replaced_weight)
     else:
         objective = SIMPLE[config.objective.name](model)
+    if start is None and config.train.start == "local":
+        for new in objective.models().values():
+            if can_look_around(new.config.encoder):
+                look_around(new.encoder)
     for module in objective.modules():
         if isinstance(module, nn.Dropout) and config.train.dropout is not None:
             module.p = config.train.dropout
@@ -271,8 +275,6 @@ def _model(
     """New heads begin with what counting knows: how frequent each token is, and how many are replaced. Learning it takes hundreds of
     steps, and those push the states of all tokens the same way, until a discriminator cannot tell them apart."""
     model = Model.fresh(shape, heads, seed=seed) if start is None else refit(start.model, shape, heads, seed)
-    if start is None and config.train.start == "local" and can_look_around(shape.encoder):
-        look_around(model.encoder)
     for name, head in model.heads.items():
         if start is not None and name in start.model.heads:
             continue
