@@ -254,6 +254,30 @@ def test_settings_that_do_not_fit(settings: list[str], said: str, shards: Shards
         settle(shards.tokenizer, preset="bert-mini", settings=settings, limit={"steps": 1})
 
 
+def test_a_new_discriminator_knows_how_many_tokens_are_replaced(shards: Shards) -> None:
+    config = settle(shards.tokenizer, preset="electra-mini", settings=TINY, limit={"steps": 1})
+    frequencies = log_frequencies(shards, config.model.encoder.vocab_size)
+    bias = make_objective(config, None, frequencies).model.heads["replaced"].out.bias
+    assert float(torch.sigmoid(bias.detach())) == pytest.approx(config.data.mask_rate)
+
+
+def test_only_new_models_begin_with_their_neighbours(shards: Shards, tmp_path: Path) -> None:
+    starts = {}
+    for start in ("local", "random"):
+        config = settle(shards.tokenizer, preset="bert-mini", settings=[*TINY, f"train.start={start}"], limit={"steps": 1})
+        starts[start] = make_objective(config, None, log_frequencies(shards, config.model.encoder.vocab_size)).model
+    queries = {start: model.encoder.attentions[0].attn.q.weight.detach() for start, model in starts.items()}
+    assert float(queries["local"].abs().max()) > 1 > float(queries["random"].abs().max())
+    train(shards, tmp_path / "run", "electra-mini", steps=1)
+    trained = bertworks.load(tmp_path / "run")
+    trained.generator = None  # a discriminator alone; its generator is new
+    config = settle(shards.tokenizer, init=trained, objective="rtd", settings=TINY[4:], limit={"steps": 1})
+    before = trained.model.encoder.embed.positions.weight.clone()
+    grown = make_objective(config, trained, log_frequencies(shards, config.model.encoder.vocab_size)).models()["generator"]
+    assert torch.equal(grown.encoder.embed.positions.weight, before)
+    assert float(grown.encoder.attentions[0].attn.q.weight.detach().abs().max()) < 1
+
+
 def test_what_would_be_ignored_is_refused(shards: Shards) -> None:
     with pytest.raises(BadConfig, match="one of steps"):
         settle(shards.tokenizer, preset="bert-mini", settings=["train.budget=60"], limit={"steps": 1})

@@ -7,9 +7,9 @@
 | last layer of a part, pre-norm    | normal, init_range / sqrt(2 x n_layers) (GPT-2, section 2.3) |
 | everything else                   | normal, init_range                                           |
 
-`look_around` then turns the heads towards neighbouring tokens. A masked model with learned positions spends its first thousands of
-steps finding out where its neighbours are, and says nothing but frequent words meanwhile (docs/LOG.md has the curves); most trained
-models end up with such heads anyway (Clark et al. 2019, "What does BERT look at?", section 3). So positions start as sines and
+`look_around` then turns the heads towards neighbouring tokens. A masked model with learned positions spends more than its first
+thousand steps finding out where its neighbours are, and says little but frequent words meanwhile (figures in docs/LOG.md); trained
+models have such heads anyway (Clark et al. 2019, "What does BERT look at?", section 3). So positions start as sines and
 cosines on dimensions of their own, and three heads of four ask for the position one or two steps to their left or right. All of it
 can be unlearned.
 """
