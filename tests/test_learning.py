@@ -16,14 +16,15 @@ from bertworks.objectives.objective import Objective
 from bertworks.runs import pretrain as runs
 from training import events, language_shards, train
 
-# objective, preset, steps, and what held-out text must show after them; a guess without context costs 3.9
+# objective, preset, steps, and what held-out text must show after them, with room for other seeds and processors; a guess without
+# context costs 3.9
 CASES = {
-    "mlm": ("roberta-mini", 250, {"masked": 0.9}),
-    "mlm+nsp": ("bert-mini", 250, {"masked": 0.8, "pair_accuracy": 0.85}),
-    "mlm+sop": ("albert-mini", 200, {"masked": 0.8, "pair_accuracy": 0.9}),
-    "rtd": ("electra-mini", 200, {"masked": 2.0, "replaced_auc": 0.8}),
-    "plm": ("xlnet-mini", 150, {"permuted": 1.0}),
-    "ltr": ("gpt-mini", 120, {"next": 1.0}),
+    "mlm": ("roberta-mini", 250, {"masked": 0.7}),
+    "mlm+nsp": ("bert-mini", 450, {"masked": 0.7, "pair_accuracy": 0.8}),
+    "mlm+sop": ("albert-mini", 300, {"masked": 0.7, "pair_accuracy": 0.8}),
+    "rtd": ("electra-mini", 200, {"masked": 0.9, "replaced_auc": 0.8}),
+    "plm": ("xlnet-mini", 200, {"permuted": 0.8}),
+    "ltr": ("gpt-mini", 120, {"next": 0.9}),
 }
 LEARNING = ["optim.lr=3e-3", "model.init_range=0.1"]
 MASKING = ["data.mask_rate=0.25", "data.masking=token"]
@@ -31,7 +32,7 @@ MASKING = ["data.mask_rate=0.25", "data.masking=token"]
 
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
-    return language_shards(tmp_path_factory.mktemp("language"))
+    return language_shards(tmp_path_factory.mktemp("language"), 300)
 
 
 def learn(shards: Shards, out: Path, objective: str) -> dict[str, float]:

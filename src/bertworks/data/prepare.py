@@ -197,8 +197,8 @@ def _collect(running: dict[Future[None], int]) -> None:
 
 
 def _worker_died() -> BertworksError:
-    remedy = "run the same command again, it goes on where it was; fewer --workers need less memory"
-    return BertworksError("a worker ended without a word: killed, or short of memory", remedy=remedy)
+    cause = "a worker ended without a word: killed, short of memory, or started by a script without `if __name__ == '__main__':`"
+    return BertworksError(cause, remedy="run the same again, it goes on where it was; fewer workers need less memory")
 
 
 @dataclass

@@ -180,8 +180,8 @@ class AdditiveAttention(Attention):
 ATTENTION: dict[str, type[Attention]] = {"dot": Attention, "relative": RelativeAttention, "additive": AdditiveAttention}
 
 
-def sinusoids(positions: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Sines and cosines of geometrically falling frequencies, (..., size / 2) each."""
-    rates = 1e4 ** (-torch.arange(0, size, 2, device=positions.device, dtype=torch.float32) / size)
+def sinusoids(positions: Tensor, size: int, longest: float = 1e4) -> tuple[Tensor, Tensor]:
+    """Sines and cosines of geometrically falling frequencies, from 1 to nearly 1 / longest; (..., size / 2) each."""
+    rates = longest ** (-torch.arange(0, size, 2, device=positions.device, dtype=torch.float32) / size)
     angles = positions.unsqueeze(-1) * rates
     return angles.sin(), angles.cos()

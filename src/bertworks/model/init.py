@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 from bertworks.config import EncoderConfig
-from bertworks.model.attention import Attention
+from bertworks.model.attention import Attention, sinusoids
 from bertworks.model.encoder import Encoder, FeedForwardPart
 
 AROUND = (-1, 1, -2, 2)  # where the heads look, in turn
@@ -64,10 +64,9 @@ def look_around(encoder: Encoder) -> None:
     config, embed, n_waves = encoder.config, encoder.embed, _n_waves(encoder.config)
     assert isinstance(embed.positions, nn.Embedding)  # it can look around
     own = slice(2 * n_waves)  # the dimensions of positions
-    frequencies = LONGEST ** -torch.linspace(0, 1, n_waves)
-    angles = torch.arange(len(embed.positions.weight))[:, None] * frequencies
+    waves = torch.cat(sinusoids(torch.arange(len(embed.positions.weight)), 2 * n_waves, LONGEST), 1)
     embed.positions.weight.zero_()
-    embed.positions.weight[:, own] = torch.cat([angles.sin(), angles.cos()], 1) * (math.sqrt(2) * config.init_range)
+    embed.positions.weight[:, own] = waves * (math.sqrt(2) * config.init_range)
     embed.positions.weight[config.first_position] = 0  # the token that sums up looks at everything
     embed.tokens.weight[:, own] = 0
     if isinstance(embed.segments, nn.Embedding):
@@ -77,11 +76,11 @@ def look_around(encoder: Encoder) -> None:
         encoder.project.weight[own] = encoder.project.weight[:, own] = 0
         encoder.project.weight[own, own] = torch.eye(2 * n_waves)
     head_size = config.hidden_size // config.n_heads
-    waves = torch.linspace(0, n_waves - 1, min(n_waves, head_size // 2)).long()  # a narrow head sees some of them
-    sharpness = math.sqrt(SCORE * math.sqrt(head_size) / (2 * len(waves)))
+    seen = torch.linspace(0, n_waves - 1, min(n_waves, head_size // 2)).long()  # a narrow head sees some of the waves
+    sharpness = math.sqrt(SCORE * math.sqrt(head_size) / (2 * len(seen)))
     n_tied = config.n_heads - config.n_heads // 4  # the others are free, for what is far away
     steps = itertools.cycle(AROUND)
-    look = sharpness * torch.eye(2 * n_waves)[torch.cat([waves, n_waves + waves])]
+    look = sharpness * torch.eye(2 * n_waves, dtype=torch.float32)[torch.cat([seen, n_waves + seen])]
     for module in encoder.modules():
         if isinstance(module, FeedForwardPart):
             module.down.weight[own] = 0  # no layer writes over positions
@@ -89,7 +88,6 @@ def look_around(encoder: Encoder) -> None:
             module.out.weight[own] = 0
             heads = (linear.weight.view(config.n_heads, head_size, -1)[:n_tied] for linear in (module.q, module.k))
             for query, key, step in zip(*heads, steps, strict=False):
-                turn = step * frequencies  # of each wave
-                sin, cos = turn.sin().diag(), turn.cos().diag()
+                sin, cos = (wave.diag() for wave in sinusoids(torch.tensor(step), 2 * n_waves, LONGEST))  # turn by a step
                 key[: len(look), own] += look
                 query[: len(look), own] += look @ torch.cat([torch.cat([cos, sin], 1), torch.cat([-sin, cos], 1)])
