@@ -175,6 +175,15 @@ def test_a_run_goes_on_as_another(trained: Path, shards: Shards, tmp_path: Path)
     assert bertworks.load(out).generator is not None and start.generator is not None
 
 
+def test_a_trained_head_learns_more_gently_than_a_grown_one(trained: Path, shards: Shards) -> None:
+    def rate(name: str, objective: str | None = None) -> float:
+        return settle(shards.tokenizer, init=bertworks.load(trained / name), objective=objective, limit={"steps": 1}).optim.lr
+
+    new = settle(shards.tokenizer, preset="bert-mini", settings=["model.hidden_size=64"], limit={"steps": 1}).optim.lr
+    assert rate("bert-mini") == rate("electra-mini") == pytest.approx(0.3 * new)
+    assert rate("bert-mini", "rtd") == rate("electra-mini", "mlm") == pytest.approx(new)
+
+
 def test_positions_are_drawn_out(shards: Shards) -> None:
     config = preset("roberta-mini").override(
         vocab_size=50, hidden_size=16, n_heads=2, ffn_size=16, n_layers=1, n_positions=8, first_position=2

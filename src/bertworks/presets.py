@@ -5,7 +5,7 @@ Every family also has a `-mini`, 4 layers x 256, for machines without a GPU.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -157,13 +157,15 @@ RECIPES: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 
-def recipe(config: ModelConfig, objective: str | None = None, *, trained: bool = False) -> dict[str, dict[str, Any]]:
-    """How a model is pre-trained: the family's objective, or another; gentler if it has been trained before."""
+def recipe(config: ModelConfig, objective: str | None = None, *, trained: Collection[str] = ()) -> dict[str, dict[str, Any]]:
+    """How a model is pre-trained: the family's objective, or another; gentler if it was `trained` with the head that this needs."""
     name = objective or OBJECTIVES[config.family]
     if name not in RECIPES:
         raise NotFound(f"no objective is called {name!r}", remedy=nearest(name, RECIPES))
     # BERT-base learned with 1e-4; narrower models bear more, about as the square of the width.
-    lr = min(2e-3, 1e-3 * (256 / config.encoder.hidden_size) ** 2) * (0.3 if trained else 1.0)
+    lr = min(2e-3, 1e-3 * (256 / config.encoder.hidden_size) ** 2)
+    head = "replaced" if name == "rtd" else "lm"
+    lr *= 0.3 if head in trained else 1.0  # a new head has to learn as much as a new model
     parts = {**{part: dict(values) for part, values in RECIPES[name].items()}, "optim": {"lr": float(f"{lr:.1g}")}}
     if name == "rtd":  # a quarter, in the paper; below 128 a generator does not learn within minutes, nor does what it teaches
         parts["objective"]["generator_size"] = min(1.0, max(0.25, 128 / config.encoder.hidden_size))

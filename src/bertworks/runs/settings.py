@@ -97,7 +97,7 @@ def settle(
         model = model.override(**asked["model"])
     if model.encoder.vocab_size < tokenizer.vocab_size:
         raise BadConfig(f"the tokenizer has {tokenizer.vocab_size} tokens, model.vocab_size is {model.encoder.vocab_size}")
-    parts = recipe(model, objective, trained=init is not None)
+    parts = recipe(model, objective, trained=list(init.model.heads) if init is not None else ())
     for section in SECTIONS:
         parts[section] = {**parts.get(section, {}), **asked[section]}
     parts["data"] |= {"masking": masking} if masking else {}
