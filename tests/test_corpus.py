@@ -136,7 +136,7 @@ def test_what_is_no_text(tmp_path: Path, name: str, content: bytes, complaint: s
 
 
 def test_an_endless_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bertworks.data.corpus.LONGEST_LINE", 1000)
+    monkeypatch.setattr("bertworks.data.tables.LONGEST_LINE", 1000)
     (tmp_path / "a.txt").write_text("short\n" + "x" * 5000 + "\n")
     with pytest.raises(BadText, match="a line of more than") as caught:
         read(tmp_path / "a.txt")

@@ -26,8 +26,9 @@ from bertworks.errors import BadConfig, Unsupported
 from bertworks.model.model import Model
 from bertworks.model.resize import refit
 from bertworks.presets import OBJECTIVES, PRESETS, preset, recipe
-from bertworks.runs.pretrain import Evaluation, log_frequencies, make_objective, pretrain, read_run
-from bertworks.runs.settings import keys, parse_duration, parse_settings, settle
+from bertworks.runs.folder import read_run
+from bertworks.runs.pretrain import Evaluation, log_frequencies, make_objective, pretrain
+from bertworks.runs.settings import PRETRAIN, keys, parse_duration, parse_settings, settle
 from bertworks.train.ranks import Ranks
 from test_cli import run
 from test_objectives import albert_loss, bert_loss, gpt2_loss, roberta_loss, xlnet_loss
@@ -225,7 +226,7 @@ def test_another_tokenizer_is_refused(trained: Path, tmp_path: Path) -> None:
 
 
 def test_every_key_is_explained() -> None:
-    found = keys()
+    found = keys(PRETRAIN)
     assert all(found.values())
     assert found.keys() >= STABLE
     shown = run("pretrain", "--help").stdout
@@ -239,7 +240,7 @@ def test_every_key_is_explained() -> None:
 )
 def test_wrong_keys_are_named(setting: str, said: str) -> None:
     with pytest.raises(BadConfig, match=said):
-        parse_settings([setting])
+        parse_settings([setting], PRETRAIN)
 
 
 @pytest.mark.parametrize(

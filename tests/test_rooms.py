@@ -17,6 +17,7 @@ FLOORS = [
     ["runs"],
     ["workbench"],
     ["train"],
+    ["tasks"],
     ["objectives"],
     ["data"],
     ["model"],
@@ -32,6 +33,7 @@ FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 # Rooms that do without these, however low they lie.
 KEPT_OUT = {
     "train": {"bertworks.objectives", "bertworks.data", "bertworks.text", "bertworks.page", "bertworks.presets"},
+    "tasks": {"bertworks.objectives", "bertworks.page", "bertworks.presets"},
     "objectives": {"bertworks.text", "bertworks.page", "bertworks.presets"},
     "model": {"bertworks.text"},
     "data": {"torch", "bertworks.model", "bertworks.presets", "bertworks.page"},

@@ -30,7 +30,7 @@ from bertworks.files import locked
 from bertworks.model.locate import RUN
 from bertworks.objectives.masked import Masked
 from bertworks.runs import pretrain as runs
-from bertworks.runs.pretrain import CHECKPOINTS
+from bertworks.runs.folder import CHECKPOINTS
 from bertworks.train.checkpoint import WEIGHTS, list_checkpoints
 from bertworks.train.clock import Clock
 from bertworks.train.log import Log, read_events

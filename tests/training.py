@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from bertworks.data.shards import Shards
-from bertworks.runs.pretrain import CHECKPOINTS, Outcome, pretrain, resume
+from bertworks.runs.folder import CHECKPOINTS, Outcome
+from bertworks.runs.pretrain import pretrain, resume
 from bertworks.runs.settings import settle
 from bertworks.text.backends import word_piece
 from bertworks.text.tokenizer import Tokenizer

@@ -19,6 +19,7 @@ Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"]
 Pairs = Literal["nsp", "sop", "none", "stream"]
 Where = Literal["token", "word", "ngram", "span"]
 Objective = Literal["mlm", "rtd", "plm", "ltr"]
+Shape = Literal["classify", "regress", "multilabel", "tag", "span", "choice"]
 Size = Annotated[int, Field(ge=1, le=2**17)]
 Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
 
@@ -169,33 +170,46 @@ class OptimConfig(Frozen):
     beta2: Rate = Field(0.98, description="memory of the mean squared gradient")
     eps: float = Field(1e-6, gt=0, lt=1, description="keeps small gradients from large steps")
     weight_decay: float = Field(0.01, ge=0, lt=10, description="pull towards zero, not on norms and biases")
+    layer_decay: float = Field(1.0, gt=0, le=1, description="learning rate of a layer as a share of the one above it")
     clip: float = Field(1.0, gt=0, description="longest gradient; a longer one is shortened")
 
 
-class TrainConfig(Frozen):
-    """How long and in what portions. One of steps, epochs and budget says when it ends."""
+class LoopConfig(Frozen):
+    """How long, how closely watched and on what. One of steps, epochs and budget says when it ends."""
 
-    seed: int = Field(0, ge=0, lt=2**63, description="of weights, order, masks and dropout")
-    start: Literal["local", "random"] = Field(
-        "local", description="a new model's heads: looking at neighbours, or at random as in the papers"
-    )
+    seed: int = Field(0, ge=0, lt=2**63, description="of new weights, order, masks and dropout")
     steps: int | None = Field(None, ge=1, le=2**40, description="end after so many steps")
     epochs: int | None = Field(None, ge=1, le=2**30, description="end after so many passes over the text")
     budget: float | None = Field(None, gt=0, le=1e9, description="end after so many seconds, the learning rate at zero by then")
-    batch_tokens: int = Field(4096, ge=8, le=2**26, description="tokens of a step, over all processes")
     micro_tokens: int | None = Field(None, ge=8, description="about so many tokens at once, to save memory; null: the whole step")
-    dropout: Rate | None = Field(0.0, description="dropout while pre-training; null: the model's own, for many passes over little text")
     checkpoint_every: int = Field(100, ge=1, description="steps between checkpoints")
     keep: int = Field(2, ge=1, description="newest checkpoints kept, beside the best one")
     evaluations: int = Field(10, ge=0, description="looks at the held-out text, spread over the run; the last is at the end")
-    evaluate_tokens: int = Field(32768, ge=1, description="held-out tokens of such a look")
     log_every: int = Field(10, ge=1, description="steps between lines in metrics.jsonl")
     bad_steps: int = Field(10, ge=1, description="steps in a row without finite numbers after which the run stops")
-    workers: int = Field(0, ge=0, le=256, description="processes that make batches; 0: made between steps; same result")
     threads: int | None = Field(None, ge=1, le=1024, description="threads of a process; null: the cores it has")
     device: str = Field("auto", description="cpu, cuda, cuda:1, ...; auto: a GPU if there is one")
     precision: Literal["float32", "bfloat16"] = Field("float32", description="of matrix products; weights stay float32")
     recompute: bool = Field(False, description="layers are computed again on the way back, which saves memory")
+
+    @model_validator(mode="after")
+    def _ends(self) -> Self:
+        limits = [name for name in ("steps", "epochs", "budget") if getattr(self, name) is not None]
+        if len(limits) != 1:
+            raise ValueError(f"one of steps, epochs and budget says how long; given: {', '.join(limits) or 'none'}")
+        return self
+
+
+class TrainConfig(LoopConfig):
+    """A pre-training."""
+
+    start: Literal["local", "random"] = Field(
+        "local", description="a new model's heads: looking at neighbours, or at random as in the papers"
+    )
+    batch_tokens: int = Field(4096, ge=8, le=2**26, description="tokens of a step, over all processes")
+    dropout: Rate | None = Field(0.0, description="dropout while pre-training; null: the model's own, for many passes over little text")
+    evaluate_tokens: int = Field(32768, ge=1, description="held-out tokens of a look at them")
+    workers: int = Field(0, ge=0, le=256, description="processes that make batches; 0: made between steps; same result")
 
 
 class PretrainConfig(Frozen):
@@ -205,13 +219,10 @@ class PretrainConfig(Frozen):
     objective: ObjectiveConfig = ObjectiveConfig()
     data: DataConfig = DataConfig()
     optim: OptimConfig = OptimConfig()
-    train: TrainConfig = TrainConfig()
+    train: TrainConfig
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        limits = [name for name in ("steps", "epochs", "budget") if getattr(self.train, name) is not None]
-        if len(limits) != 1:
-            raise ValueError(f"one of steps, epochs and budget says how long; given: {', '.join(limits) or 'none'}")
         longest = self.model.encoder.n_positions
         if longest is not None and self.data.max_length > longest:
             raise ValueError(f"data.max_length {self.data.max_length} is more than the model's {longest} positions (model.n_positions)")
@@ -231,6 +242,67 @@ class PretrainConfig(Frozen):
         return self
 
 
+class TaskConfig(Frozen):
+    """What is asked."""
+
+    shape: Shape = Field("classify", description="classify, regress, multilabel, tag, span or choice")
+    labels: tuple[str, ...] = Field((), description="names of the classes or tags")
+    measure: str = Field("accuracy", description="by which models are compared on dev")
+    pairs: bool = Field(False, description="classify, regress, multilabel: two texts are read together")
+    no_answer: bool = Field(False, description="span: the passage need not hold an answer")
+    class_weights: Literal["none", "balanced"] = Field("none", description="classify: balanced: rare classes weigh as much as others")
+    smoothing: Rate = Field(0.0, description="classify, tag: share of each target that is spread over all classes")
+    shift: float = Field(0.0, allow_inf_nan=False, description="regress: what counts as zero")
+    scale: float = Field(1.0, gt=0, allow_inf_nan=False, description="regress: what counts as one")
+
+
+class ReadConfig(Frozen):
+    """How texts are read."""
+
+    max_length: int = Field(256, ge=8, le=2**20, description="longest window, with its special tokens")
+    overlap: int = Field(64, ge=0, description="tokens that neighbouring windows of a long text share, at least; at most half a window")
+    on_long: Literal["window", "truncate", "error"] = Field("window", description="what becomes of a text longer than that")
+
+
+class TuneConfig(LoopConfig):
+    """A fine-tuning."""
+
+    batch_size: int = Field(32, ge=1, le=2**16, description="examples of a step, over all processes")
+    patience: int | None = Field(None, ge=1, description="stop after so many looks at dev without a better one; null: go on to the end")
+    freeze: int = Field(0, ge=0, description="layers from below that stay as they are, with the embeddings; 0: nothing does")
+    reinit: int = Field(0, ge=0, description="layers from above that start anew")
+
+
+class LearnedConfig(Frozen):
+    """What a fine-tuned model has to know beside its weights."""
+
+    task: TaskConfig
+    data: ReadConfig = ReadConfig()
+    temperature: float = Field(
+        1.0, gt=0, allow_inf_nan=False, description="by which logits are divided, so that confidence is what it says"
+    )
+    no_answer: float = Field(0.0, allow_inf_nan=False, description="span: how much better 'not here' must be than an answer")
+
+
+class FinetuneConfig(Frozen):
+    """A whole fine-tuning run."""
+
+    model: ModelConfig
+    task: TaskConfig = TaskConfig()
+    data: ReadConfig = ReadConfig()
+    optim: OptimConfig = OptimConfig()
+    train: TuneConfig
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        longest, n_layers = self.model.encoder.n_positions, self.model.encoder.n_layers
+        if longest is not None and self.data.max_length > longest:
+            raise ValueError(f"data.max_length {self.data.max_length} is more than the model's {longest} positions")
+        if self.train.freeze + self.train.reinit > n_layers:
+            raise ValueError(f"train.freeze {self.train.freeze} and train.reinit {self.train.reinit} are more than {n_layers} layers")
+        return self
+
+
 def check_config(values: Mapping[str, Any], place: str | None = None) -> ModelConfig:
     """A `ModelConfig`, or a `BadConfig` that names every wrong field."""
     return _check(ModelConfig, values, place)
@@ -238,6 +310,14 @@ def check_config(values: Mapping[str, Any], place: str | None = None) -> ModelCo
 
 def check_data(values: Mapping[str, Any], place: str | None = None) -> DataConfig:
     return _check(DataConfig, values, place)
+
+
+def check_finetune(values: Mapping[str, Any], place: str | None = None) -> FinetuneConfig:
+    return _check(FinetuneConfig, values, place)
+
+
+def check_learned(values: Mapping[str, Any], place: str | None = None) -> LearnedConfig:
+    return _check(LearnedConfig, values, place)
 
 
 def check_pretrain(values: Mapping[str, Any], place: str | None = None) -> PretrainConfig:

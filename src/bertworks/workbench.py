@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from bertworks import __version__
-from bertworks.config import ModelConfig
+from bertworks.config import LearnedConfig, ModelConfig, ReadConfig, Shape, TaskConfig, check_learned
 from bertworks.errors import BadConfig, BadText, BadWeights, TooLong, Unsupported
 from bertworks.files import read_json
 from bertworks.model.attention import record_attention
@@ -26,6 +26,12 @@ from bertworks.model.model import Model
 from bertworks.model.pooling import POOLING_FILES, Pooling
 from bertworks.model.weights import PICKLE
 from bertworks.presets import preset as preset_config
+from bertworks.tasks.choice import Choice
+from bertworks.tasks.inputs import Input, as_example
+from bertworks.tasks.sequence import Classify
+from bertworks.tasks.shapes import make_task
+from bertworks.tasks.span import SpanTask
+from bertworks.tasks.windows import Reader
 from bertworks.text.ledger import Ledger, OnLong
 from bertworks.text.tokenizer import TOKENIZER_FILES, Pieces, Tokenizer, Window, check_texts, has_tokenizer
 
@@ -79,6 +85,7 @@ class Workbench:
         self.model, self._tokenizer, self.pooling = model, tokenizer, pooling
         self.hf_config, self.lineage, self.remarks = hf_config, lineage, remarks
         self.generator: Workbench | None = None  # what an ELECTRA discriminator was trained with
+        self.learned: LearnedConfig | None = None  # what it was fine-tuned for
 
     @property
     def config(self) -> ModelConfig:
@@ -214,6 +221,47 @@ class Workbench:
             ids[open_blanks[surest]] = best[surest].id
         return Filled(candidates, self._text_of(independent, pieces), self._text_of(ids, pieces), [chosen[place] for place in blanks])
 
+    def predict(
+        self,
+        inputs: Iterable[Input],
+        *,
+        on_long: OnLong | None = None,
+        ledger: Ledger | None = None,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> list[Any]:
+        """What a fine-tuned model says, one answer for each input.
+
+        An input is a text or a pair of texts (classify, regress, multilabel), a text or its words (tag), a question and a passage
+        (span), or a text and the ways to go on (choice). Long ones are read in windows; `ledger` counts them.
+        """
+        learned = self.learned or self._guess_task()
+        reading = learned.data
+        task = make_task(self.model, learned.task)
+        if isinstance(task, Classify | Choice):
+            task.temperature = learned.temperature
+        if isinstance(task, SpanTask) and learned.task.no_answer:
+            task.no_answer = learned.no_answer
+        examples = [as_example(given, learned.task, at) for at, given in enumerate(inputs)]
+        reader = Reader(self.tokenizer, reading.max_length, reading.overlap, on_long or reading.on_long)
+        features = task.features(examples, reader)
+        ledger = Ledger() if ledger is None else ledger
+        ledger.limit = reading.max_length
+        for one in features:
+            ledger.count(one.tokens, windows=len(one.windows) > one.n_ways, lost=one.lost)
+        return task.predict(features, examples, progress)
+
+    def _guess_task(self) -> LearnedConfig:
+        """Of a folder that others wrote: by its head."""
+        shapes: dict[str, Shape] = {"sequence": "classify", "token": "tag", "span": "span", "choice": "choice"}
+        shape = next((shapes[head] for head in self.model.heads if head in shapes), None)
+        if shape is None:
+            raise Unsupported("this model was not fine-tuned for a task", remedy="`bertworks finetune` makes one that was")
+        problems: dict[Any, Shape] = {"regression": "regress", "multi_label_classification": "multilabel"}
+        if shape == "classify":
+            one = len(self.config.heads.labels) == 1
+            shape = "regress" if one else problems.get(self.hf_config.get("problem_type"), shape)
+        return LearnedConfig(task=TaskConfig(shape=shape, labels=self.config.heads.labels), data=ReadConfig(max_length=self.limit))
+
     def replace_tokenizer(self, tokenizer: Tokenizer, why: str) -> None:
         _check_vocabulary(tokenizer, self.config, why)
         self._tokenizer = tokenizer
@@ -222,7 +270,9 @@ class Workbench:
     def save(self, folder: str | Path) -> Path:
         """As a Hugging Face folder, all or nothing: an interrupted save leaves what was there before."""
         path = Path(folder)
-        own = {"format": 1, "written_by": f"bertworks {__version__}", "lineage": self.lineage}
+        own: dict[str, Any] = {"format": 1, "written_by": f"bertworks {__version__}", "lineage": self.lineage}
+        if self.learned is not None:
+            own["task"] = self.learned.model_dump(mode="json")
 
         def files(new: Path) -> None:
             if self._tokenizer is not None:
@@ -275,7 +325,7 @@ class Workbench:
             tokens = self._one([*front, *ids], [0] * (len(front) + len(ids)))
             with torch.inference_mode():
                 last = self.model.encoder(tokens).last[-1:]
-                row = torch.from_numpy(_numpy(self.model.read("lm", last, tokens.layout).softmax(-1)))[0]
+                row = torch.from_numpy(_numpy(self.model.read("lm", last).softmax(-1)))[0]
             blanks.append(self._candidates(row, top_k))
             ids.append(blanks[-1][0].id)
         if not blanks:
@@ -293,7 +343,7 @@ class Workbench:
                 states = self.model.encoder.predict(tokens, ranks, places, [len(blanks)])
             else:
                 states = self.model.encoder(tokens).last.index_select(0, places)
-            return torch.from_numpy(_numpy(self.model.read("lm", states, tokens.layout).softmax(-1)))
+            return torch.from_numpy(_numpy(self.model.read("lm", states).softmax(-1)))
 
     def _candidates(self, probabilities: torch.Tensor, top_k: int) -> list[Candidate]:
         best = probabilities.topk(min(top_k, len(probabilities)))
@@ -345,6 +395,8 @@ def _workbench(loaded: Loaded, folder: Path, name: str, device: str | torch.devi
     before = own.get("lineage")
     lineage = list(dict.fromkeys([*map(str, before if isinstance(before, list) else []), f"loaded {name}"]))
     bench = Workbench(_on(loaded.model, device), tokenizer, Pooling.load(folder), loaded.hf_config, lineage, remarks)
+    if own.get("task") is not None:
+        bench.learned = check_learned(own["task"], str(folder / OWN_FILE))
     if (folder / GENERATOR / CONFIG).is_file():
         bench.generator = _workbench(load_folder(folder / GENERATOR), folder / GENERATOR, f"{name}/{GENERATOR}", device)
     return bench

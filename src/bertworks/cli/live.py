@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 Event = dict[str, Any]
 BARS = "▁▂▃▄▅▆▇█"
 QUIET_SECONDS = 15.0  # between lines of the same kind where there is no terminal
-TERMS = ("masked", "pair", "replaced", "permuted", "next")  # of the loss
+TERMS = ("masked", "pair", "replaced", "permuted", "next", "class", "square", "mark", "tag", "start", "end", "choice")  # of the loss
+SHARES = ("accuracy", "f1", "f1_macro", "entity_f1", "precision", "recall", "exact")  # of 1, or of something like it
+CORRELATIONS = ("matthews", "pearson", "spearman")
 
 
 @contextmanager
@@ -68,6 +70,7 @@ def _ending(view: View) -> None:
         return
     if view.held_out:
         out.print(f"held out  {measures(view.held_out)}", markup=False)
+    if "unigram_loss" in view.start:
         out.print(f"          a guess without context costs {view.start['unigram_loss']:.3f}", markup=False)
     out.print(f"model     {view.end['model']}", markup=False)
     out.print(f"report    {view.end['report']}", markup=False)
@@ -106,6 +109,8 @@ def describe(event: Event) -> str | None:
 def measures(event: Event) -> str:
     parts = [f"{name} {event[name]:.3f}" for name in TERMS if isinstance(event.get(name), float)]
     parts += [f"{name.removesuffix('_accuracy')} right {event[name]:.1%}" for name in event if name.endswith("_accuracy")]
+    parts += [f"{name.replace('_', ' ')} {event[name]:.1%}" for name in SHARES if name in event]
+    parts += [f"{name} {event[name]:.3f}" for name in CORRELATIONS if name in event]
     parts += [f"perplexity {event['perplexity']:,.1f}" if event["perplexity"] < 1e9 else "perplexity huge"] if "perplexity" in event else []
     parts += [f"AUC {event['replaced_auc']:.3f}"] if "replaced_auc" in event else []
     return ", ".join(parts)
@@ -164,7 +169,7 @@ class View:
             rows.add_row("speed", f"{train['tokens_per_second']:,.0f} tokens/s, {train['share']:.0%} of the machine's matrix products")
             rows.add_row("time left", duration(train["seconds_left"]))
         notes = Text("\n".join(self.messages), style="dim")
-        return Panel(Group(rows, notes), title=f"pre-training {self.run}", title_align="left")
+        return Panel(Group(rows, notes), title=str(self.run), title_align="left")
 
 
 def sparkline(values: list[float], width: int) -> str:

@@ -12,10 +12,12 @@ from bertworks import __version__
 from bertworks.cli.corpus import app as corpus
 from bertworks.cli.embed import embed
 from bertworks.cli.fill import fill
+from bertworks.cli.finetune import finetune
 from bertworks.cli.import_ import import_
 from bertworks.cli.info import info
 from bertworks.cli.masks import masks
 from bertworks.cli.params import params
+from bertworks.cli.predict import predict
 from bertworks.cli.prepare import prepare
 from bertworks.cli.pretrain import WithKeys, pretrain, resume, verify_resume
 from bertworks.cli.show import show_error
@@ -37,6 +39,8 @@ VERBS: dict[str, Callable[..., None]] = {
     "pretrain": pretrain,
     "resume": resume,
     "verify-resume": verify_resume,
+    "finetune": finetune,
+    "predict": predict,
     "embed": embed,
     "fill": fill,
     "tokenize": tokenize,
@@ -46,7 +50,7 @@ VERBS: dict[str, Callable[..., None]] = {
 }
 GROUPS = {"corpus": corpus, "vocab": vocab}
 for name, verb in VERBS.items():
-    app.command(name, cls=WithKeys if verb is pretrain else None)(verb)
+    app.command(name, cls=WithKeys if verb in (pretrain, finetune) else None)(verb)
 for name, group in GROUPS.items():
     app.add_typer(group, name=name)
 

@@ -19,10 +19,10 @@ class WithKeys(TyperCommand):
         super().format_help(ctx, formatter)
         from rich.table import Table
 
-        from bertworks.runs.settings import keys
+        from bertworks.runs.settings import FINETUNE, PRETRAIN, keys
 
         table = Table("key of --set", "what it is", box=None, header_style="bold", padding=(0, 2, 0, 1))
-        for name, meaning in keys().items():
+        for name, meaning in keys(FINETUNE if self.name == "finetune" else PRETRAIN).items():
             table.add_row(name, meaning)
         console().print(table, markup=False)
 
@@ -83,12 +83,19 @@ def resume(
 
     began = monotonic()
     from bertworks.cli.live import watching
-    from bertworks.runs.pretrain import resume as go_on
+    from bertworks.errors import BadConfig
+    from bertworks.runs import finetune, pretrain
+    from bertworks.runs.folder import read_run
     from bertworks.train.ranks import from_environment
 
-    ranks = from_environment()
+    ranks, kind = from_environment(), read_run(run)["kind"]
+    if kind == finetune.KIND and (shards is not None or workers is not None):
+        raise BadConfig("a fine-tuning has no shards and no loader processes", remedy="leave --shards and --workers out")
     with watching(run, quiet=not ranks.first) as watch:
-        outcome = go_on(run, shards=shards, workers=workers, ranks=ranks, watch=watch, began=began)
+        if kind == finetune.KIND:
+            outcome = finetune.resume(run, ranks=ranks, watch=watch, began=began)
+        else:
+            outcome = pretrain.resume(run, shards=shards, workers=workers, ranks=ranks, watch=watch, began=began)
     sys.exit(outcome.exit_code)
 
 

@@ -6,23 +6,18 @@ zstd; folders, and standard input. What was damaged, cut or left out on the way 
 
 from __future__ import annotations
 
-import csv
-import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Any
 
 from bertworks.data.packed import PACKED, Damaged, unpacked
-from bertworks.errors import BadText, NotFound, Unsupported
+from bertworks.data.tables import TABLES, Row, decoded, kind_of, rows_of
+from bertworks.errors import BadText, NotFound
 
-TABLES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
 TEXTS = (".txt", ".text", ".md", ".rst")
 USUAL_COLUMNS = ("text", "content", "document", "article", "body", "review", "sentence", "paragraph")
-LONGEST_LINE = 2**25  # bytes
 LONGEST_DOCUMENT = 2**22  # characters; longer ones become several
 GUESSED_FROM = 100  # rows
 
@@ -133,45 +128,15 @@ class Corpus:
         name = "standard input" if path is None else _shown(path)
         kind = "text" if path is None else _kind(path) or "text"
         try:
-            if kind == "parquet":
-                assert path is not None
-                yield from self._parquet(path, name)
-                return
             with unpacked(path) as (stream, position):
                 self._position = position
-                lines = self._lines(stream, name)
                 if kind == "text":
+                    lines = decoded(stream, name, self)
                     yield from self._line_documents(lines) if self.reading.line_docs else self._blank_line_documents(lines)
                 else:
-                    rows = self._json_rows(lines, name) if kind == "jsonl" else self._csv_rows(lines, name, "\t" if kind == "tsv" else ",")
-                    yield from self._table(rows, name)
+                    yield from self._table(rows_of(stream, kind, name, self), name)
         except Damaged as error:
             raise NotFound(f"cannot be read: {getattr(error, 'strerror', None) or error}", place=name) from None
-
-    def _lines(self, stream: IO[bytes], name: str) -> Iterator[str]:
-        """Decoded lines without their ends; damage is counted, or refused with its line."""
-        number = 0
-        while line := stream.readline(LONGEST_LINE + 1):
-            number += 1
-            if len(line) > LONGEST_LINE:
-                raise BadText(
-                    f"a line of more than {LONGEST_LINE // 2**20} MB",
-                    place=f"{name}, line {number}",
-                    remedy="is this text? break it into lines, or leave the file out",
-                )
-            if number == 1:
-                line = line.removeprefix(b"\xef\xbb\xbf")
-            if b"\0" in line:
-                cause = "UTF-16 text" if line[:2] in (b"\xff\xfe", b"\xfe\xff") else "a binary file"
-                raise BadText(f"{cause}, not UTF-8 text", place=f"{name}, line {number}", remedy="leave it out, or convert it to UTF-8")
-            try:
-                text = line.decode()
-            except UnicodeDecodeError as error:
-                if self.reading.strict:
-                    raise BadText(f"not UTF-8 at byte {error.start} of the line", place=f"{name}, line {number}") from None
-                text = line.decode(errors="replace")
-                self.tally.replaced += text.count("\ufffd") - line.count("\ufffd".encode())
-            yield text.rstrip("\r\n")
 
     def _line_documents(self, lines: Iterator[str]) -> Iterator[str]:
         return (line for line in lines if line and not line.isspace())
@@ -191,19 +156,19 @@ class Corpus:
         if paragraphs:
             yield "\n".join(paragraphs)
 
-    def _table(self, rows: Iterator[dict[str, Any]], name: str) -> Iterator[str]:
+    def _table(self, rows: Iterator[tuple[str, Row]], name: str) -> Iterator[str]:
         first = list(islice(rows, GUESSED_FROM))
         if not first:
             return
-        column = self._column(first, name)
-        for at, row in enumerate(chain(first, rows), start=1):
+        column = self._column([row for _, row in first], name)
+        for place, row in chain(first, rows):
             text = row.get(column)
             if isinstance(text, str):
                 yield text.replace("\r\n", "\n")
             else:
-                self._bad_row(f"no text in column {column!r}", f"{name}, row {at}")
+                self.bad_row(f"no text in column {column!r}", place)
 
-    def _column(self, rows: list[dict[str, Any]], name: str) -> str:
+    def _column(self, rows: list[Row], name: str) -> str:
         columns = list(dict.fromkeys(key for row in rows for key in row if key is not None))
         chosen = self.reading.column
         if chosen is None:
@@ -217,73 +182,15 @@ class Corpus:
             raise BadText(f"no column {chosen!r}", place=name, remedy=f"columns: {', '.join(columns)}")
         return chosen
 
-    def _json_rows(self, lines: Iterator[str], name: str) -> Iterator[dict[str, Any]]:
-        for number, line in enumerate(lines, start=1):
-            if not line or line.isspace():
-                continue
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                self._bad_row(f"not JSON: {str(error)[:100]}", f"{name}, line {number}")
-                continue
-            if isinstance(row, dict):
-                yield {self._whole(key, name, number): self._whole(value, name, number) for key, value in row.items()}
-            else:
-                self._bad_row("not a JSON object", f"{name}, line {number}")
-
-    def _csv_rows(self, lines: Iterator[str], name: str, delimiter: str) -> Iterator[dict[str, Any]]:
-        csv.field_size_limit(LONGEST_LINE)
-        reader = csv.reader((line + "\n" for line in lines), delimiter=delimiter)
-        try:
-            header = next(reader, [])
-            _check_columns(header, name)
-            for row in reader:
-                if len(row) == len(header):
-                    yield dict(zip(header, row, strict=True))
-                elif row:
-                    self._bad_row(f"{len(row)} fields, the header has {len(header)}", f"{name}, line {reader.line_num}")
-        except csv.Error as error:
-            raise BadText(f"not a table: {error}", place=f"{name}, line {reader.line_num}") from None
-
-    def _parquet(self, path: Path, name: str) -> Iterator[str]:
-        try:
-            parquet, arrow = import_module("pyarrow.parquet"), import_module("pyarrow")
-        except ImportError:
-            raise Unsupported("Parquet needs pyarrow", place=name, remedy="pip install 'bertworks[data]'") from None
-        try:
-            with path.open("rb") as file:
-                self._position = file.tell
-                table = parquet.ParquetFile(file)
-                _check_columns(table.schema_arrow.names, name)
-                sample = next(table.iter_batches(batch_size=GUESSED_FROM), None)
-                if sample is None:
-                    return
-                column = self._column(sample.to_pylist(), name)
-                for at, batch in enumerate(table.iter_batches(batch_size=256, columns=[column])):
-                    for row, text in enumerate(batch.column(0).to_pylist()):
-                        if isinstance(text, str):
-                            yield text.replace("\r\n", "\n")
-                        else:
-                            self._bad_row(f"no text in column {column!r}", f"{name}, row {at * 256 + row + 1}")
-        except arrow.ArrowException as error:
-            raise BadText(f"not a Parquet file: {str(error)[:200]}", place=name) from None
-        except UnicodeDecodeError as error:
-            raise BadText(f"text that is not UTF-8: {error.reason}", place=name) from None
-
-    def _whole(self, value: Any, name: str, number: int) -> Any:
-        """JSON can hold half characters, which no file of ours could."""
-        if not isinstance(value, str) or value.isascii():
-            return value
-        whole = value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        if whole != value and self.reading.strict:
-            raise BadText("half a character (a lone surrogate)", place=f"{name}, line {number}")
-        self.tally.replaced += whole.count("\ufffd") - value.count("\ufffd")
-        return whole
-
-    def _bad_row(self, cause: str, place: str) -> None:
+    def bad_row(self, cause: str, place: str) -> None:
         if self.reading.strict:
             raise BadText(cause, place=place)
         self.tally.bad_rows += 1
+
+    def bad_signs(self, count: int, cause: str, place: str) -> None:
+        if self.reading.strict:
+            raise BadText(cause, place=place)
+        self.tally.replaced += count
 
 
 def _walk(folder: Path) -> Iterator[Path]:
@@ -302,12 +209,6 @@ def _shown(path: object) -> str:
     return os.fsencode(str(path)).decode("utf-8", "replace")
 
 
-def _check_columns(columns: Sequence[str], name: str) -> None:
-    twice = {column for column in columns if columns.count(column) > 1}
-    if twice:
-        raise BadText(f"two columns are called {min(twice)!r}", place=name, remedy="give every column a name of its own")
-
-
 def _kind(path: Path) -> str | None:
     suffix = Path(path.stem).suffix.lower() if path.suffix.lower() in PACKED else path.suffix.lower()
-    return TABLES.get(suffix) or ("text" if suffix in TEXTS else None)
+    return kind_of(path) or ("text" if suffix in TEXTS else None)

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
 from bertworks.config import DataConfig
-from bertworks.data.loader import Batch, Epoch, Hide, Loader, Numbers
+from bertworks.data.loader import Epoch, Hide, Loader, Numbers
 from bertworks.data.shards import Shards
 from bertworks.errors import BadShards
 
@@ -33,8 +34,27 @@ Place = tuple[int, int]
 class Portion:
     """What goes through the model at once. A process without examples of its own takes one that is not counted."""
 
-    batch: Batch
+    batch: Any
     counted: bool
+
+
+class Pass(Protocol):
+    """One pass over the examples, in batches."""
+
+    number: int
+    lengths: Numbers  # of all examples, in tokens
+
+    def __len__(self) -> int: ...
+
+    def members(self, batch: int) -> Numbers:
+        """Which examples a batch is made of."""
+
+    def gather(self, members: Numbers) -> Any:
+        """A batch of any examples."""
+
+
+class Source(Protocol):
+    def epoch(self, number: int) -> Pass: ...
 
 
 @dataclass(frozen=True)
@@ -59,7 +79,7 @@ class Cut:
     def of(cls, rank: int, world: int, batch_tokens: int, micro_tokens: int | None) -> Cut:
         return cls(rank, world, math.ceil(batch_tokens / world / micro_tokens) if micro_tokens else 1)
 
-    def __call__(self, epoch: Epoch, batch: int) -> tuple[Portion, ...]:
+    def __call__(self, epoch: Pass, batch: int) -> tuple[Portion, ...]:
         members = epoch.members(batch)
         pieces = split(epoch.lengths[members], self.world * self.portions)
         mine = pieces[self.rank * self.portions : (self.rank + 1) * self.portions]
@@ -78,21 +98,20 @@ def split(lengths: Numbers, pieces: int) -> list[tuple[int, int]]:
 
 
 class Feed:
-    """Steps from any place on, without end."""
+    """Steps from any place on, without end. Workers make the batches of a loader; others are quick to make."""
 
-    def __init__(self, loader: Loader, cut: Cut, workers: int = 0) -> None:
-        self.loader, self.cut, self.workers = loader, cut, workers
+    def __init__(self, source: Source, cut: Cut, workers: int = 0) -> None:
+        self.source, self.cut, self.workers = source, cut, workers
 
     def __call__(self, place: Place) -> Iterator[Step]:
-        return self._ahead(place) if self.workers else self._now(place)
+        return self._ahead(place, self.source) if self.workers and isinstance(self.source, Loader) else self._now(place)
 
     def _now(self, place: Place) -> Iterator[Step]:
         for epoch, batch in self._places(place):
             yield _step(epoch, batch, self.cut(epoch, batch))
 
-    def _ahead(self, place: Place) -> Iterator[Step]:
-        waiting: deque[tuple[Epoch, int, Future[tuple[Portion, ...]]]] = deque()
-        loader = self.loader
+    def _ahead(self, place: Place, loader: Loader) -> Iterator[Step]:
+        waiting: deque[tuple[Pass, int, Future[tuple[Portion, ...]]]] = deque()
         setting = (loader.shards.folder, loader.config, loader.hide, loader.batch_tokens, loader.seed, loader.cache)
         with ProcessPoolExecutor(self.workers, get_context("spawn"), _open_loader, setting) as pool:
             for epoch, batch in self._places(place):
@@ -101,20 +120,18 @@ class Feed:
                     first, number, made = waiting.popleft()
                     yield _step(first, number, made.result())
 
-    def _places(self, place: Place) -> Iterator[tuple[Epoch, int]]:
+    def _places(self, place: Place) -> Iterator[tuple[Pass, int]]:
         number, batch = place
         while True:
-            epoch = self.loader.epoch(number)
+            epoch = self.source.epoch(number)
             if not len(epoch):
-                raise BadShards(
-                    "no text to train on", place=str(self.loader.shards.folder), remedy="prepare more text, or hold out less of it"
-                )
+                raise BadShards("no text to train on", remedy="prepare more text, or hold out less of it")
             for at in range(batch, len(epoch)):
                 yield epoch, at
             number, batch = number + 1, 0
 
 
-def _step(epoch: Epoch, batch: int, portions: tuple[Portion, ...]) -> Step:
+def _step(epoch: Pass, batch: int, portions: tuple[Portion, ...]) -> Step:
     number, last = epoch.number, len(epoch)
     members = epoch.members(batch)
     return Step(

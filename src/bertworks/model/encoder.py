@@ -199,6 +199,15 @@ class Encoder(nn.Module):
                 raise BadConfig(f"embeddings with {name} {mine} and {theirs} cannot be one")
         self.embed = other.embed
 
+    def depth(self, parameter: str) -> int:
+        """How far below the heads a parameter of this name lies: 1 for the last layer, one more for each before it and the embeddings."""
+        part, _, rest = parameter.partition(".")
+        orders = {"attentions": self.attention_order, "ffns": self.ffn_order}
+        if part in orders:  # shared ones lie where they are used last
+            used = [layer for layer, unique in enumerate(orders[part]) if unique == int(rest.partition(".")[0])]
+            return self.config.n_layers - max(used)
+        return 0 if part == "norm" else self.config.n_layers + 1
+
     def layers(self) -> Iterator[tuple[AttentionPart, FeedForwardPart]]:
         """The attention and the feed-forward part of each layer; shared parts come again."""
         for a, f in zip(self.attention_order, self.ffn_order, strict=True):

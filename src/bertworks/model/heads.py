@@ -21,7 +21,7 @@ from bertworks.model.vocabulary import Guesses, vocabulary_loss
 
 
 class Summary(nn.Module):
-    """(N, hidden) -> (B, hidden): one vector for each sequence."""
+    """(B, hidden) -> (B, hidden): one vector for each sequence, from the state of its first or last token."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -30,9 +30,12 @@ class Summary(nn.Module):
         self.dense = nn.Linear(size, size) if activation else nn.Identity()
         self.activation = ACTIVATIONS[activation] if activation else nn.Identity()
 
-    def forward(self, states: Tensor, layout: Layout) -> Tensor:
-        index = layout.starts if self.of_first else layout.lasts
-        summary: Tensor = self.activation(self.dense(states.index_select(0, index)))
+    def select(self, states: Tensor, layout: Layout) -> Tensor:
+        """(N, hidden) -> (B, hidden): the states of these tokens."""
+        return states.index_select(0, layout.starts if self.of_first else layout.lasts)
+
+    def forward(self, states: Tensor) -> Tensor:
+        summary: Tensor = self.activation(self.dense(states))
         return summary
 
 

@@ -18,7 +18,7 @@ from bertworks.model.vocabulary import Guesses
 
 
 class Model(nn.Module):
-    """`encoder(tokens)` gives states; `read(head, states, layout)` gives a head's logits."""
+    """`encoder(tokens)` gives states; `read(head, states)` gives a head's logits."""
 
     def __init__(self, config: ModelConfig, heads: Iterable[str] = (), *, summary: bool | None = None) -> None:
         """`summary`: with a summary layer; None: where a head reads it, or where the headless family has one."""
@@ -46,8 +46,9 @@ class Model(nn.Module):
         initialise(model, config.encoder, torch.Generator().manual_seed(seed))
         return model
 
-    def read(self, head: str, states: Tensor, layout: Layout) -> Tensor:
-        """A head's logits. `lm`, `token`, `span` and `replaced` look at each state alone, so a selection of states will do."""
+    def read(self, head: str, states: Tensor, layout: Layout | None = None) -> Tensor:
+        """A head's logits for each state. Heads that judge a sequence read one state of it: with a `layout` that is found among all
+        states, without one the states are those already."""
         if head not in self.heads:
             has = f"it has {', '.join(self.heads)}" if self.heads else "it has no heads"
             raise Unsupported(f"this model has no {head!r} head; {has}", remedy=f"load a folder with one, or new(preset, heads=[{head!r}])")
@@ -55,7 +56,7 @@ class Model(nn.Module):
             return self.heads["lm"](states, self.encoder.embed.tokens.weight)  # type: ignore[no-any-return]
         if head in OF_SUMMARY:
             assert self.summary is not None  # __init__ made it together with the head
-            states = self.summary(states, layout)
+            states = self.summary(states if layout is None else self.summary.select(states, layout))
         return self.heads[head](states)  # type: ignore[no-any-return]
 
     def guess(self, states: Tensor, labels: Tensor, uniforms: Tensor | None = None) -> Guesses:

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import torch.nn.functional as F
 from torch import Tensor
@@ -35,13 +33,11 @@ class Masked(Objective):
         ends = np.cumsum(batch.lengths)
         edges = ends - batch.lengths if self.model.summary.of_first else ends - 1
         read, labelled = np.union1d(batch.targets, edges), np.flatnonzero(batch.pairs >= 0)
-        tokens = self.tokens(batch)
-        states = self.model.encoder.at(tokens, self.tensor(read), per_sequence(batch, read))
+        states = self.model.encoder.at(self.tokens(batch), self.tensor(read), per_sequence(batch, read))
         at_targets = states.index_select(0, self.tensor(np.searchsorted(read, batch.targets)))
         guesses = self.model.guess(at_targets, self.tensor(batch.labels))
-        rows = self.tensor(np.searchsorted(read, edges[labelled]))
-        summarised = replace(tokens.layout, starts=rows, lasts=rows)
-        logits, labels = self.model.read("pair", states, summarised), self.tensor(batch.pairs[labelled])
+        at_edges = states.index_select(0, self.tensor(np.searchsorted(read, edges[labelled])))
+        logits, labels = self.model.read("pair", at_edges), self.tensor(batch.pairs[labelled])
         right = (logits.detach().argmax(1) == labels).sum()
         pairs = guessed("pair", F.cross_entropy(logits, labels, reduction="sum"), right)
         return *guessed("masked", guesses.loss, guesses.right), *pairs

@@ -47,7 +47,7 @@ class Objective(Trainable):
     @torch.no_grad()
     def best(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """For each answer the likeliest token and its probability; dropout is the caller's matter."""
-        logits = self.speaker.read("lm", self.look(batch), self.tokens(batch).layout)
+        logits = self.speaker.read("lm", self.look(batch))
         found = logits.softmax(-1).max(-1)
         return found.indices, found.values
 

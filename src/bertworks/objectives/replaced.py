@@ -88,5 +88,5 @@ class Replaced(Objective):
         guesses = self.generator.guess(self.look(batch), labels, self.tensor(batch.uniforms))
         seen = Tokens(tokens.ids.index_copy(0, targets, guesses.drawn), tokens.layout)
         replaced = torch.zeros_like(tokens.ids, dtype=torch.bool).index_copy(0, targets, guesses.drawn != labels)
-        scores = self.model.read("replaced", self.model.encoder(seen).last, tokens.layout)
+        scores = self.model.read("replaced", self.model.encoder(seen).last)
         return guessed("masked", guesses.loss, guesses.right), scores, replaced

@@ -28,7 +28,9 @@ class Curve:
     dots: bool = False
 
 
-def figure(title: tuple[str, str], curves: Sequence[Curve], *, line: tuple[tuple[str, str], float] | None = None, across: str = "") -> str:
+def figure(
+    title: tuple[str, str], curves: Sequence[Curve], *, across: tuple[str, str], line: tuple[tuple[str, str], float] | None = None
+) -> str:
     """Curves over the same axes. `line`: a level to compare with, and its name. `across`: what the x axis counts."""
     shown = [Curve(curve.name, finite, curve.dots) for curve in curves if (finite := _finite(curve.points))]
     if not shown:
@@ -49,7 +51,10 @@ def figure(title: tuple[str, str], curves: Sequence[Curve], *, line: tuple[tuple
     for tick in _ticks(x_low, x_high):
         x = at(tick, y_low).split(",")[0]
         parts.append(f'<text class="tick" x="{x}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{tick:,.6g}</text>')
-    parts.append(f'<text class="tick" x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 6}" text-anchor="middle">{escape(across)}</text>')
+    middle = f'x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 6}" text-anchor="middle"'
+    parts += [
+        f'<text class="tick" lang="{language}" {middle}>{escape(name)}</text>' for language, name in zip(("en", "zh"), across, strict=True)
+    ]
     for curve, colour in zip(shown, COLOURS, strict=False):
         path = " ".join(at(x, y) for x, y in curve.points)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2" stroke-linejoin="round"/>')

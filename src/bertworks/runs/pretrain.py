@@ -1,21 +1,10 @@
-"""Pre-training: shards, a model, an objective and the trainer joined into a run.
-
-RUN/run.json        what is trained, on what, where; written before the first step
-    checkpoints/    where it can go on
-    metrics.jsonl   what happened
-    model/          the best so far, as a Hugging Face folder (rtd: with generator/)
-    report.html     what came of it
-"""
+"""Pre-training: shards, a model, an objective and the trainer joined into a run."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import math
-import shutil
-from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from bertworks import __version__
 from bertworks.config import ModelConfig, PretrainConfig, check_pretrain
 from bertworks.data.examples import Part
 from bertworks.data.feed import Cut, Feed
 from bertworks.data.loader import Batch, Loader
 from bertworks.data.shards import MANIFEST, Shards
-from bertworks.errors import BadCheckpoint, BadConfig, BadShards, BertworksError, NotFound, SaveFailed
-from bertworks.files import locked, new_folder, read_json, write_json
+from bertworks.errors import BadShards
 from bertworks.model.encoder import Encoder
 from bertworks.model.folder import GENERATOR
 from bertworks.model.heads import LanguageHead, ReplacedHead
@@ -45,55 +32,33 @@ from bertworks.objectives.masked import Masked
 from bertworks.objectives.objective import Objective, gather_evidence
 from bertworks.objectives.permuted import Permuted
 from bertworks.objectives.replaced import Replaced, generator_config
+from bertworks.runs.folder import Outcome, Record, identity, named, new_record, opened, read_run
 from bertworks.runs.report import write_report
-from bertworks.train.checkpoint import Checkpoint, newest_checkpoint, tidy_checkpoints
 from bertworks.train.clock import Clock
-from bertworks.train.log import METRICS, Log, Watch, read_events
-from bertworks.train.machine import check_precision, choose_device, environment, keep_freed_memory, matrix_rate, set_threads
-from bertworks.train.ranks import Ranks, together
-from bertworks.train.signals import listening
+from bertworks.train.log import Watch
+from bertworks.train.machine import matrix_rate
+from bertworks.train.ranks import Ranks
 from bertworks.train.trainer import Trainer
-from bertworks.workbench import Workbench, load
+from bertworks.workbench import Workbench
 
-CHECKPOINTS = "checkpoints"
-FORMAT = 1
+KIND = "pretrain"
 EVALUATION_TOKENS = 4096  # of a held-out batch, whatever the training's are
 SIMPLE: dict[str, type[Objective]] = {"mlm": Masked, "plm": Permuted, "ltr": Causal}
 SHOWN = 8  # held-out sequences in the report
-BITS = ("bertworks", "torch", "numpy", "processor", "device", "threads", "world_size")  # what the promise of equal bits depends on
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """0, or the signal that asked to stop."""
-
-    signal: int
-    folder: Path
-
-    @property
-    def exit_code(self) -> int:
-        return 128 + self.signal if self.signal else 0
 
 
 def pretrain(
     config: PretrainConfig, shards: Shards, out: Path, *, init: str | None, preset: str | None, ranks: Ranks, watch: Watch, began: float
 ) -> Outcome:
     """A new run. After torchrun has started the processes again, the same run goes on."""
-    record = {
-        "format": FORMAT,
-        "written_by": f"bertworks {__version__}",
-        "preset": preset,
-        "init": str(Path(init).resolve()) if init is not None and Path(init).exists() else init,
-        "shards": str(shards.folder.resolve()),
-        "data": fingerprint(shards),
-        "config": config.model_dump(mode="json"),
-    }
+    about = {"preset": preset, "init": named(init), "shards": str(shards.folder.resolve()), "data": fingerprint(shards)}
+    record = new_record(KIND, config, **about)
     return _run(record, shards, out, ranks, watch, began, new=True)
 
 
 def resume(out: Path, *, shards: Path | None = None, workers: int | None = None, ranks: Ranks, watch: Watch, began: float) -> Outcome:
     """`shards`: where they are now, if they were moved. `workers`: other than before; nothing but the speed depends on it."""
-    record = read_run(out)
+    record = read_run(out, KIND)
     text = Shards(shards or record["shards"])
     if fingerprint(text) != record["data"]:
         cause = "these are not the shards that the run began with"
@@ -103,16 +68,6 @@ def resume(out: Path, *, shards: Path | None = None, workers: int | None = None,
     return _run(record, text, out, ranks, watch, began, new=False)
 
 
-def read_run(out: Path) -> dict[str, Any]:
-    if not (out / RUN).is_file():
-        raise NotFound("no run in this folder", place=str(out), remedy="`bertworks pretrain SHARDS --out RUN` makes one")
-    record = read_json(out / RUN)
-    missing = {"format", "shards", "data", "config", "init", "preset"} - record.keys()
-    if missing or record["format"] != FORMAT or not isinstance(record["shards"], str):
-        raise BadConfig("not the record of a run that this version knows", place=str(out / RUN))
-    return record
-
-
 def fingerprint(shards: Shards) -> dict[str, Any]:
     """By which the text of a run is known."""
     digest = hashlib.sha256((shards.folder / MANIFEST).read_bytes()).hexdigest()
@@ -120,29 +75,13 @@ def fingerprint(shards: Shards) -> dict[str, Any]:
     return {"manifest": digest, "tokenizer": shards.manifest.tokenizer, "documents": counts.documents, "tokens": counts.tokens}
 
 
-def _run(record: dict[str, Any], shards: Shards, out: Path, ranks: Ranks, watch: Watch, began: float, *, new: bool) -> Outcome:
+def _run(record: Record, shards: Shards, out: Path, ranks: Ranks, watch: Watch, began: float, *, new: bool) -> Outcome:
     config = check_pretrain(record["config"], str(out / RUN))
-    device = choose_device(config.train, ranks.local_rank)
-    check_precision(config.train, device)
-    with together(ranks, device), listening() as stop, _owned(out, ranks):
-        if new and ranks.first:
-            _check_new(out, record, restarted=ranks.restarts > 0)
-        checkpoint, passed_over = _newest(out, identity(record), ranks, device)
-        if not new and checkpoint is None and any(event["step"] for event in read_events(out / METRICS)):
-            raise BadCheckpoint(
-                "this run has no checkpoint any more", place=str(out), remedy="begin a new one; RUN/model can be its --init"
-            )
-        set_threads(checkpoint.machine["threads"] if checkpoint else config.train.threads, ranks.local_world)
-        machine = {**environment(device, ranks.world), "keeps_freed_memory": keep_freed_memory()}
+    with opened(record, config.train, out, ranks, watch, new=new) as run:
         frequencies = log_frequencies(shards, config.model.encoder.vocab_size)
-        start = _origin(record, out, resumed=checkpoint is not None)
-        objective = make_objective(config, start if checkpoint is None else None, frequencies).to(device)
-        if ranks.first and checkpoint is None:
-            write_json(out / RUN, {**record, "environment": machine})
-            if not (out / CHECKPOINTS).is_dir():
-                with new_folder(out / CHECKPOINTS):
-                    pass
-        log = Log(out, watch, since=checkpoint.state.step if checkpoint else -1) if ranks.first else None
+        start = run.origin()
+        objective = make_objective(config, start if run.checkpoint is None else None, frequencies).to(run.device)
+        log = run.begin()
         evaluation = Evaluation(objective, shards, config, ranks, frequencies)
         lineage = [*(start.lineage if start else [f"new {record['preset']}"]), f"pretrain {config.objective.name}"]
         trainer = Trainer(
@@ -154,22 +93,15 @@ def _run(record: dict[str, Any], shards: Shards, out: Path, ranks: Ranks, watch:
             log=log,
             ranks=ranks,
             clock=Clock(config.train.budget, began=began),
-            stop=stop,
+            stop=run.stop,
             evaluate=evaluation,
             save_model=lambda: save_model(objective, start, lineage, shards, out) if ranks.first else None,
             identity=identity(record),
-            machine=machine,
-            matrix_rate=_rate(config, device),
+            machine=run.machine,
+            matrix_rate=_rate(config, run.device),
         )
-        if checkpoint is not None:
-            trainer.resume(checkpoint, str(out / CHECKPOINTS))
-            trainer.say({"kind": "resumed", "differences": _differences(checkpoint, machine)})
-            del checkpoint  # its tensors
-            if not (out / MODEL).is_dir():
-                trainer.save_model()
-        for reason in passed_over:
-            trainer.say({"kind": "remark", "text": f"passed over a damaged checkpoint: {reason}"})
-        trainer.say({"kind": "start", **machine, "matrix_gflops": trainer.matrix_rate / 1e9, "unigram_loss": evaluation.unigram})
+        run.go_on(trainer)
+        trainer.say({"kind": "start", **run.machine, "matrix_gflops": trainer.matrix_rate / 1e9, "unigram_loss": evaluation.unigram})
         signal = trainer.run()
         if log is not None:
             if not signal:
@@ -177,59 +109,6 @@ def _run(record: dict[str, Any], shards: Shards, out: Path, ranks: Ranks, watch:
                 trainer.say({"kind": "end", "model": str(out / MODEL), "report": str(report)})
             log.close()
         return Outcome(signal, out)
-
-
-def _check_new(out: Path, record: dict[str, Any], *, restarted: bool) -> None:
-    """Nothing of others is in the folder. What a process of this very run wrote before torchrun started it again may be."""
-    if (out / RUN).is_file():
-        there = {name: value for name, value in read_json(out / RUN).items() if name != "environment"}
-        if restarted and there == record:
-            return
-        raise SaveFailed("there is a run here already", place=str(out), remedy=f"`bertworks resume {out}` goes on with it; or name another")
-    if any(path.name != ".lock" for path in out.iterdir()):
-        raise SaveFailed("this folder is not empty", place=str(out), remedy="name a new one")
-
-
-def identity(record: dict[str, Any]) -> str:
-    """By which a run knows its own checkpoints: what it learns, from what, and how."""
-    config = {**record["config"], "train": {name: value for name, value in record["config"]["train"].items() if name != "workers"}}
-    return hashlib.sha256(json.dumps([config, record["data"], record["preset"]], sort_keys=True).encode()).hexdigest()
-
-
-def _newest(out: Path, run: str, ranks: Ranks, device: torch.device) -> tuple[Checkpoint | None, list[str]]:
-    """The checkpoint to go on from, the same for every process, and what was wrong with newer ones."""
-    checkpoint, broken = newest_checkpoint(out / CHECKPOINTS, run)
-    if checkpoint is None and broken:
-        raise BadCheckpoint("no checkpoint of this run is whole:\n  " + "\n  ".join(broken.values()), place=str(out))
-    step = checkpoint.state.step if checkpoint else -1
-    if int(ranks.sum(torch.tensor(step, device=device))) != step * ranks.world:
-        raise BadCheckpoint("the processes see different checkpoints", place=str(out), remedy="they need the same folder, on a shared disk")
-    if ranks.first and (out / CHECKPOINTS).is_dir():
-        tidy_checkpoints(out / CHECKPOINTS, broken)
-    return checkpoint, list(broken.values())
-
-
-def _origin(record: dict[str, Any], out: Path, *, resumed: bool) -> Workbench | None:
-    """The model that a run began with, for its weights; later its own, for what stands beside the weights in a folder."""
-    if resumed and (out / MODEL).exists():
-        try:
-            return load(out / MODEL)
-        except BertworksError:  # the checkpoint has all the weights; a new one will be written
-            shutil.rmtree(out / f"damaged-{MODEL}", ignore_errors=True)
-            with suppress(OSError):  # another process may have been faster
-                (out / MODEL).rename(out / f"damaged-{MODEL}")
-    return load(record["init"]) if record["init"] is not None else None
-
-
-def _owned(out: Path, ranks: Ranks) -> AbstractContextManager[None]:
-    """One process writes to the folder; the others of the same training follow it."""
-    return locked(out) if ranks.first else nullcontext()
-
-
-def _differences(checkpoint: Checkpoint, machine: dict[str, Any]) -> list[str]:
-    """What is other than when the checkpoint was written, so that equal bits are not promised."""
-    before = checkpoint.machine
-    return [f"{name}: {before.get(name)} then, {machine[name]} now" for name in BITS if before.get(name) != machine[name]]
 
 
 def _cut(config: PretrainConfig, ranks: Ranks) -> Cut:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ STYLE = """
 .right { background: #46b07d; color: #04210f; } .wrong { background: #f3c1bd; color: #4a0f0a; }
 .wrong s { opacity: 0.75; } details { margin: 0.5rem 0; } summary { cursor: pointer; color: var(--link); }
 """
+STEPS = ("step", "步")
 TERMS = {  # of the loss: English, Chinese
     "masked": ("masked tokens", "被遮盖的词元"),
     "pair": ("sentence pairs", "句对"),
@@ -39,7 +41,7 @@ TERMS = {  # of the loss: English, Chinese
 def write_report(run: Path, objective: Objective, held_out: Batch | None, tokenizer: Tokenizer) -> Path:
     """Read the run's own files, look at some held-out text with the model as it ended, and write the page."""
     record, events = read_json(run / RUN), read_events(run / METRICS)
-    body = [_facts(events, objective.loss), *_curves(events, objective.loss), *_guesses(objective, held_out, tokenizer), *_details(record)]
+    body = [_facts(events, objective.loss), *_curves(events, objective.loss), *_guesses(objective, held_out, tokenizer), *details(record)]
     path = run / REPORT
     with whole_file(path) as file:
         text = page((f"Pre-training: {run.name}", f"预训练：{run.name}"), "\n".join(body), CURVES + STYLE)
@@ -48,50 +50,55 @@ def write_report(run: Path, objective: Objective, held_out: Batch | None, tokeni
 
 
 def _facts(events: list[Event], loss: str) -> str:
-    train, held_out, start = (_last(events, kind) for kind in ("train", "held out", "start"))
-    last = events[-1] if events else {}
+    train, held_out, start = (last(events, kind) for kind in ("train", "held out", "start"))
+    end = events[-1] if events else {}
     speeds = [event["tokens_per_second"] for event in events if event["kind"] == "train"]
     shares = [event["share"] for event in events if event["kind"] == "train"]
-    facts = [
-        (f"{last.get('step', 0):,}", ("steps", "步")),
-        (f"{last.get('tokens', 0):,}", ("tokens seen", "读过的词元")),
-        (f"{last.get('seconds', 0) / 60:.1f} min", ("time", "用时")),
+    shown = [
+        (f"{end.get('step', 0):,}", ("steps", "步")),
+        (f"{end.get('tokens', 0):,}", ("tokens seen", "读过的词元")),
+        (f"{end.get('seconds', 0) / 60:.1f} min", ("time", "用时")),
     ]
     if isinstance(held_out.get(loss), float):
-        facts.append((f"{held_out[loss]:.3f}", ("held-out loss, nats", "留出文本损失（奈特）")))
+        shown.append((f"{held_out[loss]:.3f}", ("held-out loss, nats", "留出文本损失（奈特）")))
         if start.get("unigram_loss"):
-            facts.append((f"{start['unigram_loss']:.3f}", ("loss of guesses without context", "不看上下文的损失")))
-        facts.append((f"{held_out['perplexity']:,.1f}", ("perplexity", "困惑度")))
+            shown.append((f"{start['unigram_loss']:.3f}", ("loss of guesses without context", "不看上下文的损失")))
+        shown.append((f"{held_out['perplexity']:,.1f}", ("perplexity", "困惑度")))
         for name in sorted(held_out):
             if name.endswith("_accuracy"):
                 english, chinese = TERMS[name.removesuffix("_accuracy")]
-                facts.append((f"{held_out[name]:.1%}", (f"right, {english}", f"正确率：{chinese}")))
+                shown.append((f"{held_out[name]:.1%}", (f"right, {english}", f"正确率：{chinese}")))
         if "replaced_auc" in held_out:
-            facts.append((f"{held_out['replaced_auc']:.3f}", ("AUC, replaced tokens", "AUC：被替换的词元")))
+            shown.append((f"{held_out['replaced_auc']:.3f}", ("AUC, replaced tokens", "AUC：被替换的词元")))
     if train:
-        facts.append((f"{np.median(speeds):,.0f}", ("tokens per second", "词元/秒")))
-        facts.append((f"{np.median(shares):.0%}", ("of the machine's matrix products", "占本机矩阵乘法速度")))
-    shown = "".join(f'<div class="fact"><b>{escape(value)}</b><span>{both(*name)}</span></div>' for value, name in facts)
-    return f'<div class="facts">{shown}</div>'
+        shown.append((f"{np.median(speeds):,.0f}", ("tokens per second", "词元/秒")))
+        shown.append((f"{np.median(shares):.0%}", ("of the machine's matrix products", "占本机矩阵乘法速度")))
+    return facts(shown)
+
+
+def facts(values: Iterable[tuple[str, tuple[str, str]]]) -> str:
+    """The most important numbers, each with its name in both languages."""
+    boxes = "".join(f'<div class="fact"><b>{escape(value)}</b><span>{both(*name)}</span></div>' for value, name in values)
+    return f'<div class="facts">{boxes}</div>'
 
 
 def _curves(events: list[Event], loss: str) -> list[str]:
     train, held_out = ([event for event in events if event["kind"] == kind] for kind in ("train", "held out"))
-    unigram = _last(events, "start").get("unigram_loss")
+    unigram = last(events, "start").get("unigram_loss")
     figures = []
     for name, (english, chinese) in TERMS.items():
         curves = [
-            Curve(("training", "训练"), _points(train, name)),
-            Curve(("held out", "留出文本"), _points(held_out, name), dots=True),
+            Curve(("training", "训练"), points(train, name)),
+            Curve(("held out", "留出文本"), points(held_out, name), dots=True),
         ]
         level = (("without context", "不看上下文"), unigram) if unigram is not None and name == loss else None
-        figures.append(figure((f"Loss: {english}", f"损失：{chinese}"), curves, line=level, across="step"))
-    measures = [Curve((f"right: {e}", f"正确：{c}"), _points(held_out, f"{name}_accuracy"), dots=True) for name, (e, c) in TERMS.items()]
-    measures.append(Curve(("AUC, replaced", "AUC：替换"), _points(held_out, "replaced_auc"), dots=True))
-    figures.append(figure(("Held-out text: how often the best guess is right", "留出文本：最佳猜测的正确率"), measures, across="step"))
-    figures.append(figure(("Learning rate", "学习率"), [Curve(("learning rate", "学习率"), _points(train, "lr"))], across="step"))
-    speed = [Curve(("tokens per second", "词元/秒"), _points(train, "tokens_per_second"))]
-    figures.append(figure(("Speed", "速度"), speed, across="step"))
+        figures.append(figure((f"Loss: {english}", f"损失：{chinese}"), curves, line=level, across=STEPS))
+    measures = [Curve((f"right: {e}", f"正确：{c}"), points(held_out, f"{name}_accuracy"), dots=True) for name, (e, c) in TERMS.items()]
+    measures.append(Curve(("AUC, replaced", "AUC：替换"), points(held_out, "replaced_auc"), dots=True))
+    figures.append(figure(("Held-out text: how often the best guess is right", "留出文本：最佳猜测的正确率"), measures, across=STEPS))
+    figures.append(figure(("Learning rate", "学习率"), [Curve(("learning rate", "学习率"), points(train, "lr"))], across=STEPS))
+    speed = [Curve(("tokens per second", "词元/秒"), points(train, "tokens_per_second"))]
+    figures.append(figure(("Speed", "速度"), speed, across=STEPS))
     return ['<div class="figures">', *figures, "</div>"]
 
 
@@ -124,13 +131,13 @@ def _word(answer: tuple[int, int, float] | None, seen: int, tokenizer: Tokenizer
     return f'<span class="guess wrong">{right} <s>{put}</s><small>{sure:.0%}</small></span>'
 
 
-def _details(record: dict[str, Any]) -> list[str]:
+def details(record: dict[str, Any]) -> list[str]:
     setting, value = both("setting", "设置"), both("value", "值")
     environment = record.get("environment")
     sections: list[tuple[str, dict[str, Any]]] = [
         (both("Config", "配置"), record["config"]),
         (both("Machine", "运行环境"), environment if isinstance(environment, dict) else {}),
-        (both("Text", "文本"), {"shards": record["shards"], **record["data"]}),
+        (both("Text", "文本"), {name: record[name] for name in ("shards", "source", "data") if name in record}),
     ]
     tables = [(title, [(escape(name), str(given)) for name, given in _flat(values)]) for title, values in sections]
     return [f"<details><summary>{title}</summary>{table([setting, value], rows)}</details>" for title, rows in tables]
@@ -143,9 +150,9 @@ def _flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     return found
 
 
-def _last(events: list[Event], kind: str) -> Event:
+def last(events: list[Event], kind: str) -> Event:
     return next((event for event in reversed(events) if event["kind"] == kind), {})
 
 
-def _points(events: list[Event], name: str) -> list[tuple[float, float]]:
+def points(events: list[Event], name: str) -> list[tuple[float, float]]:
     return [(event["step"], event[name]) for event in events if isinstance(event.get(name), float)]

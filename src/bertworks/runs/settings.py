@@ -10,39 +10,62 @@ from typing import Any
 from bertworks.config import (
     DataConfig,
     EncoderConfig,
+    FinetuneConfig,
     Frozen,
     HeadConfig,
     ObjectiveConfig,
     OptimConfig,
     PretrainConfig,
+    ReadConfig,
+    TaskConfig,
     TrainConfig,
+    TuneConfig,
+    check_finetune,
     check_pretrain,
 )
 from bertworks.errors import BadConfig, nearest
 from bertworks.model.init import can_look_around
 from bertworks.presets import preset as preset_config
 from bertworks.presets import recipe
+from bertworks.tasks.shapes import task_model
+from bertworks.text.ledger import OnLong
 from bertworks.text.tokenizer import Tokenizer
 from bertworks.workbench import Workbench, fit_to
 
-SECTIONS: dict[str, type[Frozen]] = {"objective": ObjectiveConfig, "data": DataConfig, "optim": OptimConfig, "train": TrainConfig}
+Sections = Mapping[str, tuple[type[Frozen], ...]]
+MODEL_PARTS: tuple[type[Frozen], ...] = (EncoderConfig, HeadConfig)
+PRETRAIN: Sections = {
+    "objective": (ObjectiveConfig,),
+    "data": (DataConfig,),
+    "optim": (OptimConfig,),
+    "train": (TrainConfig,),
+    "model": MODEL_PARTS,
+}
+FINETUNE: Sections = {
+    "task": (TaskConfig,),
+    "data": (ReadConfig,),
+    "optim": (OptimConfig,),
+    "train": (TuneConfig,),
+    "model": MODEL_PARTS,
+}
 CHANGEABLE = ("n_positions", "n_segments", "dropout", "attention_dropout", "ffn_dropout", "head_dropout")  # of a trained model
 DEFAULT_BUDGET = 600.0  # seconds
+DEFAULT_EPOCHS = 4
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
-def keys() -> dict[str, str]:
+def keys(sections: Sections) -> dict[str, str]:
     """Every key that `--set` knows, and what it means."""
-    parts: tuple[type[Frozen], ...] = (EncoderConfig, HeadConfig)
-    model = {f"model.{name}": field for part in parts for name, field in part.model_fields.items()}
-    others = {f"{section}.{name}": field for section, part in SECTIONS.items() for name, field in part.model_fields.items()}
-    return {name: field.description or "" for name, field in {**others, **model}.items()}
+    named = (
+        (f"{section}.{name}", field) for section, parts in sections.items() for part in parts for name, field in part.model_fields.items()
+    )
+    return {name: field.description or "" for name, field in named}
 
 
-def parse_settings(settings: Iterable[str]) -> dict[str, dict[str, Any]]:
+def parse_settings(settings: Iterable[str], sections: Sections) -> dict[str, dict[str, Any]]:
     """`optim.lr=1e-3` and the like, by section. Values are JSON where they can be, else text."""
-    known = keys()
-    found: dict[str, dict[str, Any]] = {section: {} for section in ("model", *SECTIONS)}
+    known = keys(sections)
+    found: dict[str, dict[str, Any]] = {section: {} for section in sections}
     for setting in settings:
         key, equals, value = (part.strip() for part in setting.partition("="))
         if not equals:
@@ -75,7 +98,7 @@ def settle(
     masking: str | None = None,
 ) -> PretrainConfig:
     """`limit`: steps, epochs or budget; without any, ten minutes."""
-    asked = parse_settings(settings)
+    asked = parse_settings(settings, PRETRAIN)
     twice = [f"train.{name}" for name in limit if name in asked["train"]]
     twice += ["data.masking"] * (masking is not None and "masking" in asked["data"])
     twice += ["objective.name"] * (objective is not None and "name" in asked["objective"])
@@ -98,7 +121,7 @@ def settle(
     if model.encoder.vocab_size < tokenizer.vocab_size:
         raise BadConfig(f"the tokenizer has {tokenizer.vocab_size} tokens, model.vocab_size is {model.encoder.vocab_size}")
     parts = recipe(model, objective, trained=list(init.model.heads) if init is not None else ())
-    for section in SECTIONS:
+    for section in ("objective", "data", "optim", "train"):
         parts[section] = {**parts.get(section, {}), **asked[section]}
     parts["data"] |= {"masking": masking} if masking else {}
     longest = model.encoder.n_positions
@@ -119,3 +142,24 @@ def settle(
     if parts["objective"]["name"] == "ltr" and hidden:
         raise BadConfig(f"left to right nothing is masked: {', '.join(hidden)}", remedy="leave them out, or choose another objective")
     return check_pretrain({"model": model.model_dump(), **parts})
+
+
+def settle_task(
+    init: Workbench, task: TaskConfig, *, settings: Iterable[str] = (), limit: Mapping[str, float], on_long: OnLong | None = None
+) -> FinetuneConfig:
+    """The config of a fine-tuning: what the task is, how models of this width like to learn it, and what the user wants otherwise."""
+    asked = parse_settings(settings, FINETUNE)
+    wrong = [name for name in asked["model"] if name not in CHANGEABLE]
+    if wrong:
+        raise BadConfig(f"a trained model cannot change its {', '.join(wrong)}", remedy=f"it can: {', '.join(CHANGEABLE)}")
+    model = task_model(init.config.override(**asked["model"]), task)
+    # BERT-base was fine-tuned with 2e-5 to 5e-5; narrower models bear more.
+    lr = 5e-5 * 768 / model.encoder.hidden_size
+    optim = {"lr": float(f"{lr:.1g}"), "warmup": 0.1, "beta2": 0.999, "layer_decay": 0.95, **asked["optim"]}
+    longest = [n for n in (init.limit, model.encoder.n_positions, 512) if n is not None]
+    data = {"max_length": min(longest), **asked["data"], **({"on_long": on_long} if on_long else {})}
+    train = {**asked["train"], **limit}
+    if not any(train.get(name) is not None for name in ("steps", "epochs", "budget")):
+        train["epochs"] = DEFAULT_EPOCHS
+    values = {"task": {**task.model_dump(), **asked["task"]}, "data": data, "optim": optim, "train": train}
+    return check_finetune({"model": model.model_dump(), **values})

@@ -14,7 +14,7 @@ from typing import Any
 from bertworks.errors import BertworksError, Unsupported
 from bertworks.files import write_json
 from bertworks.model.locate import RUN
-from bertworks.runs.pretrain import CHECKPOINTS, read_run
+from bertworks.runs.folder import CHECKPOINTS, read_run
 from bertworks.train.checkpoint import OPTIMISER, WEIGHTS, list_checkpoints
 
 LONGEST = 4096  # steps to try when steps are too quick to be interrupted

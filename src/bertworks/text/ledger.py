@@ -20,6 +20,17 @@ class Ledger:
     cut_texts: int = 0
     cut_tokens: int = 0
 
+    def count(self, tokens: int, *, windows: bool, lost: int) -> None:
+        """One more text."""
+        self.texts += 1
+        self.tokens += tokens
+        if lost:
+            self.cut_texts += 1
+            self.cut_tokens += lost
+        elif windows:
+            self.windowed_texts += 1
+            self.windowed_tokens += tokens
+
     def __str__(self) -> str:
         parts = [f"{self.texts:,} texts, {self.tokens:,} tokens"]
         if self.windowed_texts:

@@ -52,9 +52,10 @@ class State:
     seconds: Amount = 0.0
     tokens: Count = 0
     bad_in_a_row: Count = 0
-    best: Annotated[float, Field(allow_inf_nan=False)] | None = None  # held-out loss
+    best: Annotated[float, Field(allow_inf_nan=False)] | None = None  # of what held-out text is judged by
     best_step: Count | None = None
     looked_at: Count | None = None  # the step of the last look at held-out text
+    in_vain: Count = 0  # looks since the best one
     look_seconds: Amount = 0.0  # what such a look takes, and a save
     save_seconds: Amount = 0.0
 

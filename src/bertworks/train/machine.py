@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from bertworks import __version__
-from bertworks.config import TrainConfig
+from bertworks.config import LoopConfig
 from bertworks.errors import Unsupported
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
@@ -22,7 +22,7 @@ KEPT = 2**30
 RATE_SECONDS = 0.5
 
 
-def choose_device(config: TrainConfig, local_rank: int) -> torch.device:
+def choose_device(config: LoopConfig, local_rank: int) -> torch.device:
     if config.device == "auto":
         return torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")
     try:
@@ -37,7 +37,7 @@ def choose_device(config: TrainConfig, local_rank: int) -> torch.device:
     return device
 
 
-def check_precision(config: TrainConfig, device: torch.device) -> None:
+def check_precision(config: LoopConfig, device: torch.device) -> None:
     """Some virtual machines name instructions that they refuse to run, which ends a process; so one that can be spared tries them."""
     if config.precision == "bfloat16" and device.type == "cpu":
         code = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); a @ a"

@@ -8,19 +8,32 @@ import torch
 from torch import Tensor, nn
 
 from bertworks.config import OptimConfig
+from bertworks.model.encoder import Encoder
 
 
 def make_optimiser(module: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
-    """AdamW (Loshchilov and Hutter 2019), all parameters in one call; norms and biases are not pulled towards zero."""
-    parameters = dict(module.named_parameters())
-    plain = {name: _is_plain(name, parameter) for name, parameter in parameters.items()}
-    groups = [
-        {"params": [parameters[name] for name in parameters if plain[name] is which], "weight_decay": decay}
-        for which, decay in ((False, config.weight_decay), (True, 0.0))
-    ]
-    return torch.optim.AdamW(
-        [group for group in groups if group["params"]], config.lr, (config.beta1, config.beta2), config.eps, fused=True
-    )
+    """AdamW (Loshchilov and Hutter 2019), all parameters in a few calls; norms and biases are not pulled towards zero. Each group has
+    a `share` of the learning rate: lower layers learn more slowly if the config says so (Howard and Ruder 2018, section 3.2)."""
+    depths = _depths(module)
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad:
+            share = config.layer_decay ** depths.get(name, 0)
+            decay = 0.0 if _is_plain(name, parameter) else config.weight_decay
+            groups.setdefault((share, decay), []).append(parameter)
+    listed = [{"params": members, "weight_decay": decay, "share": share} for (share, decay), members in groups.items()]
+    return torch.optim.AdamW(listed, config.lr, (config.beta1, config.beta2), config.eps, fused=True)
+
+
+def set_rate(optimiser: torch.optim.Optimizer, lr: float) -> None:
+    for group in optimiser.param_groups:
+        group["lr"] = lr * group["share"]
+
+
+def _depths(module: nn.Module) -> dict[str, int]:
+    """How far below the heads the encoders' parameters lie, by name."""
+    encoders = [(prefix, part) for prefix, part in module.named_modules() if isinstance(part, Encoder)]
+    return {f"{prefix}.{name}": encoder.depth(name) for prefix, encoder in encoders for name, _ in encoder.named_parameters()}
 
 
 def _is_plain(name: str, parameter: Tensor) -> bool:

@@ -22,13 +22,13 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.flop_counter import FlopCounterMode
 
-from bertworks.config import OptimConfig, TrainConfig
+from bertworks.config import LoopConfig, OptimConfig
 from bertworks.errors import BertworksError, Diverged
 from bertworks.model.loss import Loss, Trainable
 from bertworks.train.checkpoint import Checkpoint, State, optimiser_tensors, prune_checkpoints, restore, write_checkpoint
 from bertworks.train.clock import Clock
 from bertworks.train.log import Event, Log
-from bertworks.train.optim import make_optimiser, rate
+from bertworks.train.optim import make_optimiser, rate, set_rate
 from bertworks.train.ranks import Ranks
 from bertworks.train.signals import Stop
 
@@ -106,7 +106,7 @@ class Trainer:
         module: Trainable,
         steps: Callable[[tuple[int, int]], Iterator[Step]],
         optim: OptimConfig,
-        config: TrainConfig,
+        config: LoopConfig,
         *,
         folder: Path,
         log: Log | None,
@@ -118,7 +118,12 @@ class Trainer:
         identity: str,
         machine: dict[str, Any],
         matrix_rate: float,
+        judge: str = "loss",
+        patience: int | None = None,
+        hopeless: Callable[[float, dict[str, float]], bool] = lambda progress, measures: False,
     ) -> None:
+        """`judge`: the measure by which looks are compared, the lower the better. The run ends early after `patience` looks without a
+        better one, or where a look is `hopeless`."""
         self.module, self.steps, self.optim, self.config, self.folder, self.log = module, steps, optim, config, folder, log
         self.ranks, self.clock, self.stop, self.machine = ranks, clock, stop, machine
         self.evaluate, self.save_model, self.identity = evaluate, save_model, identity
@@ -127,8 +132,9 @@ class Trainer:
         self.device = self.parameters[0].device
         self.matrix_rate, self.flops_per_token = matrix_rate, 0.0
         self.since_log = _Means()
+        self.judge, self.patience, self.hopeless = judge, patience, hopeless
         self.saved: State | None = None
-        self.ending = False
+        self.ending = self.gave_up = False
         self.failure: BertworksError | None = None
 
     # ------------------------------------------------------------------ the run
@@ -137,6 +143,7 @@ class Trainer:
         restore(self.module, self.optimiser, checkpoint, place)
         self.saved = self.state = checkpoint.state
         self.clock.spent = self.state.seconds
+        self.gave_up = self._waited()
 
     def run(self) -> int:
         """Train to the end. Returns 0, or the number of the signal that asked to stop."""
@@ -147,7 +154,7 @@ class Trainer:
         if self.state.progress >= 1:
             self.say({"kind": "remark", "text": "this run had come to its end"})
         measured = False
-        steps = self.steps((self.state.epoch, self.state.batch)) if self.state.progress < 1 else iter(())
+        steps = self.steps((self.state.epoch, self.state.batch)) if self.state.progress < 1 and not self.gave_up else iter(())
         for step in steps:
             if not measured:
                 self._measure(step)
@@ -163,6 +170,8 @@ class Trainer:
             if self.state.progress >= 1:
                 break
             self._between(before)
+            if self.gave_up:
+                break
             self.since_log.go_on()
         return self._finish(0)
 
@@ -214,8 +223,7 @@ class Trainer:
 
     def _take(self, step: Step, agreed: Agreed) -> None:
         lr = rate(self.optim, agreed.middle)
-        for group in self.optimiser.param_groups:
-            group["lr"] = lr
+        set_rate(self.optimiser, lr)
         value, sums = self._gradients(step, agreed.counts)
         norm = float(nn.utils.clip_grad_norm_(self.parameters, self.optim.clip, foreach=True))
         wrong = torch.tensor(float(not (math.isfinite(value) and math.isfinite(norm))), device=self.device)
@@ -316,14 +324,28 @@ class Trainer:
         if self.config.evaluations:
             measures = self.evaluate()
             self.say({"kind": "held out", **measures})
-            loss, best = measures["loss"], self.state.best
-            better = self.state.best_step is None or (math.isfinite(loss) and (best is None or loss < best))
+            value, best = measures[self.judge], self.state.best
+            better = self.state.best_step is None or (math.isfinite(value) and (best is None or value < best))
             if better:
-                self.state = replace(self.state, best=loss if math.isfinite(loss) else None, best_step=self.state.step)
+                self.state = replace(self.state, best=value if math.isfinite(value) else None, best_step=self.state.step, in_vain=0)
+            else:
+                self.state = replace(self.state, in_vain=self.state.in_vain + 1)
+            self._weigh(measures)
         if better:
             self._carefully(self.save_model)
         self.state = replace(self.state, look_seconds=time.monotonic() - start)
         self._reserve()
+
+    def _weigh(self, measures: dict[str, float]) -> None:
+        """Whether it is worth going on."""
+        waited = self._waited()
+        self.gave_up = waited or self.hopeless(self.state.progress, measures)
+        if self.gave_up and self.state.progress < 1:
+            reason = f"no better for {self.state.in_vain} looks" if waited else "far behind other seeds"
+            self.say({"kind": "remark", "text": f"stopped early: {reason}"})
+
+    def _waited(self) -> bool:
+        return self.patience is not None and self.state.in_vain >= self.patience
 
     def _save(self) -> None:
         if self.ranks.first:

@@ -1,0 +1,65 @@
+"""`bertworks finetune`: a model and examples to a model that does a task."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from bertworks.cli.show import show_json
+
+
+def finetune(
+    task: Annotated[
+        str, typer.Argument(help="A data set (sst2, mrpc, squad, ...), or classify, pair, regress, multilabel, tag, span, choice.")
+    ],
+    model: Annotated[str, typer.Option(help="What to start from: a folder, a run, 'minilm', a name on the Hub.")],
+    out: Annotated[Path | None, typer.Option(help="The folder of the run.")] = None,
+    data: Annotated[Path | None, typer.Option(help="The folder with the files of a data set.")] = None,
+    train: Annotated[str | None, typer.Option(help="Your own examples: .csv, .tsv, .jsonl, .parquet; for tag also CoNLL columns.")] = None,
+    dev: Annotated[str | None, typer.Option(help="Examples to compare models on; without it a part of --train is kept for that.")] = None,
+    text: Annotated[str | None, typer.Option(help="Column of the text; guessed if not given.")] = None,
+    pair: Annotated[list[str] | None, typer.Option(help="Column of the second text; of each way to go on (choice).")] = None,
+    label: Annotated[str | None, typer.Option(help="Column of the labels; guessed if not given.")] = None,
+    first: Annotated[int | None, typer.Option(min=1, help="Train on so many examples only.")] = None,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out rows that are no examples, and count them.")] = False,
+    on_long: Annotated[Literal["window", "truncate", "error"] | None, typer.Option(help="Texts longer than the model.")] = None,
+    budget: Annotated[str | None, typer.Option(help="Stop after this time: 90s, 10m, 1.5h.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Or after so many steps.")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Or after so many passes over the examples.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="key=value; the keys are listed below.")] = None,
+    show: Annotated[bool, typer.Option("--show", help="Print the whole config and stop.")] = False,
+) -> None:
+    """Fine-tune a model for a task. A run that was stopped goes on with `bertworks resume`."""
+    from time import monotonic
+
+    began = monotonic()
+    from bertworks.cli.live import watching
+    from bertworks.errors import BadConfig
+    from bertworks.runs.finetune import finetune as run
+    from bertworks.runs.settings import parse_duration, settle_task
+    from bertworks.tasks.source import describe_task, find_source, read_data
+    from bertworks.train.ranks import from_environment
+    from bertworks.workbench import load
+
+    source = find_source(
+        task, data=data, train=train, dev=dev, text=text, pair=tuple(pair or ()), label=label, first=first, skip_bad=skip_bad
+    )
+    ranks = from_environment()
+    examples = read_data(source)
+    if ranks.first and not show:
+        for remark in [f"{len(examples.train):,} examples to learn from, {len(examples.dev):,} to be judged by", *examples.remarks]:
+            typer.echo(remark, err=True)
+    limits = {"steps": steps, "epochs": epochs, "budget": parse_duration(budget) if budget is not None else None}
+    limit = {name: value for name, value in limits.items() if value is not None}
+    config = settle_task(load(model), describe_task(examples, source), settings=settings or (), limit=limit, on_long=on_long)
+    if show:
+        show_json(config.model_dump(mode="json"))
+        return
+    if out is None:
+        raise BadConfig("a run needs a folder", remedy="--out RUN")
+    with watching(out, quiet=not ranks.first) as watch:
+        outcome = run(config, examples, source, out, init=model, ranks=ranks, watch=watch, began=began)
+    sys.exit(outcome.exit_code)

@@ -1,0 +1,136 @@
+"""Lines and rows of files, as streams: text, JSON lines, CSV, TSV and Parquet. What is damaged is reported to whoever reads."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from bertworks.data.packed import PACKED
+from bertworks.errors import BadText, Unsupported
+
+TABLES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
+LONGEST_LINE = 2**25  # bytes
+PARQUET_ROWS = 256  # held at once
+Row = dict[str, Any]
+
+
+class Reader(Protocol):
+    """Who reads, and decides what becomes of damage."""
+
+    def bad_row(self, cause: str, place: str) -> None: ...
+
+    def bad_signs(self, count: int, cause: str, place: str) -> None:
+        """Signs that were not whole, and became U+FFFD."""
+
+
+def kind_of(path: Path) -> str | None:
+    """Which table a file holds, by its name."""
+    suffix = Path(path.stem).suffix.lower() if path.suffix.lower() in PACKED else path.suffix.lower()
+    return TABLES.get(suffix)
+
+
+def rows_of(stream: IO[bytes], kind: str, name: str, reader: Reader) -> Iterator[tuple[str, Row]]:
+    """The rows of a table, each with its place."""
+    if kind == "parquet":
+        return parquet_rows(stream, name)
+    lines = decoded(stream, name, reader)
+    return json_rows(lines, name, reader) if kind == "jsonl" else csv_rows(lines, name, "\t" if kind == "tsv" else ",", reader)
+
+
+def decoded(stream: IO[bytes], name: str, reader: Reader) -> Iterator[str]:
+    """Lines without their ends."""
+    number = 0
+    while line := stream.readline(LONGEST_LINE + 1):
+        number += 1
+        place = f"{name}, line {number}"
+        if len(line) > LONGEST_LINE:
+            remedy = "is this text? break it into lines, or leave the file out"
+            raise BadText(f"a line of more than {LONGEST_LINE // 2**20} MB", place=place, remedy=remedy)
+        if number == 1:
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        if b"\0" in line:
+            cause = "UTF-16 text" if line[:2] in (b"\xff\xfe", b"\xfe\xff") else "a binary file"
+            raise BadText(f"{cause}, not UTF-8 text", place=place, remedy="leave it out, or convert it to UTF-8")
+        try:
+            text = line.decode()
+        except UnicodeDecodeError as error:
+            text = line.decode(errors="replace")
+            reader.bad_signs(text.count("\ufffd") - line.count("\ufffd".encode()), f"not UTF-8 at byte {error.start} of the line", place)
+        yield text.rstrip("\r\n")
+
+
+def json_rows(lines: Iterator[str], name: str, reader: Reader) -> Iterator[tuple[str, Row]]:
+    for number, line in enumerate(lines, start=1):
+        place = f"{name}, line {number}"
+        if not line or line.isspace():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            reader.bad_row(f"not JSON: {str(error)[:100]}", place)
+            continue
+        if isinstance(row, dict):
+            yield place, {_whole(key, place, reader): _whole(value, place, reader) for key, value in row.items()}
+        else:
+            reader.bad_row("not a JSON object", place)
+
+
+def _whole(value: Any, place: str, reader: Reader) -> Any:
+    """JSON can hold half characters, which no file of ours could."""
+    if not isinstance(value, str) or value.isascii():
+        return value
+    whole = value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if whole != value:
+        reader.bad_signs(whole.count("\ufffd") - value.count("\ufffd"), "half a character (a lone surrogate)", place)
+    return whole
+
+
+def csv_rows(lines: Iterator[str], name: str, delimiter: str, reader: Reader) -> Iterator[tuple[str, Row]]:
+    csv.field_size_limit(LONGEST_LINE)
+    rows = csv.reader((line + "\n" for line in lines), delimiter=delimiter)
+    try:
+        header = next(rows, [])
+        check_columns(header, name)
+        for row in rows:
+            place = f"{name}, line {rows.line_num}"
+            if len(row) == len(header):
+                yield place, dict(zip(header, row, strict=True))
+            elif row:
+                reader.bad_row(f"{len(row)} fields, the header has {len(header)}", place)
+    except csv.Error as error:
+        raise BadText(f"not a table: {error}", place=f"{name}, line {rows.line_num}") from None
+
+
+def parquet_rows(file: IO[bytes], name: str) -> Iterator[tuple[str, Row]]:
+    """Columns of numbers by the thousand, such as vectors, are not read: no one asks for them here."""
+    try:
+        parquet, arrow = import_module("pyarrow.parquet"), import_module("pyarrow")
+    except ImportError:
+        raise Unsupported("Parquet needs pyarrow", place=name, remedy="pip install 'bertworks[data]'") from None
+    try:
+        table = parquet.ParquetFile(file)
+        schema, types = table.schema_arrow, arrow.types
+        check_columns(schema.names, name)
+        wanted = [field.name for field in schema if not types.is_nested(field.type) or _is_list_of_text(field.type, types)]
+        for at, batch in enumerate(table.iter_batches(batch_size=PARQUET_ROWS, columns=wanted)):
+            for row, values in enumerate(batch.to_pylist()):
+                yield f"{name}, row {at * PARQUET_ROWS + row + 1}", values
+    except arrow.ArrowException as error:
+        raise BadText(f"not a Parquet file: {str(error)[:200]}", place=name) from None
+    except UnicodeDecodeError as error:
+        raise BadText(f"text that is not UTF-8: {error.reason}", place=name) from None
+
+
+def _is_list_of_text(kind: Any, types: Any) -> bool:
+    listed = types.is_list(kind) or types.is_large_list(kind)
+    return bool(listed and (types.is_string(kind.value_type) or types.is_large_string(kind.value_type)))
+
+
+def check_columns(columns: Sequence[str], name: str) -> None:
+    twice = {column for column in columns if columns.count(column) > 1}
+    if twice:
+        raise BadText(f"two columns are called {min(twice)!r}", place=name, remedy="give every column a name of its own")

@@ -1,0 +1,139 @@
+"""What came of a fine-tuning: the best model looked at once more on dev, its confidence put right, and all of it written down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertworks.config import LearnedConfig
+from bertworks.files import write_json
+from bertworks.tasks.calibration import Bin, calibration_error, fit_temperature, reliability, soften
+from bertworks.tasks.chances import Interval, intervals
+from bertworks.tasks.choice import Choice, Chosen
+from bertworks.tasks.example import Example, Features
+from bertworks.tasks.metrics import confusion
+from bertworks.tasks.sequence import Classified, Classify
+from bertworks.tasks.span import Answered, SpanTask
+from bertworks.tasks.task import Task, Verdict
+from bertworks.text.ledger import Ledger
+from bertworks.workbench import Workbench
+
+RESULTS = "results.json"
+
+
+@dataclass(frozen=True)
+class Calibration:
+    temperature: float
+    error_before: float  # ECE
+    error_after: float
+    bins: list[Bin]
+
+
+@dataclass(frozen=True)
+class Results:
+    """On dev."""
+
+    measures: dict[str, float]
+    intervals: dict[str, Interval]
+    labels: tuple[str, ...] = ()
+    confusion: list[list[int]] = field(default_factory=list)  # right class, class said
+    calibration: Calibration | None = None
+    errors: list[tuple[Example, Verdict]] = field(default_factory=list)
+    ledgers: dict[str, dict[str, Ledger]] = field(default_factory=dict)  # split, class
+
+    def as_dict(self) -> dict[str, Any]:
+        calibration = self.calibration
+        return {
+            "measures": self.measures,
+            "intervals": self.intervals,
+            "labels": self.labels,
+            "confusion": self.confusion,
+            "calibration": None if calibration is None else {**vars(calibration), "bins": [vars(one) for one in calibration.bins]},
+            "ledgers": {split: {name: vars(ledger) for name, ledger in ledgers.items()} for split, ledgers in self.ledgers.items()},
+        }
+
+
+def judge(task: Task, features: list[Features], examples: list[Example], shown: int = 20) -> tuple[Results, LearnedChanges]:
+    """The best model on dev, and what it should know about itself."""
+    predictions = task.predict(features, examples)
+    changes = LearnedChanges()
+    calibration = None
+    if isinstance(task, Classify | Choice):
+        calibration = _calibrate(task, predictions, examples)
+        changes = LearnedChanges(temperature=calibration.temperature)
+    if isinstance(task, SpanTask) and task.no_answer != float("inf"):
+        task.no_answer = best_threshold(task, predictions, examples)
+        changes = LearnedChanges(no_answer=task.no_answer)
+        predictions = task.predict(features, examples)
+    rows = task.rows(predictions, examples)
+    verdicts = sorted(
+        ((task.verdict(said, example), at) for at, (said, example) in enumerate(zip(predictions, examples, strict=True))),
+        key=lambda pair: -pair[0].sure,
+    )
+    errors = [(examples[at], verdict) for verdict, at in verdicts if verdict.wrong][:shown]
+    labels: tuple[str, ...] = task.labels if isinstance(task, Classify) else ()
+    table = confusion(rows[:, 0], rows[:, 1], len(labels)).tolist() if labels else []
+    results = Results(task.measure(rows), intervals(task.measure, rows), labels, table, calibration, errors)
+    return results, changes
+
+
+@dataclass(frozen=True)
+class LearnedChanges:
+    temperature: float | None = None
+    no_answer: float | None = None
+
+    def apply(self, learned: LearnedConfig) -> LearnedConfig:
+        return learned.model_copy(update={name: value for name, value in vars(self).items() if value is not None})
+
+
+def _calibrate(task: Task, predictions: list[Any], examples: list[Example]) -> Calibration:
+    """Choices of different number are filled up with what is impossible."""
+    if isinstance(task, Classify):
+        classified: list[Classified] = predictions
+        scores = np.array([list(one.scores.values()) for one in classified])
+        truth = np.array([task.labels.index(str(example.answer)) for example in examples], np.float64)
+    else:
+        chosen: list[Chosen] = predictions
+        widest = max(len(one.scores) for one in chosen)
+        scores = np.array([[*one.scores, *[0.0] * (widest - len(one.scores))] for one in chosen])
+        truth = np.array([int(example.answer) for example in examples], np.float64)  # type: ignore[arg-type]
+    temperature = fit_temperature(scores, truth)
+    softened, right = soften(scores, temperature), scores.argmax(1) == truth
+    return Calibration(
+        temperature,
+        calibration_error(scores.max(1), right),
+        calibration_error(softened.max(1), right),
+        reliability(softened.max(1), right),
+    )
+
+
+def best_threshold(task: SpanTask, predictions: list[Answered], examples: list[Example]) -> float:
+    """How much better "not here" must be for most F1: tried between any two margins that occur."""
+    given = [Answered(one.best, one.start, one.score, one.blank, one.best) for one in predictions]
+    answered = task.rows(given, examples)[:, 0]
+    silent = np.array([float(not example.answer) for example in examples])
+    margins = np.array([one.margin for one in predictions])
+    order = np.argsort(margins)
+    # The first k by margin are answered, the others are silent.
+    totals = np.concatenate([[0.0], np.cumsum(answered[order])]) + np.concatenate([np.cumsum(silent[order][::-1])[::-1], [0.0]])
+    best = int(totals.argmax())
+    edges = np.concatenate([[margins[order[0]] - 1], (margins[order][1:] + margins[order][:-1]) / 2, [margins[order[-1]] + 1]])
+    return float(edges[best])
+
+
+def count_tokens(features: list[Features], examples: list[Example], limit: int) -> dict[str, Ledger]:
+    """What became of long texts: of all, and of each class where there are few."""
+    found: dict[str, Ledger] = {"": Ledger(limit)}
+    for one, example in zip(features, examples, strict=True):
+        names = ["", *([example.answer] if isinstance(example.answer, str) else [])]
+        for name in names:
+            ledger = found.setdefault(name, Ledger(limit))
+            ledger.count(one.tokens, windows=len(one.windows) > one.n_ways, lost=one.lost)
+    return found
+
+
+def write_results(out: Path, results: Results, bench: Workbench) -> None:
+    write_json(out / RESULTS, {**results.as_dict(), "learned": bench.learned.model_dump(mode="json") if bench.learned else None})

@@ -1,0 +1,170 @@
+"""The report of a fine-tuning: how good, where it errs, how sure it is, and what became of long texts; one page that needs nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from bertworks.files import read_json, whole_file
+from bertworks.model.locate import RUN
+from bertworks.page.curves import STYLE as CURVES
+from bertworks.page.curves import Curve, figure
+from bertworks.page.html import both, escape, page, table
+from bertworks.runs.report import REPORT, STEPS, details, facts, last, points
+from bertworks.runs.report import STYLE as FACTS
+from bertworks.runs.results import Results
+from bertworks.tasks.example import Example
+from bertworks.tasks.metrics import class_f1
+from bertworks.text.ledger import Ledger
+from bertworks.train.log import METRICS, Event, read_events
+
+STYLE = """
+.grid td, .grid th { text-align: right; padding: 0.3rem 0.8rem; } .grid td:first-child { text-align: left; }
+.errors td { vertical-align: top; max-width: 34rem; } .errors .text { font-size: 0.95rem; line-height: 1.5; }
+"""
+NAMES = {  # of measures: English, Chinese
+    "accuracy": ("accuracy", "准确率"),
+    "f1": ("F1", "F1"),
+    "f1_macro": ("F1, mean over classes", "各类平均 F1"),
+    "matthews": ("Matthews correlation", "马修斯相关系数"),
+    "pearson_spearman": ("mean of Pearson and Spearman", "皮尔逊与斯皮尔曼的平均"),
+    "pearson": ("Pearson correlation", "皮尔逊相关系数"),
+    "spearman": ("Spearman correlation", "斯皮尔曼相关系数"),
+    "mean_error": ("mean error", "平均误差"),
+    "entity_f1": ("entity F1", "实体 F1"),
+    "precision": ("precision", "精确率"),
+    "recall": ("recall", "召回率"),
+    "tag_accuracy": ("right tags", "标签正确率"),
+    "exact": ("exact match", "完全匹配"),
+}
+LOSSES = ("class", "square", "mark", "tag", "start", "choice")
+LONGEST = 600  # characters of a text that is shown
+
+
+def write_task_report(run: Path, results: Results, measure: str) -> Path:
+    record, events = read_json(run / RUN), read_events(run / METRICS)
+    body = [
+        _facts(events, results),
+        *_curves(events, measure, results),
+        _measures(results),
+        *_confusion(results),
+        *_classes(results),
+        *_errors(results),
+        _ledgers(results),
+        *details(record),
+    ]
+    path = run / REPORT
+    with whole_file(path) as file:
+        title = (f"Fine-tuning: {run.name}", f"微调：{run.name}")
+        file.write(page(title, "\n".join(body), CURVES + FACTS + STYLE).encode(errors="replace"))
+    return path
+
+
+def _facts(events: list[Event], results: Results) -> str:
+    end = events[-1] if events else {}
+    start = last(events, "start")
+    shown = [(_number(name, value), NAMES[name]) for name, value in results.measures.items()]
+    shown += [
+        (f"{start.get('train', 0):,}", ("examples to learn from", "训练样本")),
+        (f"{start.get('dev', 0):,}", ("to be judged by", "开发样本")),
+        (f"{end.get('step', 0):,}", ("steps", "步")),
+        (f"{end.get('seconds', 0) / 60:.1f} min", ("time", "用时")),
+    ]
+    return facts(shown)
+
+
+def _number(name: str, value: float) -> str:
+    return f"{value:.3f}" if name in ("matthews", "pearson", "spearman", "pearson_spearman", "mean_error") else f"{value:.1%}"
+
+
+def _curves(events: list[Event], measure: str, results: Results) -> list[str]:
+    train, held_out = ([event for event in events if event["kind"] == kind] for kind in ("train", "held out"))
+    figures = [figure(("Loss on train", "训练损失"), [Curve(("loss", "损失"), points(train, name))], across=STEPS) for name in LOSSES]
+    name = NAMES[measure]
+    on_dev = (f"{name[0]} on dev", f"开发集{name[1]}")
+    figures.append(figure(on_dev, [Curve(name, points(held_out, measure), dots=True)], across=STEPS))
+    if results.calibration is not None:
+        seen = [(one.confidence, one.accuracy) for one in results.calibration.bins]
+        ideal = Curve(("as sure as right", "信心等于正确率"), [(0.0, 0.0), (1.0, 1.0)])
+        title = ("How often right, by confidence", "不同信心下的正确率")
+        figures.append(figure(title, [ideal, Curve(("this model", "本模型"), seen, dots=True)], across=("confidence", "信心")))
+    return ['<div class="figures">', *figures, "</div>"]
+
+
+def _measures(results: Results) -> str:
+    head = [both("on dev", "开发集"), both("value", "值"), both("95 % interval", "95 % 区间")]
+    rows = [
+        (both(*NAMES[name]), _number(name, value), " – ".join(_number(name, edge) for edge in results.intervals[name]))
+        for name, value in results.measures.items()
+    ]
+    said = ""
+    if (found := results.calibration) is not None:
+        said = both(
+            f"Confidence is off by {found.error_before:.1%} on average (ECE); with the temperature {found.temperature:.2f}, "
+            f"which the model keeps, by {found.error_after:.1%}.",
+            f"信心平均偏差 {found.error_before:.1%}（ECE）；用温度 {found.temperature:.2f}（已存入模型）后为 {found.error_after:.1%}。",
+        )
+    return f"<h2>{both('How good, and how sure that is', '成绩与区间')}</h2>{table(head, rows)}<p>{said}</p>"
+
+
+def _confusion(results: Results) -> list[str]:
+    """Rows are what is right, columns what was said; the darker, the more of its row."""
+    if not results.confusion:
+        return []
+    head = "".join(f"<th>{escape(label)}</th>" for label in results.labels)
+    rows = []
+    for label, counts in zip(results.labels, results.confusion, strict=True):
+        total = max(1, sum(counts))
+        cells = "".join(f'<td style="background: rgba(59, 111, 212, {count / total * 0.7:.2f})">{count:,}</td>' for count in counts)
+        rows.append(f"<tr><td>{escape(label)}</td>{cells}</tr>")
+    title = both("What is right (rows) and what was said (columns)", "正确类别（行）与模型回答（列）")
+    return [f'<h2>{title}</h2><table class="grid"><tr><th></th>{head}</tr>{"".join(rows)}</table>']
+
+
+def _classes(results: Results) -> list[str]:
+    if not results.confusion:
+        return []
+    counts = np.array(results.confusion)
+    said, there, hits = counts.sum(0), counts.sum(1), counts.diagonal()
+    f1 = class_f1(counts)
+    head = [both("class", "类别"), both("examples", "样本"), both("precision", "精确率"), both("recall", "召回率"), "F1"]
+    rows = [
+        (escape(label), int(there[at]), f"{hits[at] / max(1, said[at]):.1%}", f"{hits[at] / max(1, there[at]):.1%}", f"{f1[at]:.1%}")
+        for at, label in enumerate(results.labels)
+    ]
+    return [f"<h2>{both('Class by class', '逐类成绩')}</h2>{table(head, rows)}"]
+
+
+def _errors(results: Results) -> list[str]:
+    if not results.errors:
+        return []
+    head = [both("text", "文本"), both("right", "正确"), both("said", "回答"), both("how sure", "信心")]
+    rows = [(_shown(example), verdict.right, verdict.said, f"{verdict.sure:.2f}") for example, verdict in results.errors]
+    title = both("The most confident errors", "最有把握的错误")
+    return [f'<h2>{title}</h2><div class="errors">{table(head, rows)}</div>']
+
+
+def _shown(example: Example) -> str:
+    text = (" ⏐ " if len(example.texts) == 2 else " ").join(example.texts)
+    short = text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
+    return f'<span class="text">{escape(short)}</span><br><small class="dim">{escape(example.place)}</small>'
+
+
+def _ledgers(results: Results) -> str:
+    head = [
+        both("texts", "文本"),
+        both("number", "数量"),
+        both("tokens", "词元"),
+        both("read in windows", "分窗阅读"),
+        both("lost", "丢失"),
+    ]
+    rows = []
+    for split, ledgers in results.ledgers.items():
+        for name, ledger in ledgers.items():
+            rows.append((escape(f"{split}: {name}" if name else split), ledger.texts, ledger.tokens, ledger.windowed_texts, _lost(ledger)))
+    return f"<h2>{both('Long texts', '长文本')}</h2>{table(head, rows)}"
+
+
+def _lost(ledger: Ledger) -> str:
+    return f"{ledger.cut_tokens:,} ({ledger.cut_tokens / max(1, ledger.tokens):.1%})" if ledger.cut_tokens else "0"

@@ -1,0 +1,1 @@
+"""Shapes of tasks (code), data sets (rows of a table), and how both are measured."""

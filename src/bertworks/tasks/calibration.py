@@ -1,0 +1,57 @@
+"""Confidence that is what it says: of the answers given with 80 %, 80 % are right (Guo et al. 2017)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bertworks.tasks.metrics import Flags, Floats
+
+BINS = 10
+LOWEST, HIGHEST = 0.05, 20.0  # temperatures
+
+
+def soften(scores: Floats, temperature: float) -> Floats:
+    """Probabilities (B, C) as another temperature would have given them."""
+    logits = np.log(np.maximum(scores, 1e-30)) / temperature
+    raised = np.exp(logits - logits.max(1, keepdims=True))
+    softened: Floats = raised / raised.sum(1, keepdims=True)
+    return softened
+
+
+def fit_temperature(scores: Floats, truth: Floats) -> float:
+    """The temperature under which the right classes (B,) are likeliest, found by golden sections: there is one best."""
+    right = truth.astype(np.int64)
+
+    def cost(log_temperature: float) -> float:
+        chosen = soften(scores, float(np.exp(log_temperature)))[np.arange(len(right)), right]
+        return float(-np.log(np.maximum(chosen, 1e-30)).mean())
+
+    low, high, ratio = np.log(LOWEST), np.log(HIGHEST), (np.sqrt(5) - 1) / 2
+    for _ in range(40):
+        a, b = high - ratio * (high - low), low + ratio * (high - low)
+        low, high = (low, b) if cost(a) < cost(b) else (a, high)
+    return float(np.exp((low + high) / 2))
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Answers of about the same confidence."""
+
+    confidence: float
+    accuracy: float
+    count: int
+
+
+def reliability(confidences: Floats, right: Flags) -> list[Bin]:
+    """By confidence, in steps of a tenth; empty ones are left out."""
+    which = np.minimum((confidences * BINS).astype(int), BINS - 1)
+    groups = [which == at for at in range(BINS)]
+    return [Bin(float(confidences[one].mean()), float(right[one].mean()), int(one.sum())) for one in groups if one.any()]
+
+
+def calibration_error(confidences: Floats, right: Flags) -> float:
+    """ECE: how far confidence and accuracy are apart, on average over the answers."""
+    bins = reliability(confidences, right)
+    return sum(one.count * abs(one.confidence - one.accuracy) for one in bins) / max(1, len(right))

@@ -1,0 +1,68 @@
+"""One of several ways to go on (Devlin et al. 2019, section 4.4): each is read with what comes before it, and gets a score."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch.nn.functional as F
+from torch import Tensor
+
+from bertworks.model.loss import Loss, Term
+from bertworks.tasks.example import Batch, Example, Features
+from bertworks.tasks.metrics import Floats
+from bertworks.tasks.sequence import pooled, spelled, windows_of
+from bertworks.tasks.task import Measures, Outputs, Task, Verdict, padded, shares
+from bertworks.tasks.windows import Reader
+
+
+@dataclass(frozen=True)
+class Chosen:
+    choice: int  # from 0
+    text: str
+    confidence: float
+    scores: list[float]
+
+
+class Choice(Task):
+    """Examples may have different numbers of ways."""
+
+    head = "choice"
+    temperature = 1.0
+
+    def features(self, examples: Sequence[Example], reader: Reader) -> list[Features]:
+        of_first, found = self.model.config.heads.summary == "first", []
+        for example, (common, *ways) in zip(examples, spelled(examples, reader), strict=True):
+            read = [windows_of((common, way), example, reader, of_first=of_first, way=at) for at, way in enumerate(ways)]
+            windows = tuple(window for windows, _, _ in read for window in windows)
+            target = np.array(-1 if example.answer is None else example.answer, np.int64)
+            found.append(Features(windows, sum(n for _, n, _ in read), sum(lost for *_, lost in read), target, n_ways=len(ways)))
+        return found
+
+    def logits(self, batch: Batch) -> Tensor:
+        return pooled(self.model, self.head, self.states(batch), self.tensor(batch.owners), batch.n_owners)
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {"choice": len(batch.targets), "choice_accuracy": len(batch.targets)}
+
+    def loss(self, logits: Tensor, batch: Batch) -> Loss:
+        rows = padded(logits[:, 0], batch.n_ways)
+        targets = self.tensor(batch.targets)
+        total = F.cross_entropy(rows, targets, reduction="sum")
+        return Term("choice", total), Term("choice_accuracy", (rows.detach().argmax(1) == targets).sum(), 0.0)
+
+    def decode(self, outputs: Outputs, features: Features, example: Example) -> Chosen:
+        scores = shares(outputs[0][:, 0] / self.temperature)
+        best = int(scores.argmax())
+        return Chosen(best, example.texts[1 + best], float(scores[best]), scores.tolist())
+
+    def evidence(self, prediction: Chosen, example: Example) -> tuple[float, ...]:
+        return (float(prediction.choice == example.answer),)
+
+    def verdict(self, prediction: Chosen, example: Example) -> Verdict:
+        right = int(example.answer)  # type: ignore[arg-type]
+        return Verdict(prediction.choice != right, prediction.confidence, example.texts[1 + right], prediction.text)
+
+    def measure(self, rows: Floats) -> Measures:
+        return {"accuracy": float(rows.mean())}

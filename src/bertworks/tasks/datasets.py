@@ -1,0 +1,289 @@
+"""The data sets of the papers, as rows of one table: their shape, their measure, their files as distributed, and how a file is read.
+
+`seen` rows were read from the real files; the others from files made by hand in the same format.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from bertworks.config import Shape
+from bertworks.data.packed import Damaged, unpacked
+from bertworks.data.tables import Row, decoded, rows_of
+from bertworks.errors import BadText, NotFound
+from bertworks.tasks.example import Example, Span
+from bertworks.tasks.rows import Columns, Findings, make_examples
+
+Read = Callable[[Path, Findings], list[Example]]
+POLARITY = {"0": "negative", "1": "positive"}
+ACCEPTABLE = {"0": "unacceptable", "1": "acceptable"}
+EQUIVALENT = {"0": "not_equivalent", "1": "equivalent"}
+DUPLICATE = {"0": "not_duplicate", "1": "duplicate"}
+ENTAILED = {"0": "not_entailment", "1": "entailment"}
+SIMILAR = {"0": "different", "1": "same"}
+
+
+@dataclass(frozen=True)
+class DataSet:
+    shape: Shape
+    measure: str
+    files: Mapping[str, Sequence[str]]  # of each split; the first that is there is taken
+    read: Read
+    said: str
+    labels: Sequence[str] = ()  # in their order; the second of two is the one that F1 is about
+    seen: bool = False
+    no_answer: bool = False  # span: the passage need not say
+    others: Mapping[str, Read] = field(default_factory=dict)  # splits that are written otherwise
+
+    def find(self, folder: Path, split: str) -> Path | None:
+        return next((folder / name for name in self.files.get(split, ()) if (folder / name).exists()), None)
+
+    def examples(self, path: Path, split: str, findings: Findings) -> list[Example]:
+        return self.others.get(split, self.read)(path, findings)
+
+
+# ---------------------------------------------------------------------- readers
+
+
+def lines_of(path: Path, findings: Findings) -> Iterator[tuple[str, str]]:
+    """Each line with its place."""
+    try:
+        with unpacked(path) as (stream, _):
+            for number, line in enumerate(decoded(stream, str(path), findings), start=1):
+                yield f"{path}, line {number}", line
+    except Damaged as error:
+        raise NotFound(f"cannot be read: {getattr(error, 'strerror', None) or error}", place=str(path)) from None
+
+
+def tabbed(lines: Iterator[tuple[str, str]], header: Sequence[str] | None, findings: Findings) -> Iterator[tuple[str, Row]]:
+    """Rows between tabs as GLUE has them: quotes are signs like any other. `header`: where the file has none."""
+    for place, line in lines:
+        fields = line.split("\t")
+        if header is None:
+            header = fields
+        elif line and len(fields) != len(header):
+            findings.bad_row(f"{len(fields)} fields, {len(header)} are usual", place)
+        elif line:
+            yield place, dict(zip(header, fields, strict=True))
+
+
+def table(
+    *texts: str, label: str | None, names: Mapping[str, str] | None = None, header: Sequence[str] | None = None, shape: Shape = "classify"
+) -> Read:
+    def read(path: Path, findings: Findings) -> list[Example]:
+        rows = tabbed(lines_of(path, findings), header, findings)
+        return make_examples(_with_columns(rows, texts, path), Columns(texts, label, names or {}), shape, findings)
+
+    return read
+
+
+def _with_columns(rows: Iterator[tuple[str, Row]], texts: Sequence[str], path: Path) -> Iterator[tuple[str, Row]]:
+    for place, row in rows:
+        missing = [name for name in texts if name not in row]
+        if missing:
+            raise BadText(f"no column {missing[0]!r}", place=str(path), remedy=f"columns: {', '.join(row)}; is this the official file?")
+        yield place, row
+
+
+def chnsenticorp(path: Path, findings: Findings) -> list[Example]:
+    """With the header `label, text_a`, or text and label alone; the test file has no labels."""
+    first = next(iter(islice(lines_of(path, Findings()), 1)), ("", ""))[1].split("\t")
+    if "text_a" in first:
+        return table("text_a", label="label", names=POLARITY)(path, findings)
+    return table("text", label="label", names={"negative": "negative", "positive": "positive"}, header=("text", "label"))(path, findings)
+
+
+def imdb(path: Path, findings: Findings) -> list[Example]:
+    """The folders pos/ and neg/ of aclImdb, or rows with text and label."""
+    if path.is_dir():
+        found = []
+        for name in ("neg", "pos"):
+            for file in sorted((path / name).glob("*.txt")):
+                text = "\n".join(line for _, line in lines_of(file, findings))
+                found.append(Example((text.replace("<br />", "\n"),), name, str(file)))
+        return found
+    with unpacked(path) as (stream, _):
+        rows = (
+            (place, {**row, "text": str(row.get("text")).replace("<br />", "\n")})
+            for place, row in rows_of(stream, "jsonl", str(path), findings)
+        )
+        return make_examples(rows, Columns(("text",), "label"), "classify", findings)
+
+
+def squad(path: Path, findings: Findings) -> list[Example]:
+    """SQuAD 1.1 and 2.0."""
+    found = []
+    for article in _json(path, findings)["data"]:
+        for paragraph in article["paragraphs"]:
+            passage = paragraph["context"]
+            for asked in paragraph["qas"]:
+                place = f"{path}, question {asked['id']}"
+                answers = tuple(Span(answer["answer_start"], answer["text"]) for answer in asked.get("answers", ()))
+                wrong = [span for span in answers if passage[span.start : span.end] != span.text]
+                if wrong:
+                    findings.bad_row(f"the answer {wrong[0].text[:60]!r} is not at character {wrong[0].start}", place)
+                else:
+                    found.append(Example((asked["question"].strip(), passage), answers, place, asked["id"]))
+    return found
+
+
+def _json(path: Path, findings: Findings) -> Any:
+    try:
+        return json.loads("\n".join(line for _, line in lines_of(path, findings)))
+    except (ValueError, RecursionError) as error:
+        raise BadText(f"not JSON: {str(error)[:100]}", place=str(path)) from None
+
+
+def conll(path: Path, findings: Findings) -> list[Example]:
+    """A word and its tag on a line, first and last of its columns; a blank line ends a sentence. Or a sentence and its tags on a line."""
+    found: list[Example] = []
+    words: list[str] = []
+    tags: list[str] = []
+    start = ""
+    for place, line in [*lines_of(path, findings), ("", "")]:
+        parts, halves = line.split(), line.split("\t")
+        if len(halves) == 2 and len(halves[0].split()) > 1 and len(halves[0].split()) == len(halves[1].split()):
+            found.append(Example(tuple(halves[0].split()), tuple(halves[1].split()), place))
+        elif not parts or parts[0] == "-DOCSTART-":
+            if words:
+                found.append(Example(tuple(words), tuple(tags), start))
+            words, tags = [], []
+        elif len(parts) < 2:
+            findings.bad_row("a word without a tag", place)
+        else:
+            start = start if words else place
+            words.append(parts[0])
+            tags.append(parts[-1])
+    return found
+
+
+def swag(path: Path, findings: Findings) -> list[Example]:
+    """The second sentence begins the same in all endings."""
+    ways = [f"ending{at}" for at in range(4)]
+    with unpacked(path) as (stream, _):
+        rows = rows_of(stream, "csv" if path.suffix == ".csv" else "jsonl", str(path), findings)
+        joined = (
+            (place, {**row, **{way: f"{row.get('sent2') or ''} {row.get(way) or ''}".strip() for way in ways}}) for place, row in rows
+        )
+        return make_examples(joined, Columns(("sent1", *ways), "label"), "choice", findings)
+
+
+def dream(path: Path, findings: Findings) -> list[Example]:
+    """Questions about dialogues."""
+    found = []
+    for turns, asked, name in _json(path, findings):
+        for at, question in enumerate(asked):
+            ways = tuple(f"{question['question']} {choice}" for choice in question["choice"])
+            answer = question["choice"].index(question["answer"])
+            found.append(Example(("\n".join(turns), *ways), answer, f"{path}, dialogue {name}, question {at + 1}", f"{name}-{at}"))
+    return found
+
+
+# ---------------------------------------------------------------------- the table
+
+_GLUE = {"train": ("train.tsv",), "dev": ("dev.tsv",), "test": ("test.tsv",)}
+_CONLL = {
+    "train": ("eng.train", "train.txt", "train.conll"),
+    "dev": ("eng.testa", "valid.txt", "dev.txt", "dev.conll"),
+    "test": ("eng.testb", "test.txt", "test.conll"),
+}
+_PAIR = ("sentence1", "sentence2")
+TASKS: dict[str, DataSet] = {
+    "sst2": DataSet(
+        "classify", "accuracy", _GLUE, table("sentence", label="label", names=POLARITY), "sentiment of a sentence (GLUE)", seen=True
+    ),
+    "cola": DataSet(
+        "classify",
+        "matthews",
+        _GLUE,
+        table("sentence", label="label", names=ACCEPTABLE, header=("source", "label", "star", "sentence")),
+        "is it English? (GLUE)",
+        tuple(ACCEPTABLE.values()),
+        seen=True,
+        others={"test": table("sentence", label=None)},
+    ),
+    "mrpc": DataSet(
+        "classify",
+        "f1",
+        _GLUE,
+        table("#1 String", "#2 String", label="Quality", names=EQUIVALENT),
+        "do two sentences say the same? (GLUE)",
+        tuple(EQUIVALENT.values()),
+        seen=True,
+    ),
+    "qqp": DataSet(
+        "classify",
+        "f1",
+        _GLUE,
+        table("question1", "question2", label="is_duplicate", names=DUPLICATE),
+        "are two questions one? (GLUE)",
+        tuple(DUPLICATE.values()),
+    ),
+    "qnli": DataSet(
+        "classify", "accuracy", _GLUE, table("question", "sentence", label="label"), "does a sentence answer a question? (GLUE)", seen=True
+    ),
+    "mnli": DataSet(
+        "classify",
+        "accuracy",
+        {
+            "train": ("train.tsv",),
+            "dev": ("dev_matched.tsv",),
+            "mismatched": ("dev_mismatched.tsv",),
+            "test": ("test_matched.tsv",),
+        },
+        table(*_PAIR, label="gold_label"),
+        "entailment, contradiction, neither (GLUE)",
+    ),
+    "rte": DataSet("classify", "accuracy", _GLUE, table(*_PAIR, label="label"), "does a text entail another? (GLUE)"),
+    "wnli": DataSet(
+        "classify", "accuracy", _GLUE, table(*_PAIR, label="label", names=ENTAILED), "what a pronoun stands for (GLUE)", seen=True
+    ),
+    "stsb": DataSet(
+        "regress", "pearson_spearman", _GLUE, table(*_PAIR, label="score", shape="regress"), "how alike two sentences are, 0 to 5 (GLUE)"
+    ),
+    "imdb": DataSet(
+        "classify",
+        "accuracy",
+        {"train": ("train", "train.jsonl"), "dev": ("test", "test.jsonl")},
+        imdb,
+        "sentiment of film reviews, many longer than a model",
+        seen=True,
+    ),
+    "squad": DataSet(
+        "span", "f1", {"train": ("train-v1.1.json",), "dev": ("dev-v1.1.json",)}, squad, "answers in a passage (SQuAD 1.1)", seen=True
+    ),
+    "squad2": DataSet(
+        "span",
+        "f1",
+        {"train": ("train-v2.0.json",), "dev": ("dev-v2.0.json",)},
+        squad,
+        "answers in a passage, or none (SQuAD 2.0)",
+        no_answer=True,
+    ),
+    "conll2003": DataSet("tag", "entity_f1", _CONLL, conll, "names of people, places, organisations and others"),
+    "swag": DataSet(
+        "choice", "accuracy", {"train": ("train.csv",), "dev": ("val.csv",), "test": ("test.csv",)}, swag, "what happens next?"
+    ),
+    "dream": DataSet(
+        "choice",
+        "accuracy",
+        {"train": ("train.json",), "dev": ("dev.json",), "test": ("test.json",)},
+        dream,
+        "questions about dialogues",
+        seen=True,
+    ),
+    "chnsenticorp": DataSet("classify", "accuracy", _GLUE, chnsenticorp, "sentiment of Chinese reviews", seen=True),
+    "lcqmc": DataSet(
+        "classify",
+        "accuracy",
+        {"train": ("train.txt", "train.tsv"), "dev": ("dev.txt", "dev.tsv"), "test": ("test.txt", "test.tsv")},
+        table("text_a", "text_b", label="label", names=SIMILAR, header=("text_a", "text_b", "label")),
+        "do two Chinese questions ask the same?",
+        seen=True,
+    ),
+}

@@ -1,0 +1,114 @@
+"""What a row of a data set says, and how the model reads it.
+
+W  windows of a batch      M  tokens read      B  examples
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Numbers = NDArray[np.int64]
+Values = NDArray[Any]
+NONE: Numbers = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stretch of a text, in characters."""
+
+    start: int
+    text: str
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.text)
+
+
+# classify: a class; regress: a number; multilabel: classes; tag: a tag for each word; span: all right answers; choice: which
+Answer = str | float | int | tuple[str, ...] | tuple[Span, ...]
+
+
+@dataclass(frozen=True)
+class Example:
+    """`texts` is a text or a pair (classify, regress, multilabel), the words of a sentence (tag), a question and a passage (span), or
+    what comes first and each way to go on (choice)."""
+
+    texts: tuple[str, ...]
+    answer: Answer | None = None  # None: not known
+    place: str = ""  # file and row, for messages
+    name: str = ""  # what the data set calls it
+
+
+@dataclass(frozen=True)
+class Window:
+    """A stretch of an example that fits into the model, with its special tokens."""
+
+    ids: Numbers
+    segments: Numbers
+    read: Numbers  # the positions from which something is read
+    about: Numbers = field(default_factory=lambda: NONE)  # of each of them: its word (tag), its first and last character (span)
+    targets: Numbers = field(default_factory=lambda: NONE)  # tag: the right tag of each; span: which are the answer's first and last
+    way: int = 0  # choice: which way to go on this is
+
+
+@dataclass(frozen=True)
+class Features:
+    """An example as the model reads it."""
+
+    windows: tuple[Window, ...]
+    tokens: int  # of its texts, special ones not counted
+    lost: int = 0  # of these, in no window
+    target: Values | None = None  # the right answer, where the example has one and not each window; None: not known
+    n_ways: int = 1  # choice
+
+    @property
+    def length(self) -> int:
+        return sum(len(window.ids) for window in self.windows)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Windows of some examples, flat and sorted by length."""
+
+    ids: Numbers  # (N,)
+    segments: Numbers  # (N,)
+    lengths: Numbers  # (W,)
+    read: Numbers  # (M,) positions in ids
+    n_read: Numbers  # (W,)
+    owners: Numbers  # (W,) which example it is a window of, counted on through all ways of a choice
+    n_owners: int
+    targets: Values  # of windows or examples, as the shape has it
+    order: Numbers  # (W,) place of each window among those of the examples as given
+    examples: Numbers  # (B,)
+    n_ways: Numbers  # (B,)
+
+
+def gather(features: Sequence[Features], members: Numbers) -> Batch:
+    """A batch of the examples `members`."""
+    chosen = [features[member] for member in members]
+    n_ways = np.array([one.n_ways for one in chosen], np.int64)
+    first = np.cumsum(n_ways) - n_ways
+    owned = [(int(first[at]) + window.way, window) for at, one in enumerate(chosen) for window in one.windows]
+    order = np.argsort([len(window.ids) for _, window in owned], kind="stable")
+    windows = [owned[at][1] for at in order]
+    lengths = np.array([len(window.ids) for window in windows], np.int64)
+    starts = np.cumsum(lengths) - lengths
+    targets = [one.target for one in chosen if one.target is not None] or [window.targets for window in windows]
+    return Batch(
+        ids=np.concatenate([window.ids for window in windows]),
+        segments=np.concatenate([window.segments for window in windows]),
+        lengths=lengths,
+        read=np.concatenate([window.read + start for window, start in zip(windows, starts, strict=True)]),
+        n_read=np.array([len(window.read) for window in windows], np.int64),
+        owners=np.array([owned[at][0] for at in order], np.int64),
+        n_owners=int(n_ways.sum()),
+        targets=np.stack(targets) if chosen[0].target is not None else np.concatenate(targets),
+        order=order,
+        examples=members,
+        n_ways=n_ways,
+    )

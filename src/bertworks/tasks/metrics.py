@@ -1,0 +1,139 @@
+"""Measures as the papers have them; each is compared with its official scorer in the tests.
+
+A measure is a function of what each example says, one row of numbers, so that rows can be drawn again for an interval.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+ARTICLES = re.compile(r"\b(a|an|the)\b", re.UNICODE)
+
+
+def of_classes(truth: Floats, said: Floats, n_classes: int) -> dict[str, float]:
+    """Accuracy, F1 (of the second class if there are two, else the mean over classes), and Matthews' correlation; classes by number."""
+    table = confusion(truth, said, n_classes)
+    f1 = class_f1(table)
+    return {
+        "accuracy": float(table.trace() / max(1, table.sum())),
+        "f1": float(f1[1] if n_classes == 2 else f1.mean()),
+        "matthews": matthews(table),
+    }
+
+
+def confusion(truth: Floats, said: Floats, n_classes: int) -> NDArray[np.int64]:
+    """(right class, class said)."""
+    places = truth.astype(np.int64) * n_classes + said.astype(np.int64)
+    return np.bincount(places, minlength=n_classes**2).reshape(n_classes, n_classes)
+
+
+def class_f1(table: NDArray[np.int64]) -> Floats:
+    """Of each class; 0 where it neither occurs nor is said."""
+    both = table.sum(0) + table.sum(1)
+    found: Floats = np.divide(2 * table.diagonal(), both, out=np.zeros(len(table)), where=both > 0)
+    return found
+
+
+def matthews(table: NDArray[np.int64]) -> float:
+    """Matthews' correlation for any number of classes (Gorodkin 2004); 0 where only one class occurs or is said."""
+    counts = table.astype(np.float64)
+    n, right, is_, said = counts.sum(), counts.trace(), counts.sum(1), counts.sum(0)
+    spread = (n**2 - said @ said) * (n**2 - is_ @ is_)
+    return float((right * n - said @ is_) / np.sqrt(spread)) if spread > 0 else 0.0
+
+
+def of_numbers(truth: Floats, said: Floats) -> dict[str, float]:
+    pearson, spearman = correlation(truth, said), correlation(ranks(truth), ranks(said))
+    return {
+        "pearson_spearman": (pearson + spearman) / 2,
+        "pearson": pearson,
+        "spearman": spearman,
+        "mean_error": float(np.abs(truth - said).mean()),
+    }
+
+
+def correlation(a: Floats, b: Floats) -> float:
+    """Pearson's; 0 where one of the two never changes."""
+    a, b = a - a.mean(), b - b.mean()
+    spread = np.sqrt((a @ a) * (b @ b))
+    return float(a @ b / spread) if spread > 0 else 0.0
+
+
+def ranks(values: Floats) -> Floats:
+    """From 1; equal values share the mean of theirs."""
+    _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    return (ends - (counts - 1) / 2)[which]
+
+
+def of_marks(truth: Flags, said: Flags) -> dict[str, float]:
+    """(B, C) each: F1 over all marks and as the mean over classes, and how many examples are right in every class."""
+    hits, both = (truth & said).sum(0), truth.sum(0) + said.sum(0)
+    each = np.divide(2 * hits, both, out=np.zeros(len(both)), where=both > 0)
+    micro = 2 * hits.sum() / both.sum() if both.sum() else 0.0
+    return {"f1": float(micro), "f1_macro": float(each.mean()), "exact": float((truth == said).all(1).mean())}
+
+
+def entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
+    """(kind, first, last) of each stretch of words with one name, for BIO, BIOES and BMES alike.
+
+    As the CoNLL scorer does: a stretch begins at B, S, or where the kind changes or nothing was open, and ends at E, S or before the next.
+    """
+    found, kind, first, ended = [], "", 0, True
+    for at, tag in enumerate([*tags, "O"]):
+        sign, _, name = tag.partition("-")
+        name = name or "_"
+        begins = sign in ("B", "S") or (sign != "O" and (ended or name != kind))
+        if not ended and (sign == "O" or begins):
+            found.append((kind, first, at - 1))
+            ended = True
+        if sign != "O" and begins:
+            kind, first, ended = name, at, False
+        if sign in ("E", "S"):
+            found.append((kind, first, at))
+            ended = True
+    return found
+
+
+def entity_counts(truth: Sequence[str], said: Sequence[str]) -> tuple[int, int, int, int, int]:
+    """Of a sentence: entities with the right ends and kind, all there are, all that were found; words with the right tag, all words."""
+    right, found = set(entities(truth)), set(entities(said))
+    return len(right & found), len(right), len(found), sum(a == b for a, b in zip(truth, said, strict=True)), len(truth)
+
+
+def of_entities(rows: Floats) -> dict[str, float]:
+    """Sums of what `entity_counts` says."""
+    hits, right, found, same, words = rows.sum(0).tolist()
+    return {
+        "entity_f1": 2 * hits / (right + found) if right or found else 0.0,
+        "precision": hits / found if found else 0.0,
+        "recall": hits / right if right else 0.0,
+        "tag_accuracy": same / max(1, words),
+    }
+
+
+def answer_scores(rights: Sequence[str], said: str) -> tuple[float, float]:
+    """F1 and exact match by SQuAD's rules: case, punctuation and articles do not count, the best of all right answers does; "" is right
+    if there is none."""
+    return max(answer_f1(right, said) for right in rights or [""]), float(any(plain(right) == plain(said) for right in rights or [""]))
+
+
+def plain(answer: str) -> str:
+    kept = "".join(sign for sign in answer.lower() if sign not in string.punctuation)
+    return " ".join(ARTICLES.sub(" ", kept).split())
+
+
+def answer_f1(right: str, said: str) -> float:
+    a, b = plain(right).split(), plain(said).split()
+    common = sum((Counter(a) & Counter(b)).values())
+    if not a or not b:
+        return float(a == b)
+    return 2 * common / (len(a) + len(b)) if common else 0.0

@@ -1,0 +1,265 @@
+"""From rows to examples: which columns hold what, what an answer looks like in each shape, and what is wrong with a row."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bertworks.config import Shape
+from bertworks.data.tables import Row
+from bertworks.errors import BadText, nearest
+from bertworks.tasks.example import Answer, Example, Span
+
+TEXT_NAMES = ("text", "sentence", "sentence1", "text_a", "question1", "premise", "review", "content", "document", "body", "words", "tokens")
+PAIR_NAMES = ("pair", "sentence2", "text_b", "question2", "hypothesis", "question")
+LABEL_NAMES = (
+    "label",
+    "labels",
+    "class",
+    "category",
+    "target",
+    "sentiment",
+    "score",
+    "rating",
+    "tags",
+    "ner_tags",
+    "ner",
+    "answers",
+    "answer",
+)
+PASSAGE_NAMES = ("context", "passage", "paragraph", "document", "text")
+CHOICES = re.compile(r"(ending|choice|option)s?_?(\d+|[a-e])", re.IGNORECASE)
+CHOICE_LISTS = ("choices", "endings", "options")
+SEPARATORS = re.compile(r"\s*[;|,]\s*")
+MOST_CLASSES = 0.2  # of the rows, in a column that is guessed to be the label
+
+
+@dataclass(frozen=True)
+class Columns:
+    """`texts` in the order in which the model reads them; several columns or one list for the ways of a choice."""
+
+    texts: tuple[str, ...]
+    label: str | None
+    names: Mapping[str, str] = field(default_factory=dict)  # what the data set's own labels are called here
+
+
+class Unreadable(Exception):
+    """Why a row is no example."""
+
+
+@dataclass
+class Findings:
+    """What reading a data set found: rows that are no examples, and signs that were not whole. A `data.tables.Reader`."""
+
+    bad: list[tuple[str, str]] = field(default_factory=list)  # cause, place
+    replaced: int = 0
+
+    def bad_row(self, cause: str, place: str) -> None:
+        self.bad.append((cause, place))
+
+    def bad_signs(self, count: int, cause: str, place: str) -> None:
+        self.replaced += count
+
+
+def make_examples(rows: Iterator[tuple[str, Row]], columns: Columns, shape: Shape, findings: Findings) -> list[Example]:
+    """The examples among the rows; what the others are is in the findings."""
+    found = []
+    for place, row in rows:
+        try:
+            texts = TEXTS[shape](row, columns)
+            label = row.get(columns.label) if columns.label is not None else None
+            unknown = columns.label is None or columns.label not in row
+            found.append(Example(texts, None if unknown else ANSWERS[shape](label, texts, columns), place, str(row.get("id", ""))))
+        except Unreadable as reason:
+            findings.bad_row(str(reason), place)
+    return found
+
+
+# ---------------------------------------------------------------------- texts
+
+
+def _plain(row: Row, columns: Columns) -> tuple[str, ...]:
+    return tuple(_text(row, name) for name in columns.texts)
+
+
+def _text(row: Row, name: str) -> str:
+    value = row.get(name)
+    if not isinstance(value, str):
+        raise Unreadable(f"no text in column {name!r}")
+    if not value.strip():
+        raise Unreadable(f"an empty text in column {name!r}")
+    return value
+
+
+def _words(row: Row, columns: Columns) -> tuple[str, ...]:
+    (name,) = columns.texts
+    words = _listed(row.get(name), name)
+    if not words:
+        raise Unreadable(f"no words in column {name!r}")
+    return words
+
+
+def _listed(value: Any, name: str) -> tuple[str, ...]:
+    """A list, or words between spaces."""
+    if isinstance(value, str):
+        return tuple(value.split())
+    if isinstance(value, list) and all(isinstance(one, str) and one.strip() for one in value):
+        return tuple(value)
+    raise Unreadable(f"no list of words in column {name!r}")
+
+
+def _ways(row: Row, columns: Columns) -> tuple[str, ...]:
+    first, *others = columns.texts
+    listed = row.get(others[0])
+    ways = tuple(listed) if len(others) == 1 and isinstance(listed, list) else tuple(_text(row, name) for name in others)
+    if len(ways) < 2 or not all(isinstance(way, str) and way.strip() for way in ways):
+        raise Unreadable("a choice needs two texts to choose from")
+    return (_text(row, first), *ways)
+
+
+TEXTS: dict[Shape, Callable[[Row, Columns], tuple[str, ...]]] = {
+    "classify": _plain,
+    "regress": _plain,
+    "multilabel": _plain,
+    "tag": _words,
+    "span": _plain,
+    "choice": _ways,
+}
+
+
+# ---------------------------------------------------------------------- answers
+
+
+def _class(value: Any, texts: tuple[str, ...], columns: Columns) -> Answer:
+    if value is None or (isinstance(value, str) and not value.strip()):
+        raise Unreadable("no label")
+    if not isinstance(value, str | int | float | bool):
+        raise Unreadable(f"a label that is a {type(value).__name__}")
+    name = str(value).strip()
+    if columns.names and name not in columns.names:
+        raise Unreadable(f"label {name!r}, known are {', '.join(columns.names)}")
+    return columns.names.get(name, name)
+
+
+def _number(value: Any, texts: tuple[str, ...], columns: Columns) -> Answer:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise Unreadable(f"{value!r} is not a number") from None
+    if not math.isfinite(number):
+        raise Unreadable(f"{value!r} is not a finite number")
+    return number
+
+
+def _classes(value: Any, texts: tuple[str, ...], columns: Columns) -> Answer:
+    if value is None:
+        raise Unreadable("no labels")
+    if isinstance(value, str):
+        return tuple(name for name in SEPARATORS.split(value.strip()) if name)
+    if isinstance(value, list) and all(isinstance(one, str | int) for one in value):
+        return tuple(map(str, value))
+    raise Unreadable("labels that are neither a list nor names between commas")
+
+
+def _tags(value: Any, texts: tuple[str, ...], columns: Columns) -> Answer:
+    tags = _listed(value, str(columns.label))
+    if len(tags) != len(texts):
+        raise Unreadable(f"{len(texts)} words, {len(tags)} tags")
+    return tags
+
+
+def _spans(value: Any, texts: tuple[str, ...], columns: Columns) -> Answer:
+    """A text to be found in the passage, or the lists of texts and places that SQuAD has; nothing: there is no answer."""
+    passage = texts[1]
+    if isinstance(value, dict) and isinstance(value.get("text"), list) and isinstance(value.get("answer_start"), list):
+        found = [Span(start, text) for start, text in zip(value["answer_start"], value["text"], strict=False)]
+    elif value is None or isinstance(value, str):
+        found = [Span(passage.find(value), value)] if value else []
+    else:
+        raise Unreadable("an answer that is no text")
+    for span in found:
+        if span.start < 0 or passage[span.start : span.end] != span.text:
+            raise Unreadable(f"the answer {span.text[:60]!r} is not in the passage")
+    return tuple(found)
+
+
+def _which(value: Any, texts: tuple[str, ...], columns: Columns) -> Answer:
+    """Its number from 0, its letter, or its text."""
+    ways = texts[1:]
+    if isinstance(value, str) and value in ways:
+        return ways.index(value)
+    letters = {chr(ord("A") + at): at for at in range(len(ways))}
+    if isinstance(value, str) and value.strip().upper() in letters:
+        return letters[value.strip().upper()]
+    try:
+        number = int(value)
+    except (TypeError, ValueError):
+        raise Unreadable(f"{value!r} is none of the choices") from None
+    if not 0 <= number < len(ways):
+        raise Unreadable(f"choice {number} of {len(ways)}; they are counted from 0")
+    return number
+
+
+ANSWERS: dict[Shape, Callable[[Any, tuple[str, ...], Columns], Answer]] = {
+    "classify": _class,
+    "regress": _number,
+    "multilabel": _classes,
+    "tag": _tags,
+    "span": _spans,
+    "choice": _which,
+}
+
+
+# ---------------------------------------------------------------------- which columns
+
+
+def guess_columns(
+    rows: Sequence[Row], shape: Shape, *, text: str | None, pair: Sequence[str], label: str | None, paired: bool, place: str
+) -> Columns:
+    """Those that the user named, and usual names for the others; what is guessed is for the caller to say."""
+    known = list(dict.fromkeys(key for row in rows for key in row if key is not None))
+    for name in (text, *pair, label):
+        if name is not None and name not in known:
+            raise BadText(f"no column {name!r}", place=place, remedy=nearest(name, known))
+    named = [name for name in (text, *pair, label) if name is not None]
+    free = [name for name in known if name not in named]
+    if shape == "span":
+        second = text or _usual(free, PASSAGE_NAMES, "the passage", "--text", known, place)
+        first = pair[0] if pair else _usual([name for name in free if name != second], PAIR_NAMES, "the question", "--pair", known, place)
+        texts: tuple[str, ...] = (first, second)
+    elif shape == "choice":
+        ways = tuple(pair) or tuple(n for n in free if CHOICES.fullmatch(n)) or tuple(n for n in free if n.lower() in CHOICE_LISTS)[:1]
+        if not ways:
+            raise BadText("no columns with choices", place=place, remedy=f"name them with --pair; columns: {', '.join(known)}")
+        first = text or _usual(
+            [name for name in free if name not in ways], (*PASSAGE_NAMES, *TEXT_NAMES), "the text", "--text", known, place
+        )
+        texts = (first, *ways)
+    else:
+        first = text or _usual(free, TEXT_NAMES, "the text", "--text", known, place)
+        free = [name for name in free if name != first]
+        second_needed = paired and not pair
+        texts = (first, *(pair or ([_usual(free, PAIR_NAMES, "the second text", "--pair", known, place)] if second_needed else [])))
+    if label is None:
+        rest = [name for name in free if name not in texts]
+        label = next((name for name in rest if name.lower() in LABEL_NAMES), None) or _repetitive(rows, rest)
+        if label is None:
+            raise BadText("no column that looks like labels", place=place, remedy=f"name it with --label; columns: {', '.join(known)}")
+    return Columns(texts, label)
+
+
+def _usual(free: Sequence[str], names: Sequence[str], what: str, option: str, known: Sequence[str], place: str) -> str:
+    found = [name for usual in names for name in free if name.lower() == usual]
+    if found:
+        return found[0]
+    raise BadText(f"no column that looks like {what}", place=place, remedy=f"name it with {option}; columns: {', '.join(known)}")
+
+
+def _repetitive(rows: Sequence[Row], names: Sequence[str]) -> str | None:
+    """The column with fewest different values, if they are few."""
+    counts = {name: len({str(row.get(name)) for row in rows}) for name in names}
+    best = min(counts, key=lambda name: counts[name], default=None)
+    return best if best is not None and 2 <= counts[best] <= max(2.0, MOST_CLASSES * len(rows)) else None

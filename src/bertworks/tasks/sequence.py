@@ -1,0 +1,212 @@
+"""A judgement on a whole text or pair: one of several classes, a number, or any number of classes.
+
+A text longer than the model is read in windows; the logits of its windows are averaged, in training as in prediction.
+
+    B  examples      C  classes
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bertworks.errors import BadText
+from bertworks.model.heads import ClassHead
+from bertworks.model.loss import Loss, Term
+from bertworks.model.model import Model
+from bertworks.tasks import metrics
+from bertworks.tasks.example import Batch, Example, Features, Numbers, Values, Window
+from bertworks.tasks.task import Measures, Outputs, Task, Verdict, by_label, shares
+from bertworks.tasks.windows import Reader
+
+
+@dataclass(frozen=True)
+class Classified:
+    label: str
+    confidence: float
+    scores: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Measured:
+    value: float
+
+
+@dataclass(frozen=True)
+class Marked:
+    labels: list[str]
+    scores: dict[str, float]
+
+
+class OfSequence(Task):
+    """What these three have in common: the summary of each window, and one row of logits for each text."""
+
+    head = "sequence"
+
+    def features(self, examples: Sequence[Example], reader: Reader) -> list[Features]:
+        return [
+            Features(*windows_of(texts, example, reader, of_first=self._of_first), target=self._target(example))
+            for example, texts in zip(examples, spelled(examples, reader), strict=True)
+        ]
+
+    @property
+    def _of_first(self) -> bool:
+        return self.model.config.heads.summary == "first"
+
+    def logits(self, batch: Batch) -> Tensor:
+        return pooled(self.model, self.head, self.states(batch), self.tensor(batch.owners), batch.n_owners)
+
+    def _target(self, example: Example) -> Values:
+        raise NotImplementedError
+
+
+def spelled(examples: Sequence[Example], reader: Reader) -> list[tuple[Numbers, ...]]:
+    """The tokens of each text of each example."""
+    flat = iter(reader.tokenizer.encode([text for example in examples for text in example.texts]))
+    found = [tuple(next(flat).astype(np.int64) for _ in example.texts) for example in examples]
+    for example, texts in zip(examples, found, strict=True):
+        if not all(map(len, texts)):
+            raise BadText("a text that is empty to this tokenizer: it has no token for any of it", place=example.place)
+    return found
+
+
+def windows_of(
+    texts: tuple[Numbers, ...], example: Example, reader: Reader, *, of_first: bool, way: int = 0
+) -> tuple[tuple[Window, ...], int, int]:
+    """Windows whose first or last token is read; tokens in all, and those in no window."""
+    cuts, windows = reader.cut(tuple(map(len, texts)), example.place), []
+    for cut in cuts:
+        ids, segments, _ = reader.frame(texts, cut)
+        windows.append(Window(ids, segments, read=np.array([0 if of_first else len(ids) - 1]), way=way))
+    total = sum(map(len, texts))
+    return tuple(windows), total, total - cuts[0].size if reader.on_long == "truncate" else 0
+
+
+def pooled(model: Model, head: str, states: Tensor, owners: Tensor, n_owners: int) -> Tensor:
+    """(W, hidden) -> (n_owners, C): the mean of each owner's windows."""
+    logits = model.read(head, states)
+    counts = torch.bincount(owners, minlength=n_owners).to(logits.dtype)
+    sums = logits.new_zeros(n_owners, logits.shape[1]).index_add(0, owners, logits)
+    return sums / counts[:, None]
+
+
+class Classify(OfSequence):
+    """One of several classes."""
+
+    weights: Tensor | None
+
+    def __init__(self, model: Model, labels: Sequence[str], *, smoothing: float = 0.0, weights: Sequence[float] | None = None) -> None:
+        super().__init__(model)
+        self.labels, self.smoothing, self.temperature = tuple(labels), smoothing, 1.0
+        self.register_buffer("weights", None if weights is None else torch.tensor(weights), persistent=False)
+
+    def _target(self, example: Example) -> Values:
+        return np.array(self.labels.index(str(example.answer)) if example.answer is not None else -1)
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {"class": len(batch.targets), "class_accuracy": len(batch.targets)}
+
+    def loss(self, logits: Tensor, batch: Batch) -> Loss:
+        targets = self.tensor(batch.targets)
+        weights, smoothing = (self.weights, self.smoothing) if self.training else (None, 0.0)
+        total = F.cross_entropy(logits, targets, weights, reduction="sum", label_smoothing=smoothing)
+        return Term("class", total), Term("class_accuracy", (logits.detach().argmax(1) == targets).sum(), 0.0)
+
+    def decode(self, outputs: Outputs, features: Features, example: Example) -> Classified:
+        scores = shares(outputs[0][0] / self.temperature)
+        best = int(scores.argmax())
+        return Classified(self.labels[best], float(scores[best]), dict(by_label(self.labels, scores)))
+
+    def evidence(self, prediction: Classified, example: Example) -> tuple[float, ...]:
+        return self.labels.index(str(example.answer)), self.labels.index(prediction.label)
+
+    def verdict(self, prediction: Classified, example: Example) -> Verdict:
+        return Verdict(prediction.label != example.answer, prediction.confidence, str(example.answer), prediction.label)
+
+    def measure(self, rows: metrics.Floats) -> Measures:
+        return metrics.of_classes(rows[:, 0], rows[:, 1], len(self.labels))
+
+
+class Regress(OfSequence):
+    """A number. It is learned in units of its spread around its mean; `shift` and `scale` turn them into the user's."""
+
+    def __init__(self, model: Model, *, shift: float = 0.0, scale: float = 1.0) -> None:
+        super().__init__(model)
+        self.shift, self.scale = shift, scale
+
+    def _target(self, example: Example) -> Values:
+        return np.array(np.nan if example.answer is None else (float(example.answer) - self.shift) / self.scale, np.float32)  # type: ignore[arg-type]
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {"square": len(batch.targets)}
+
+    def loss(self, logits: Tensor, batch: Batch) -> Loss:
+        return (Term("square", (logits[:, 0] - self.tensor(batch.targets)).square().sum()),)
+
+    def decode(self, outputs: Outputs, features: Features, example: Example) -> Measured:
+        return Measured(float(outputs[0][0, 0]) * self.scale + self.shift)
+
+    @torch.no_grad()
+    def finished(self) -> Model:
+        model = copy.deepcopy(self.model)
+        head = model.heads[self.head]
+        assert isinstance(head, ClassHead)
+        out = head.out
+        out.weight.mul_(self.scale)
+        if out.bias is not None:
+            out.bias.mul_(self.scale).add_(self.shift)
+        return model
+
+    def evidence(self, prediction: Measured, example: Example) -> tuple[float, ...]:
+        return float(example.answer), prediction.value  # type: ignore[arg-type]
+
+    def verdict(self, prediction: Measured, example: Example) -> Verdict:
+        right = float(example.answer)  # type: ignore[arg-type]
+        return Verdict(True, abs(prediction.value - right), f"{right:.4g}", f"{prediction.value:.4g}")
+
+    def measure(self, rows: metrics.Floats) -> Measures:
+        return metrics.of_numbers(rows[:, 0], rows[:, 1])
+
+
+class Multilabel(OfSequence):
+    """Any number of classes, each for itself."""
+
+    def __init__(self, model: Model, labels: Sequence[str], *, threshold: float = 0.5) -> None:
+        super().__init__(model)
+        self.labels, self.threshold = tuple(labels), threshold
+
+    def _target(self, example: Example) -> Values:
+        marked = example.answer if isinstance(example.answer, tuple) else ()
+        return np.array([label in marked for label in self.labels], np.float32)
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        n = batch.targets.size
+        return {"mark": n, "mark_accuracy": n}
+
+    def loss(self, logits: Tensor, batch: Batch) -> Loss:
+        targets = self.tensor(batch.targets)
+        total = F.binary_cross_entropy_with_logits(logits, targets, reduction="sum")
+        return Term("mark", total), Term("mark_accuracy", ((logits.detach() > 0) == (targets > 0)).sum(), 0.0)
+
+    def decode(self, outputs: Outputs, features: Features, example: Example) -> Marked:
+        scores = by_label(self.labels, 1 / (1 + np.exp(-outputs[0][0].astype(np.float64))))
+        return Marked([label for label, score in scores.items() if score > self.threshold], dict(scores))
+
+    def evidence(self, prediction: Marked, example: Example) -> tuple[float, ...]:
+        return *self._target(example).tolist(), *(float(label in prediction.labels) for label in self.labels)
+
+    def verdict(self, prediction: Marked, example: Example) -> Verdict:
+        right = {str(label) for label in example.answer}  # type: ignore[union-attr]
+        wrong = right ^ set(prediction.labels)
+        sure = max((abs(prediction.scores[label] - 0.5) for label in wrong if label in prediction.scores), default=0.0)
+        return Verdict(bool(wrong), sure, ", ".join(sorted(right)) or "–", ", ".join(prediction.labels) or "–")
+
+    def measure(self, rows: metrics.Floats) -> Measures:
+        truth, said = np.split(rows > 0, 2, axis=1)
+        return metrics.of_marks(truth, said)

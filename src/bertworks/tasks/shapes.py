@@ -1,0 +1,46 @@
+"""From what is asked to the task that answers it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bertworks.config import ModelConfig, Shape, TaskConfig
+from bertworks.model.model import Model
+from bertworks.tasks.choice import Choice
+from bertworks.tasks.sequence import Classify, Multilabel, Regress
+from bertworks.tasks.span import SpanTask
+from bertworks.tasks.tag import Tag
+from bertworks.tasks.task import Task
+
+HEADS: dict[Shape, str] = {
+    "classify": "sequence",
+    "regress": "sequence",
+    "multilabel": "sequence",
+    "tag": "token",
+    "span": "span",
+    "choice": "choice",
+}
+
+
+def make_task(model: Model, config: TaskConfig, weights: Sequence[float] | None = None) -> Task:
+    """`weights`: of each class, where some count more than others."""
+    match config.shape:
+        case "classify":
+            return Classify(model, config.labels, smoothing=config.smoothing, weights=weights)
+        case "regress":
+            return Regress(model, shift=config.shift, scale=config.scale)
+        case "multilabel":
+            return Multilabel(model, config.labels)
+        case "tag":
+            return Tag(model, config.labels, smoothing=config.smoothing)
+        case "span":
+            return SpanTask(model, no_answer=0.0 if config.no_answer else float("inf"))
+        case "choice":
+            return Choice(model)
+
+
+def task_model(config: ModelConfig, task: TaskConfig) -> ModelConfig:
+    """A model's config with the classes of a task."""
+    if task.shape == "regress":
+        return config.override(labels=("value",))
+    return config.override(labels=task.labels) if task.labels else config

@@ -1,0 +1,272 @@
+"""Where examples come from: a data set's folder or the user's own files. What is wrong with them is said before a minute is spent."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from pydantic import Field
+
+from bertworks.config import Frozen, Shape, TaskConfig
+from bertworks.data.chance import Purpose, chance
+from bertworks.data.packed import Damaged, unpacked
+from bertworks.data.tables import Row, kind_of, rows_of
+from bertworks.errors import BadText, NotFound, nearest
+from bertworks.tasks.datasets import TASKS, conll, squad
+from bertworks.tasks.example import Example
+from bertworks.tasks.rows import Columns, Findings, guess_columns, make_examples
+
+GUESSED_FROM = 1000  # rows
+SHOWN = 5  # rows named in a message
+MEASURES: dict[Shape, str] = {
+    "classify": "accuracy",
+    "regress": "pearson_spearman",
+    "multilabel": "f1",
+    "tag": "entity_f1",
+    "span": "f1",
+    "choice": "accuracy",
+}
+
+
+class Source(Frozen):
+    """Said in the record of a run, so that the same examples can be read again."""
+
+    dataset: str | None = Field(None, description="a row of TASKS")
+    folder: str | None = Field(None, description="where its files are")
+    train: str | None = Field(None, description="or a file of one's own")
+    dev: str | None = Field(None, description="to compare models on; none: a part of train")
+    shape: Shape
+    text: str | None = None
+    pair: tuple[str, ...] = ()
+    label: str | None = None
+    paired: bool = False
+    first: int | None = Field(None, ge=1, description="only the first examples of train")
+    dev_share: float = Field(0.1, gt=0, lt=1, description="part of train, where there is no dev")
+    split_seed: int = 0
+    skip_bad: bool = False
+
+
+@dataclass
+class Data:
+    """Examples to learn from and to be judged by, and what is to be said about them."""
+
+    train: list[Example]
+    dev: list[Example]
+    columns: Columns | None = None
+    remarks: list[str] = field(default_factory=list)
+
+    @property
+    def fingerprint(self) -> str:
+        digest = hashlib.sha256()
+        for example in (*self.train, *self.dev):
+            digest.update(json.dumps([example.texts, example.answer], default=vars, ensure_ascii=False).encode())
+        return digest.hexdigest()
+
+
+def read_data(source: Source) -> Data:
+    """Both splits, read and checked."""
+    findings = Findings()
+    columns = None
+    if source.dataset is not None:
+        found = _official(source, findings)
+    else:
+        assert source.train is not None
+        columns = columns_of(source, source.train)
+        found = [read_file(source, source.train, columns, findings), read_file(source, source.dev, columns, findings) if source.dev else []]
+    train, dev = found
+    data = Data(train[: source.first], dev, columns)
+    if columns is not None:
+        data.remarks.append(f"columns: {', '.join(columns.texts)} -> {columns.label}")
+    if not data.dev:
+        data.train, data.dev = split(data.train, source)
+        data.remarks.append(f"no dev file: {len(data.dev):,} of the examples are kept as dev, drawn with seed {source.split_seed}")
+    _check(data, source, findings)
+    return data
+
+
+def _official(source: Source, findings: Findings) -> list[list[Example]]:
+    row, folder = TASKS[str(source.dataset)], Path(str(source.folder))
+    paths = {name: row.find(folder, name) for name in ("train", "dev")}
+    if paths["train"] is None:
+        wanted = " or ".join(row.files["train"])
+        raise NotFound(
+            f"no {wanted} in this folder", place=str(folder), remedy=f"--data names the folder with the files of {source.dataset}"
+        )
+    return [row.examples(path, name, findings) if path is not None else [] for name, path in paths.items()]
+
+
+def columns_of(source: Source, file: str) -> Columns | None:
+    """Which columns of a table hold what; None for files that have no columns."""
+    path = Path(file)
+    if not path.is_file():
+        raise NotFound("no such file", place=file)
+    if kind_of(path) is None:
+        return None
+    with unpacked(path) as (stream, _):
+        rows = [row for _, row in islice(rows_of(stream, str(kind_of(path)), file, Findings()), GUESSED_FROM)]
+    if not rows:
+        raise BadText("no rows in this table", place=file)
+    return guess_columns(rows, source.shape, text=source.text, pair=source.pair, label=source.label, paired=source.paired, place=file)
+
+
+def read_file(source: Source, file: str, columns: Columns | None, findings: Findings) -> list[Example]:
+    path = Path(file)
+    if not path.is_file():
+        raise NotFound("no such file", place=file)
+    if kind_of(path) is None:
+        readers = {"tag": conll, "span": squad}
+        if source.shape not in readers:
+            raise BadText("not a table", place=file, remedy="known kinds: .csv, .tsv, .jsonl, .parquet")
+        return readers[source.shape](path, findings)
+    assert columns is not None
+    try:
+        with unpacked(path) as (stream, _):
+            return make_examples(_with(rows_of(stream, str(kind_of(path)), file, findings), columns, file), columns, source.shape, findings)
+    except Damaged as error:
+        raise NotFound(f"cannot be read: {getattr(error, 'strerror', None) or error}", place=file) from None
+
+
+def _with(rows: Iterator[tuple[str, Row]], columns: Columns, file: str) -> Iterator[tuple[str, Row]]:
+    for at, (place, row) in enumerate(rows):
+        missing = [name for name in columns.texts if name not in row]
+        if missing and not at:
+            raise BadText(f"no column {missing[0]!r}", place=file, remedy=f"columns: {', '.join(map(str, row))}")
+        yield place, row
+
+
+# ---------------------------------------------------------------------- dev, if there is none
+
+
+def split(examples: Sequence[Example], source: Source) -> tuple[list[Example], list[Example]]:
+    """A part of each class, or of the passages, so that none is in both."""
+    groups: dict[str, list[int]] = {}
+    for at, example in enumerate(examples):
+        groups.setdefault(_group(example, source.shape), []).append(at)
+    draw, chosen = chance(source.split_seed, Purpose.HELD_OUT), set()
+    if source.shape == "span":
+        names = sorted(groups)
+        kept = draw.permutation(len(names))[: max(1, round(source.dev_share * len(names)))]
+        chosen = {at for name in kept for at in groups[names[name]]}
+    else:
+        for members in (groups[name] for name in sorted(groups)):
+            count = round(source.dev_share * len(members)) if len(members) > 1 else 0
+            chosen |= set(np.array(members)[draw.permutation(len(members))[:count]].tolist())
+    train = [example for at, example in enumerate(examples) if at not in chosen]
+    return train, [examples[at] for at in sorted(chosen)]
+
+
+def _group(example: Example, shape: Shape) -> str:
+    if shape == "span":
+        return example.texts[1]
+    return str(example.answer) if shape == "classify" else ""
+
+
+# ---------------------------------------------------------------------- what is wrong
+
+
+def _check(data: Data, source: Source, findings: Findings) -> None:
+    labels = {label for example in data.train for label in _labels(example)}
+    known = []
+    for example in data.dev:
+        strange = [label for label in _labels(example) if label not in labels]
+        if strange and source.shape in ("classify", "multilabel", "tag"):
+            findings.bad_row(f"label {strange[0]!r} of dev never occurs in train", example.place)
+        elif example.answer is None:
+            findings.bad_row("no label", example.place)
+        else:
+            known.append(example)
+    data.dev = known
+    for example in data.train:
+        if example.answer is None:
+            findings.bad_row("no label", example.place)
+    data.train = [example for example in data.train if example.answer is not None]
+    if findings.bad:
+        _say_bad(findings, data, skip=source.skip_bad)
+    if findings.replaced:
+        data.remarks.append(f"{findings.replaced:,} signs were not UTF-8 and became U+FFFD")
+    where = source.train or source.folder
+    for name, examples in (("train", data.train), ("dev", data.dev)):
+        if not examples:
+            raise BadText(f"no examples for {name}", place=where, remedy="more rows are needed")
+    if source.shape in ("classify", "tag") and len(labels) < 2:
+        raise BadText(
+            f"all rows have the same label, {min(labels)!r}", place=where, remedy="there is nothing to tell apart; is it the right column?"
+        )
+    seen = {example.texts: example.place for example in data.train}
+    twice = [example for example in data.dev if example.texts in seen]
+    if twice:
+        first = twice[0]
+        data.remarks.append(
+            f"{len(twice):,} of {len(data.dev):,} dev examples are in train too, the first: {first.place} = {seen[first.texts]}"
+        )
+
+
+def _labels(example: Example) -> tuple[str, ...]:
+    if isinstance(example.answer, str):
+        return (example.answer,)
+    return tuple(one for one in example.answer if isinstance(one, str)) if isinstance(example.answer, tuple) else ()
+
+
+def _say_bad(findings: Findings, data: Data, *, skip: bool) -> None:
+    shown = [f"{place}: {cause}" for cause, place in findings.bad[:SHOWN]]
+    more = f"\n  and {len(findings.bad) - SHOWN:,} more" if len(findings.bad) > SHOWN else ""
+    listed = "".join(f"\n  {line}" for line in shown) + more
+    if not skip:
+        remedy = "put them right, or --skip-bad goes on without them"
+        raise BadText(f"{len(findings.bad):,} rows are no examples:{listed}", remedy=remedy)
+    causes = Counter(cause for cause, _ in findings.bad).most_common(SHOWN)
+    data.remarks.append(f"left out {len(findings.bad):,} rows: " + "; ".join(f"{cause} ({n:,})" for cause, n in causes) + listed)
+
+
+def describe_task(data: Data, source: Source) -> TaskConfig:
+    """What is asked, as the examples show it."""
+    row = TASKS[source.dataset] if source.dataset is not None else None
+    labels = tuple(sorted({label for example in data.train for label in _labels(example)}))
+    known = dict.fromkeys(row.labels) if row is not None else {}
+    shift, scale = 0.0, 1.0
+    if source.shape == "regress":
+        values = np.array([float(example.answer) for example in data.train])  # type: ignore[arg-type]
+        shift, scale = float(values.mean()), float(values.std()) or 1.0
+    return TaskConfig(
+        shape=source.shape,
+        labels=tuple(known) if known and set(labels) <= set(known) else labels,
+        measure=row.measure if row is not None else MEASURES[source.shape],
+        pairs=len(data.train[0].texts) == 2 and source.shape in ("classify", "regress", "multilabel"),
+        no_answer=row.no_answer if row is not None else any(example.answer == () for example in data.train),
+        shift=shift,
+        scale=scale,
+    )
+
+
+def find_source(
+    task: str,
+    *,
+    data: Path | None,
+    train: str | None,
+    dev: str | None,
+    text: str | None,
+    pair: tuple[str, ...],
+    label: str | None,
+    first: int | None,
+    skip_bad: bool,
+) -> Source:
+    """From what the user named, or an error that says what is missing."""
+    if task in TASKS:
+        if data is None or train is not None:
+            raise BadText(
+                f"{task} is a data set: name the folder with its files", remedy=f"--data FOLDER with {TASKS[task].files['train'][0]}"
+            )
+        return Source(dataset=task, folder=str(data), shape=TASKS[task].shape, first=first, skip_bad=skip_bad)
+    shapes: dict[str, Shape] = {**{shape: shape for shape in MEASURES}, "pair": "classify"}
+    if task not in shapes:
+        raise NotFound(f"no task is called {task!r}", remedy=nearest(task, [*TASKS, *shapes]))
+    if train is None or data is not None:
+        raise BadText(f"{task} needs examples of your own", remedy="--train FILE")
+    named = {"text": text, "pair": pair, "label": label}
+    return Source(train=train, dev=dev, shape=shapes[task], paired=task == "pair", first=first, skip_bad=skip_bad, **named)

@@ -1,0 +1,147 @@
+"""An answer that is a stretch of a passage (Devlin et al. 2019, sections 4.2 and 4.3).
+
+The passage is read in windows, each after the question. Every window has a place that means "not here", its [CLS]; in a window without the
+answer that is the right one. The best stretch of all windows is the answer, unless the best "not here" is better by `no_answer`.
+
+    R  tokens of a window that may be read: "not here", then the passage
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+import torch.nn.functional as F
+from torch import Tensor
+
+from bertworks.errors import BadText
+from bertworks.model.loss import Loss, Term
+from bertworks.model.model import Model
+from bertworks.tasks import metrics
+from bertworks.tasks.example import Batch, Example, Features, Numbers, Span, Values, Window
+from bertworks.tasks.task import Measures, Outputs, Task, Verdict, padded
+from bertworks.tasks.windows import Cut, Reader
+
+LONGEST = 30  # tokens of an answer
+
+
+@dataclass(frozen=True)
+class Answered:
+    answer: str  # "": the passage does not say
+    start: int  # character of the passage; -1 without an answer
+    score: float  # logits of first and last token
+    blank: float  # the same of "not here"
+    best: str = ""  # the best stretch, whether it is the answer or not
+
+    @property
+    def margin(self) -> float:
+        """By how much "not here" is better."""
+        return self.blank - self.score
+
+
+class SpanTask(Task):
+    head = "span"
+    of_windows = True
+
+    def __init__(self, model: Model, *, no_answer: float = inf) -> None:
+        """`no_answer`: how much better "not here" must be than the best stretch; infinity: there is always an answer."""
+        super().__init__(model)
+        self.no_answer = no_answer
+
+    def features(self, examples: Sequence[Example], reader: Reader) -> list[Features]:
+        questions = reader.tokenizer.encode([example.texts[0] for example in examples])
+        passages = list(dict.fromkeys(example.texts[1] for example in examples))  # one passage has many questions
+        encodings = reader.tokenizer.encodings(passages)
+        known = {text: (np.array(e.ids, np.int64), np.array(e.offsets).reshape(-1, 2)) for text, e in zip(passages, encodings, strict=True)}
+        return [
+            self._features(example, question.astype(np.int64), *known[example.texts[1]], reader)
+            for example, question in zip(examples, questions, strict=True)
+        ]
+
+    def _features(self, example: Example, question: Numbers, passage: Numbers, offsets: Numbers, reader: Reader) -> Features:
+        if not len(question) or not len(passage):
+            raise BadText("a question or a passage that is empty to this tokenizer", place=example.place)
+        cuts, windows = reader.cut((len(question), len(passage)), example.place), []
+        answer = _first_and_last(example, offsets)
+        for cut in cuts:
+            ids, segments, (_, start) = reader.frame((question, passage), cut)
+            begin, end = cut.parts[1]
+            blank = _blank(ids, reader)
+            read = np.concatenate([[blank], np.arange(start, start + end - begin)])
+            about = np.concatenate([[[-1, -1]], offsets[begin:end]])
+            windows.append(Window(ids, segments, read, about, _targets(answer, cut)))
+        lost = len(question) + len(passage) - cuts[0].size if reader.on_long == "truncate" else 0
+        return Features(tuple(windows), len(question) + len(passage), lost)
+
+    def logits(self, batch: Batch) -> Tensor:
+        return self.model.read(self.head, self.states(batch))
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        n = len(batch.lengths)
+        return {"start": n, "end": n, "span_accuracy": n}
+
+    def loss(self, logits: Tensor, batch: Batch) -> Loss:
+        rows = padded(logits, batch.n_read)
+        targets = self.tensor(batch.targets.reshape(-1, 2))
+        start, end = (F.cross_entropy(rows[:, :, at], targets[:, at], reduction="sum") for at in (0, 1))
+        right = (rows.detach().argmax(1) == targets).all(1).sum()
+        return Term("start", start, 0.5), Term("end", end, 0.5), Term("span_accuracy", right, 0.0)
+
+    def decode(self, outputs: Outputs, features: Features, example: Example) -> Answered:
+        best, blank = Answered("", -1, -inf, inf), inf
+        for table, window in zip(outputs, features.windows, strict=True):
+            blank = min(blank, float(table[0].sum()))
+            first, last, score = best_stretch(table[1:])
+            if score > best.score:
+                start, end = int(window.about[1 + first, 0]), int(window.about[1 + last, 1])
+                best = Answered(example.texts[1][start:end].strip(), start, score, inf)
+        answer, start = ("", -1) if blank - best.score > self.no_answer else (best.answer, best.start)
+        return Answered(answer, start, best.score, blank, best.answer)
+
+    def evidence(self, prediction: Answered, example: Example) -> tuple[float, ...]:
+        return metrics.answer_scores([span.text for span in example.answer], prediction.answer)  # type: ignore[union-attr]
+
+    def verdict(self, prediction: Answered, example: Example) -> Verdict:
+        rights = [span.text for span in example.answer]  # type: ignore[union-attr]
+        f1, exact = metrics.answer_scores(rights, prediction.answer)
+        return Verdict(not exact, (1 - f1) * abs(prediction.margin), " / ".join(dict.fromkeys(rights)) or "–", prediction.answer or "–")
+
+    def measure(self, rows: metrics.Floats) -> Measures:
+        return {"f1": float(rows[:, 0].mean()), "exact": float(rows[:, 1].mean())}
+
+
+def best_stretch(table: Values) -> tuple[int, int, float]:
+    """(R, 2) logits of beginning and ending -> the likeliest first and last token, and the sum of their logits."""
+    size = len(table)
+    sums = table[:, 0, None] + table[None, :, 1]
+    ahead = np.arange(size)[None, :] - np.arange(size)[:, None]
+    sums = np.where((ahead >= 0) & (ahead < LONGEST), sums, -np.inf)
+    first, last = divmod(int(sums.argmax()), size)
+    return first, last, float(sums[first, last])
+
+
+def _first_and_last(example: Example, offsets: Numbers) -> tuple[int, int] | None:
+    """The tokens that hold the first right answer; None: there is none."""
+    if not isinstance(example.answer, tuple) or not example.answer:
+        return None
+    span = example.answer[0]
+    assert isinstance(span, Span)
+    first = int(np.searchsorted(offsets[:, 1], span.start, side="right"))
+    last = int(np.searchsorted(offsets[:, 0], span.end, side="left")) - 1
+    return (first, last) if first <= last < len(offsets) else None
+
+
+def _targets(answer: tuple[int, int] | None, cut: Cut) -> Numbers:
+    """Which of the tokens read begin and end the answer; 0, "not here", for windows that do not hold all of it."""
+    begin, end = cut.parts[1]
+    if answer is None or answer[0] < begin or answer[1] >= end:
+        return np.zeros(2, np.int64)
+    return np.array([1 + answer[0] - begin, 1 + answer[1] - begin])
+
+
+def _blank(ids: Numbers, reader: Reader) -> int:
+    special = reader.tokenizer.special
+    found = np.flatnonzero(ids == reader.tokenizer.id_of("cls")) if "cls" in special else np.empty(0, np.int64)
+    return int(found[0]) if len(found) else 0

@@ -1,0 +1,119 @@
+"""A tag for each word. The first piece of a word speaks for it (Devlin et al. 2019, section 5.3).
+
+Words are set one space apart, and pieces are found again by their characters, so any tokenizer will do. In a sentence longer than the
+model each word is read once, in the window that shows most of its surroundings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch.nn.functional as F
+from torch import Tensor
+
+from bertworks.errors import BadText
+from bertworks.model.loss import Loss, Term
+from bertworks.model.model import Model
+from bertworks.tasks import metrics
+from bertworks.tasks.example import Batch, Example, Features, Numbers, Window
+from bertworks.tasks.task import Measures, Outputs, Task, Verdict, shares
+from bertworks.tasks.windows import Cut, Reader
+
+
+@dataclass(frozen=True)
+class Entity:
+    kind: str
+    text: str
+    first: int  # word
+    last: int
+
+
+@dataclass(frozen=True)
+class Tagged:
+    words: list[str]
+    tags: list[str]
+    confidences: list[float]
+    entities: list[Entity]
+
+
+class Tag(Task):
+    head = "token"
+    of_windows = True
+
+    def __init__(self, model: Model, labels: Sequence[str], *, smoothing: float = 0.0) -> None:
+        super().__init__(model)
+        self.labels, self.smoothing = tuple(labels), smoothing
+
+    def features(self, examples: Sequence[Example], reader: Reader) -> list[Features]:
+        encodings = reader.tokenizer.encodings([" ".join(example.texts) for example in examples])
+        return [
+            self._features(example, np.array(encoding.ids, np.int64), np.array(encoding.offsets).reshape(-1, 2), reader)
+            for example, encoding in zip(examples, encodings, strict=True)
+        ]
+
+    def _features(self, example: Example, ids: Numbers, offsets: Numbers, reader: Reader) -> Features:
+        if not len(ids):
+            raise BadText("a sentence that is empty to this tokenizer: it has no token for any of it", place=example.place)
+        lengths = np.array([len(word) for word in example.texts])
+        begins = np.cumsum(lengths + 1) - lengths - 1
+        # The first piece that ends behind the word's first character; a word without a piece is judged by what follows it.
+        pieces = np.minimum(np.searchsorted(offsets[:, 1], begins, side="right"), len(ids) - 1)
+        targets = [self.labels.index(tag) for tag in example.answer] if isinstance(example.answer, tuple) else [-1] * len(pieces)
+        cuts = reader.cut((len(ids),), example.place)
+        home, windows = nearest_middle(pieces, cuts, len(ids)), []
+        for at, cut in enumerate(cuts):
+            framed, segments, (start,) = reader.frame((ids,), cut)
+            words = np.flatnonzero(home == at)
+            read = pieces[words] - cut.parts[0][0] + start
+            windows.append(Window(framed, segments, read, about=words, targets=np.array(targets, np.int64)[words]))
+        lost = len(ids) - cuts[0].size if reader.on_long == "truncate" else 0
+        return Features(tuple(windows), len(ids), lost)
+
+    def logits(self, batch: Batch) -> Tensor:
+        return self.model.read(self.head, self.states(batch))
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {"tag": len(batch.read), "tag_accuracy": len(batch.read)}
+
+    def loss(self, logits: Tensor, batch: Batch) -> Loss:
+        targets = self.tensor(batch.targets)
+        total = F.cross_entropy(logits, targets, reduction="sum", label_smoothing=self.smoothing if self.training else 0.0)
+        return Term("tag", total), Term("tag_accuracy", (logits.detach().argmax(1) == targets).sum(), 0.0)
+
+    def decode(self, outputs: Outputs, features: Features, example: Example) -> Tagged:
+        words = np.concatenate([window.about for window in features.windows])
+        scores = shares(np.concatenate(outputs))
+        outside = "O" if "O" in self.labels else self.labels[0]
+        tags, sure = [outside] * len(example.texts), [0.0] * len(example.texts)  # what was cut off is outside of everything
+        for word, row in zip(words.tolist(), scores, strict=True):
+            tags[word], sure[word] = self.labels[int(row.argmax())], float(row.max())
+        found = [Entity(kind, " ".join(example.texts[first : last + 1]), first, last) for kind, first, last in metrics.entities(tags)]
+        return Tagged(list(example.texts), tags, sure, found)
+
+    def evidence(self, prediction: Tagged, example: Example) -> tuple[float, ...]:
+        return metrics.entity_counts([str(tag) for tag in example.answer], prediction.tags)  # type: ignore[union-attr]
+
+    def verdict(self, prediction: Tagged, example: Example) -> Verdict:
+        """As sure as of the surest wrong tag."""
+        tags = [str(tag) for tag in example.answer]  # type: ignore[union-attr]
+        wrong = [sure for tag, said, sure in zip(tags, prediction.tags, prediction.confidences, strict=True) if tag != said]
+        return Verdict(bool(wrong), max(wrong, default=0.0), _named(example.texts, tags), _named(example.texts, prediction.tags))
+
+    def measure(self, rows: metrics.Floats) -> Measures:
+        return metrics.of_entities(rows)
+
+
+def _named(words: Sequence[str], tags: Sequence[str]) -> str:
+    """The entities, for people."""
+    return ", ".join(f"{' '.join(words[first : last + 1])} ({kind})" for kind, first, last in metrics.entities(tags)) or "–"
+
+
+def nearest_middle(pieces: Numbers, cuts: Sequence[Cut], length: int) -> Numbers:
+    """For each piece of a text of this length the window that shows most of what is around it; -1 for those in no window."""
+    begins, ends = np.array([cut.parts[0] for cut in cuts]).T
+    left = np.where(begins == 0, length, pieces[:, None] - begins)  # at the ends of the text there is nothing to miss
+    right = np.where(ends == length, length, ends - 1 - pieces[:, None])
+    scarcer = np.minimum(left, right)
+    return np.where(scarcer.max(1) >= 0, scarcer.argmax(1), -1)

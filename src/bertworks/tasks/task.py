@@ -1,0 +1,169 @@
+"""What all tasks have in common: a model with a head, examples as windows, and answers read off the head's logits.
+
+    N  tokens of the batch      W  windows      M  tokens read      B  examples      C  classes
+
+A *shape* is a class of its own (sequence, tag, span, choice); a data set is a row of a table. Training, evaluation, prediction and serving
+go the same way: `features` makes windows, `logits` reads them, `decode` says what they mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bertworks.model.layout import Tokens
+from bertworks.model.loss import Loss, Trainable
+from bertworks.model.model import Model
+from bertworks.tasks.example import Batch, Example, Features, Numbers, Values, gather
+from bertworks.tasks.metrics import Floats
+from bertworks.tasks.windows import Reader
+
+PREDICT_TOKENS = 4096  # of a batch that is only looked at
+Measures = dict[str, float]
+Outputs = list[Values]  # of one example: a row of logits, or one table for each window
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """An answer beside the right one, for people."""
+
+    wrong: bool
+    sure: float  # how sure the model was, or how far off it is; the highest are shown
+    right: str
+    said: str
+
+
+class Task(Trainable):
+    """An encoder, a head, and what its logits mean."""
+
+    head: ClassVar[str]
+    of_windows: ClassVar[bool] = False  # whether each window has its own table of logits
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.model = model
+
+    # ------------------------------------------------------------------ what a shape says
+
+    def features(self, examples: Sequence[Example], reader: Reader) -> list[Features]:
+        raise NotImplementedError
+
+    def logits(self, batch: Batch) -> Tensor:
+        raise NotImplementedError
+
+    def loss(self, logits: Tensor, batch: Batch) -> Loss:
+        raise NotImplementedError
+
+    def decode(self, outputs: Outputs, features: Features, example: Example) -> Any:
+        raise NotImplementedError
+
+    def evidence(self, prediction: Any, example: Example) -> tuple[float, ...]:
+        """What an answer says about the model, in numbers."""
+        raise NotImplementedError
+
+    def verdict(self, prediction: Any, example: Example) -> Verdict:
+        raise NotImplementedError
+
+    def measure(self, rows: Floats) -> Measures:
+        """What the evidence of many examples, one in each row, amounts to."""
+        raise NotImplementedError
+
+    def finished(self) -> Model:
+        """The model whose logits are in the user's units, to be saved."""
+        return self.model
+
+    # ------------------------------------------------------------------ what follows from it
+
+    def score(self, predictions: Sequence[Any], examples: Sequence[Example]) -> Measures:
+        return self.measure(self.rows(predictions, examples))
+
+    def rows(self, predictions: Sequence[Any], examples: Sequence[Example]) -> Floats:
+        return np.array([self.evidence(*pair) for pair in zip(predictions, examples, strict=True)], np.float64)
+
+    def forward(self, batch: Batch) -> Loss:
+        return self.loss(self.logits(batch), batch)
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.encoder.embed.tokens.weight.device
+
+    def tensor(self, values: Values) -> Tensor:
+        return torch.from_numpy(values).to(self.device, non_blocking=True)
+
+    def states(self, batch: Batch) -> Tensor:
+        """Of the tokens read, (M, hidden). The last layer works for these alone."""
+        # A model with one segment tells two texts apart by what stands between them.
+        segments = self.tensor(batch.segments) if self.model.config.encoder.n_segments != 1 else None
+        tokens = Tokens.ragged(self.tensor(batch.ids), batch.lengths.tolist(), segments)
+        return self.model.encoder.at(tokens, self.tensor(batch.read), batch.n_read.tolist())
+
+    def predict(
+        self, features: Sequence[Features], examples: Sequence[Example], progress: Callable[[int, int], None] = lambda done, total: None
+    ) -> list[Any]:
+        """An answer to each example, in their order."""
+        found = dict(self._answers(features, examples, progress))
+        return [found[at] for at in range(len(examples))]
+
+    @torch.inference_mode()
+    def _answers(
+        self, features: Sequence[Features], examples: Sequence[Example], progress: Callable[[int, int], None]
+    ) -> Iterator[tuple[int, Any]]:
+        training, done = self.training, 0
+        self.eval()
+        try:
+            for members in token_batches([one.length for one in features]):
+                batch = gather(features, members)
+                outputs = self._split(self.logits(batch), batch, [len(features[at].windows) for at in members])
+                for at, output in zip(members.tolist(), outputs, strict=True):
+                    yield at, self.decode(output, features[at], examples[at])
+                done += len(members)
+                progress(done, len(examples))
+        finally:
+            self.train(training)
+
+    def _split(self, logits: Tensor, batch: Batch, n_windows: Sequence[int]) -> list[Outputs]:
+        """A batch's logits, example by example."""
+        table = logits.float().cpu().numpy()
+        if not self.of_windows:
+            return [[part] for part in np.split(table, np.cumsum(batch.n_ways)[:-1])]
+        parts = np.split(table, np.cumsum(batch.n_read)[:-1])
+        given = [parts[at] for at in np.argsort(batch.order)]
+        ends = np.cumsum(n_windows).tolist()
+        return [given[begin:end] for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+def token_batches(lengths: Sequence[int], budget: int = PREDICT_TOKENS) -> Iterator[Values]:
+    """Examples of about the same length together, as many as the budget takes, at least one."""
+    order = np.argsort(lengths, kind="stable")
+    batch: list[int] = []
+    size = 0
+    for at in order.tolist():
+        if batch and size + lengths[at] > budget:
+            yield np.array(batch, np.int64)
+            batch, size = [], 0
+        batch.append(at)
+        size += lengths[at]
+    if batch:
+        yield np.array(batch, np.int64)
+
+
+def padded(logits: Tensor, sizes: Numbers) -> Tensor:
+    """Rows of unequal length, one below the other; what is not there is impossible."""
+    rows = torch.split(logits, sizes.tolist())
+    return torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=-torch.inf)
+
+
+def shares(logits: Values, axis: int = -1) -> Values:
+    """Probabilities that add up to one."""
+    raised = np.exp(logits - logits.max(axis, keepdims=True))
+    found: Values = raised / raised.sum(axis, keepdims=True)
+    return found
+
+
+def by_label(labels: Sequence[str], values: Values) -> Mapping[str, float]:
+    return dict(zip(labels, map(float, values), strict=True))

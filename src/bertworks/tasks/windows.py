@@ -1,0 +1,90 @@
+"""Texts longer than the model, in windows: every token is in one of them, and neighbours share some.
+
+Windows are all as long as the model allows and spread evenly, so the share is at least what was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import get_args
+
+import numpy as np
+
+from bertworks.errors import BadConfig, TooLong
+from bertworks.tasks.example import Numbers, Values
+from bertworks.text.ledger import OnLong
+from bertworks.text.tokenizer import Frame, Tokenizer
+
+
+def spread(length: int, room: int, overlap: int) -> list[tuple[int, int]]:
+    """Where windows of at most `room` begin and end, so that neighbours share at least `overlap`."""
+    if length <= room:
+        return [(0, length)]
+    shared = min(overlap, room // 2)
+    count = -(-(length - shared) // (room - shared))
+    starts = [(length - room) * at // (count - 1) for at in range(count)]
+    return [(start, start + room) for start in starts]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A window of a text or a pair before special tokens are set around: where each text begins and ends in it."""
+
+    parts: tuple[tuple[int, int], ...]
+
+    @property
+    def size(self) -> int:
+        return sum(end - begin for begin, end in self.parts)
+
+
+class Reader:
+    """Tokens to windows, with what a model takes at once and what is to be done with more."""
+
+    def __init__(self, tokenizer: Tokenizer, limit: int, overlap: int, on_long: OnLong) -> None:
+        if on_long not in get_args(OnLong):
+            raise BadConfig(f"on_long = {on_long!r} is not one of {', '.join(get_args(OnLong))}")
+        self.tokenizer, self.limit, self.overlap, self.on_long = tokenizer, limit, overlap, on_long
+
+    def cut(self, lengths: tuple[int, ...], place: str) -> list[Cut]:
+        """Windows of one text, or of two. Of two the shorter is whole in each of them, or, if it takes more than half of the room, in
+        windows of its own, and each of these meets all of the other's."""
+        room = self.limit - self._frame(len(lengths)).size
+        if room < len(lengths):
+            raise BadConfig(f"a limit of {self.limit} tokens leaves no room for text beside the special ones")
+        if sum(lengths) <= room:
+            return [Cut(tuple((0, length) for length in lengths))]
+        if self.on_long == "error":
+            remedy = "--on-long window reads it in windows, truncate cuts it"
+            raise TooLong(f"{sum(lengths)} tokens, {room} fit into the model", place=place, remedy=remedy)
+        if len(lengths) == 1:
+            cuts = [Cut((window,)) for window in spread(lengths[0], room, self.overlap)]
+        else:
+            cuts = list(self._pairs(lengths, room))
+        return cuts[:1] if self.on_long == "truncate" else cuts
+
+    def _pairs(self, lengths: tuple[int, ...], room: int) -> Iterator[Cut]:
+        short = int(lengths[1] < lengths[0])
+        for begin, end in spread(lengths[short], room // 2, self.overlap):
+            for other in spread(lengths[1 - short], room - (end - begin), self.overlap):
+                yield Cut(((begin, end), other) if short == 0 else (other, (begin, end)))
+
+    def frame(self, texts: tuple[Numbers, ...], cut: Cut) -> tuple[Numbers, Numbers, list[int]]:
+        """A window with its special tokens: ids, segments, and where each text begins in it."""
+        frame, starts, size = self._frame(len(texts)), [], 0
+        ids: list[Values] = []
+        segments: list[Values] = []
+        for at, (special, special_segments) in enumerate(frame.parts):
+            ids.append(special)
+            segments.append(special_segments)
+            size += len(special)
+            if at < len(texts):
+                begin, end = cut.parts[at]
+                starts.append(size)
+                ids.append(texts[at][begin:end])
+                segments.append(np.full(end - begin, frame.segments[at]))
+                size += end - begin
+        return np.concatenate(ids).astype(np.int64), np.concatenate(segments).astype(np.int64), starts
+
+    def _frame(self, n_texts: int) -> Frame:
+        return self.tokenizer.frame if n_texts == 1 else self.tokenizer.pair_frame

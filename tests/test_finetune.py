@@ -1,0 +1,200 @@
+"""Fine-tuning runs: from a file to a model that says the same elsewhere, through pauses, with one trainer for all."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import bertworks
+from bertworks.errors import BadConfig, BadText, Unsupported
+from bertworks.runs.finetune import build_task, finetune, resume
+from bertworks.runs.settings import FINETUNE, keys, settle_task
+from bertworks.tasks.source import Data, Source, describe_task, find_source, read_data
+from bertworks.train.ranks import Ranks
+from test_cli import run
+from test_tasks import SMALL, WORDS
+from texts import tiny_tokenizer
+from training import digest, events
+
+NAMED: dict[str, Any] = {"data": None, "dev": None, "text": None, "pair": (), "label": None, "first": None, "skip_bad": False}
+QUICK = ["train.threads=1", "train.evaluations=4", "optim.lr=3e-3", "train.batch_size=16", "train.checkpoint_every=2"]
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model to start from: random, but a folder like any other."""
+    bench = bertworks.new("bert-mini", tokenizer=tiny_tokenizer(), n_positions=48, init_range=0.1, seed=3, **{**SMALL, "dropout": 0.1})
+    return bench.save(tmp_path_factory.mktemp("start") / "model")
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Which of two words comes first."""
+    draw = random.Random(5)
+    rows = []
+    for at in range(120):
+        words = draw.choices([word for word in WORDS if word not in ("ba", "ku")], k=6)
+        words.insert(draw.randrange(6), ["ba", "ku"][at % 2])
+        rows.append(f"{' '.join(words)},{['first', 'second'][at % 2]}")
+    path = tmp_path_factory.mktemp("table") / "rows.csv"
+    path.write_text("\n".join(["text,label", *rows]) + "\n")
+    return path
+
+
+def tune(start: Path, table: Path, out: Path, *settings: str, task: str = "classify", **limit: Any) -> tuple[Data, Source]:
+    source = find_source(task, **{**NAMED, "train": str(table)})
+    data = read_data(source)
+    config = settle_task(bertworks.load(start), describe_task(data, source), settings=[*QUICK, *settings], limit=limit or {"steps": 8})
+    finetune(config, data, source, out, init=str(start), ranks=Ranks(), watch=lambda event: None, began=time.monotonic())
+    return data, source
+
+
+def test_a_run_learns_and_its_model_answers(start: Path, table: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    data, _ = tune(start, table, out, steps=60)
+    looks = events(out, "held out")
+    assert looks[-1]["accuracy"] == 1.0 and looks[0]["accuracy"] < 0.9
+    bench = bertworks.load(out)
+    ledger = bertworks.Ledger()
+    said = bench.predict([example.texts[0] for example in data.dev], ledger=ledger)
+    assert [one.label for one in said] == [example.answer for example in data.dev]
+    assert all(abs(sum(one.scores.values()) - 1) < 1e-6 for one in said) and ledger.texts == len(data.dev)
+    assert bench.lineage[-2] == "finetune classify" and bench.config.heads.labels == ("first", "second")
+    results = json.loads((out / "results.json").read_text())
+    assert results["measures"]["accuracy"] == 1.0 and results["learned"]["temperature"] == bench.learned.temperature  # type: ignore[union-attr]
+    page = (out / "report.html").read_text()
+    assert "Fine-tuning" in page and "微调" in page and "<script" not in page
+
+
+def test_long_texts_are_read_in_windows(start: Path, table: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    tune(start, table, out, "data.max_length=24", steps=60)
+    ledger = bertworks.Ledger()
+    long = " ".join(["de", "fi", "go"] * 60)
+    bench = bertworks.load(out)
+    bench.predict([long], ledger=ledger)
+    assert ledger.windowed_texts == 1 and ledger.windowed_tokens == 180 and not ledger.cut_tokens
+    bench.predict([long], on_long="truncate", ledger=ledger)
+    assert ledger.cut_texts == 1 and ledger.cut_tokens == 180 - 22
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_does_not(start: Path, table: Path, tmp_path: Path) -> None:
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        tune(start, table, tmp_path / name, f"train.seed={seed}")
+    assert digest(tmp_path / "a") == digest(tmp_path / "b") != digest(tmp_path / "c")
+
+
+def test_resume_in_the_middle_gives_the_same_bits(start: Path, table: Path, tmp_path: Path) -> None:
+    import shutil
+
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    tune(start, table, whole, "train.keep=9")
+    shutil.copytree(whole, stopped)
+    for step in (6, 8):
+        shutil.rmtree(stopped / f"checkpoints/step-{step:08}")
+    resume(stopped, ranks=Ranks(), watch=lambda event: None, began=time.monotonic())
+    assert digest(stopped) == digest(whole)
+    assert json.loads((stopped / "results.json").read_text()) == json.loads((whole / "results.json").read_text())
+
+
+def test_other_examples_are_refused(start: Path, table: Path, tmp_path: Path) -> None:
+    own = tmp_path / "rows.csv"
+    own.write_text(table.read_text())
+    tune(start, own, tmp_path / "run")
+    own.write_text(table.read_text().replace("ba", "ku", 1))
+    with pytest.raises(BadText, match="not the examples that the run began with"):
+        resume(tmp_path / "run", ranks=Ranks(), watch=lambda event: None, began=time.monotonic())
+
+
+def test_it_stops_when_nothing_gets_better(start: Path, table: Path, tmp_path: Path) -> None:
+    tune(start, table, tmp_path / "run", "train.patience=2", "train.evaluations=20", "optim.lr=1e-9", steps=40)
+    assert events(tmp_path / "run", "end")[0]["step"] < 10
+    assert any("no better for 2 looks" in event["text"] for event in events(tmp_path / "run", "remark"))
+    resume(tmp_path / "run", ranks=Ranks(), watch=lambda event: None, began=time.monotonic())
+    assert events(tmp_path / "run", "end")[-1]["step"] < 10, "a run that has ended does not go on"
+
+
+def test_lower_layers_learn_more_slowly(start: Path, table: Path) -> None:
+    from bertworks.train.optim import make_optimiser, set_rate
+
+    source = find_source("classify", **{**NAMED, "train": str(table)})
+    data = read_data(source)
+    config = settle_task(bertworks.load(start), describe_task(data, source), settings=["optim.layer_decay=0.5"], limit={"steps": 1})
+    task = build_task(config, bertworks.load(start), data.train)
+    optimiser = make_optimiser(task, config.optim)
+    set_rate(optimiser, 1.0)
+    rates = {id(p): group["lr"] for group in optimiser.param_groups for p in group["params"]}
+    named = {name: rates[id(parameter)] for name, parameter in task.named_parameters()}
+    assert named["model.heads.sequence.out.weight"] == 1.0
+    assert named["model.encoder.ffns.1.down.weight"] == 0.5 and named["model.encoder.attentions.0.attn.q.bias"] == 0.25
+    assert named["model.encoder.embed.tokens.weight"] == 0.125
+
+
+def test_frozen_layers_stay_and_renewed_ones_are_new(start: Path, table: Path, tmp_path: Path) -> None:
+    tune(start, table, tmp_path / "run", "train.freeze=1", "train.reinit=1", steps=60)
+    before, after = (bertworks.load(path).model.state_dict() for path in (start, tmp_path / "run"))
+    same = {name for name in before if name in after and torch.equal(before[name], after[name])}
+    assert {"encoder.embed.tokens.weight", "encoder.ffns.0.down.weight", "encoder.attentions.0.attn.q.weight"} <= same
+    moved = float((before["encoder.ffns.1.down.weight"] - after["encoder.ffns.1.down.weight"]).std())
+    assert moved > 0.1, "two draws apart, not a few steps"
+
+
+def test_classes_weigh_the_same_if_asked(start: Path, table: Path) -> None:
+    source = find_source("classify", **{**NAMED, "train": str(table)})
+    data = read_data(source)
+    data.train = [example for example in data.train if example.answer == "first"][:10] + [e for e in data.train if e.answer == "second"][
+        :40
+    ]
+    config = settle_task(bertworks.load(start), describe_task(data, source), settings=["task.class_weights=balanced"], limit={"steps": 1})
+    assert build_task(config, bertworks.load(start), data.train).weights.tolist() == pytest.approx([2.5, 0.625])  # type: ignore[union-attr, operator]
+
+
+def test_a_foreign_folder_predicts_too(start: Path, tmp_path: Path) -> None:
+    bench = bertworks.load(start)
+    with pytest.raises(Unsupported, match="not fine-tuned"):
+        bench.predict(["ba de"])
+    tagger = bertworks.new("bert-tiny", tokenizer=tiny_tokenizer(), heads=["token"], labels=("O", "B-x"), n_positions=48)
+    folder = tagger.save(tmp_path / "tagger")
+    (folder / "bertworks.json").unlink()
+    (said,) = bertworks.load(folder).predict(["Ba de, fi!"])
+    assert said.words == ["Ba", "de", ",", "fi", "!"] and len(said.tags) == 5
+
+
+def test_every_key_is_explained() -> None:
+    found = keys(FINETUNE)
+    shown = run("finetune", "--help").stdout
+    assert all(found.values()) and all(key in shown for key in found)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (["data.max_length=999"], "48 positions"),
+        (["train.freeze=3"], "more than 2 layers"),
+        (["model.n_layers=3"], "cannot change"),
+        (["optim.lt=1"], "optim.lr"),
+    ],
+)
+def test_wrong_settings_are_named(settings: list[str], said: str, start: Path, table: Path) -> None:
+    source = find_source("classify", **{**NAMED, "train": str(table)})
+    with pytest.raises(BadConfig, match=said):
+        settle_task(bertworks.load(start), describe_task(read_data(source), source), settings=settings, limit={"steps": 1})
+
+
+def test_from_the_command_line(start: Path, table: Path, tmp_path: Path) -> None:
+    out, texts = tmp_path / "run", tmp_path / "texts.txt"
+    options = [part for setting in QUICK for part in ("--set", setting)]
+    done = run("finetune", "classify", "--train", table, "--model", start, "--steps", "60", "--out", out, *options)
+    assert "108 examples to learn from, 12 to be judged by" in done.stderr and "columns: text -> label" in done.stderr
+    assert "accuracy 100.0%" in done.stdout and "report.html" in done.stdout
+    texts.write_text("de fi ba go\n\nku de fi\n")
+    done = run("predict", out, texts)
+    assert [json.loads(line)["label"] for line in done.stdout.splitlines()] == ["first", "second"]
+    assert "2 texts, 7 tokens" in done.stderr
+    assert "this run had come to its end" in run("resume", out).stderr

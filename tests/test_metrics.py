@@ -1,0 +1,138 @@
+"""Our measures are those of the official scorers."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.stats
+import sklearn.metrics
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bertworks.tasks import metrics
+from bertworks.tasks.calibration import calibration_error, fit_temperature, reliability, soften
+from bertworks.tasks.chances import difference, intervals
+
+CLASSES = st.integers(2, 5).flatmap(
+    lambda n: st.tuples(st.just(n), st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), min_size=1, max_size=40))
+)
+TAGS = st.sampled_from(["O", "B-x", "I-x", "B-y", "I-y"])
+BMES = st.sampled_from(["O", "B-x", "M-x", "E-x", "S-x", "B-y", "E-y"])
+SENTENCES = st.lists(st.integers(1, 8).flatmap(lambda n: st.tuples(*[st.lists(TAGS, min_size=n, max_size=n)] * 2)), min_size=1, max_size=6)
+
+
+@given(CLASSES)
+def test_classes(drawn: tuple[int, list[tuple[int, int]]]) -> None:
+    n, rows = drawn
+    truth, said = np.array(rows).T.astype(float)
+    found = metrics.of_classes(truth, said, n)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert found["accuracy"] == pytest.approx(sklearn.metrics.accuracy_score(truth, said))
+        f1 = (
+            sklearn.metrics.f1_score(truth, said, labels=[1], average="macro", zero_division=0)
+            if n == 2
+            else sklearn.metrics.f1_score(truth, said, labels=range(n), average="macro", zero_division=0)
+        )
+        assert found["f1"] == pytest.approx(f1)
+        assert found["matthews"] == pytest.approx(sklearn.metrics.matthews_corrcoef(truth, said), abs=1e-12)
+        assert (metrics.confusion(truth, said, n) == sklearn.metrics.confusion_matrix(truth, said, labels=range(n))).all()
+
+
+@given(st.lists(st.tuples(st.integers(-4, 4), st.integers(-4, 4)), min_size=3, max_size=30))
+def test_numbers(rows: list[tuple[int, int]]) -> None:
+    a, b = np.array(rows, float).T
+    found = metrics.of_numbers(a, b)
+    if a.std() and b.std():
+        assert found["pearson"] == pytest.approx(scipy.stats.pearsonr(a, b).statistic, abs=1e-12)
+        assert found["spearman"] == pytest.approx(scipy.stats.spearmanr(a, b).statistic, abs=1e-12)
+    else:
+        assert found["pearson"] == found["spearman"] == 0
+
+
+@given(st.lists(st.tuples(*[st.lists(st.booleans(), min_size=3, max_size=3)] * 2), min_size=1, max_size=20))
+def test_marks(rows: list[tuple[list[bool], list[bool]]]) -> None:
+    truth, said = (np.array(part) for part in zip(*rows, strict=True))
+    found = metrics.of_marks(truth, said)
+    assert found["f1"] == pytest.approx(sklearn.metrics.f1_score(truth, said, average="micro", zero_division=0))
+    assert found["f1_macro"] == pytest.approx(sklearn.metrics.f1_score(truth, said, average="macro", zero_division=0))
+    assert found["exact"] == pytest.approx(sklearn.metrics.accuracy_score(truth, said))
+
+
+@given(SENTENCES)
+def test_entities_are_the_conll_scorers(sentences: list[tuple[list[str], list[str]]]) -> None:
+    from seqeval.metrics import f1_score, precision_score, recall_score
+
+    truth, said = ([list(part) for part in side] for side in zip(*sentences, strict=True))
+    found = metrics.of_entities(np.array([metrics.entity_counts(a, b) for a, b in zip(truth, said, strict=True)], float))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert found["entity_f1"] == pytest.approx(f1_score(truth, said))
+        assert found["precision"] == pytest.approx(precision_score(truth, said))
+        assert found["recall"] == pytest.approx(recall_score(truth, said))
+
+
+@given(st.lists(BMES, min_size=1, max_size=10))
+def test_entities_of_bmes(tags: list[str]) -> None:
+    from seqeval.metrics.sequence_labeling import get_entities
+
+    as_theirs = [tag.replace("M-", "I-") for tag in tags]  # the library knows BIOES
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert metrics.entities(tags) == get_entities(as_theirs)
+
+
+@pytest.mark.parametrize(
+    ("rights", "said", "f1", "exact"),
+    [
+        (["the Denver Broncos"], "Denver Broncos!", 1.0, 1.0),
+        (["Denver Broncos", "Broncos"], "the broncos", 1.0, 1.0),
+        (["a b c d"], "b c", 4 / 5, 0.0),
+        ([], "", 1.0, 1.0),
+        ([], "something", 0.0, 0.0),
+        (["something"], "", 0.0, 0.0),
+        (["the"], "a", 1.0, 1.0),
+    ],
+)
+def test_answers_by_the_rules_of_squad(rights: list[str], said: str, f1: float, exact: float) -> None:
+    assert metrics.answer_scores(rights, said) == pytest.approx((f1, exact))
+
+
+def test_temperature_is_found_again() -> None:
+    draw = np.random.default_rng(0)
+    logits = draw.normal(0, 2, (4000, 3))
+    honest = soften(np.exp(logits) / np.exp(logits).sum(1, keepdims=True), 1.0)
+    truth = np.array([draw.choice(3, p=row) for row in honest], float)
+    boastful = soften(honest, 1 / 2.5)
+    assert fit_temperature(boastful, truth) == pytest.approx(2.5, rel=0.1)
+    right = boastful.argmax(1) == truth
+    assert calibration_error(boastful.max(1), right) > 0.1 > 0.03 > calibration_error(soften(boastful, 2.5).max(1), right)
+    assert sum(one.count for one in reliability(boastful.max(1), right)) == 4000
+
+
+def test_intervals_hold_the_truth_and_narrow_with_more_examples() -> None:
+    draw = np.random.default_rng(1)
+
+    def measure(rows: metrics.Floats) -> dict[str, float]:
+        return {"mean": float(rows.mean())}
+
+    few, many = (intervals(measure, (draw.random((n, 1)) < 0.7).astype(float))["mean"] for n in (50, 5000))
+    assert few[0] < 0.7 < few[1] and many[0] < 0.7 < many[1]
+    assert many[1] - many[0] < 0.2 * (few[1] - few[0])
+
+
+def test_a_difference_is_seen_only_where_there_is_one() -> None:
+    draw = np.random.default_rng(2)
+    a = (draw.random((1000, 1)) < 0.7).astype(float)
+    better = np.maximum(a, (draw.random((1000, 1)) < 0.2).astype(float))
+    shuffled = a[draw.permutation(1000)]
+
+    def measure(rows: metrics.Floats) -> dict[str, float]:
+        return {"mean": float(rows.mean())}
+
+    gain, (low, _) = difference(measure, "mean", a, better)
+    assert gain > 0.03 and low > 0
+    _, (low, high) = difference(measure, "mean", a, shuffled)
+    assert low < 0 < high

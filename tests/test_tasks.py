@@ -1,0 +1,270 @@
+"""Shapes of tasks: every family learns each of them, windows lose nothing, and what is saved says the same elsewhere."""
+
+from __future__ import annotations
+
+import json
+import random
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bertworks
+from bertworks.config import Shape, TaskConfig
+from bertworks.errors import BadText, TooLong
+from bertworks.tasks.example import Example, Span, gather
+from bertworks.tasks.shapes import HEADS, make_task, task_model
+from bertworks.tasks.span import SpanTask, best_stretch
+from bertworks.tasks.tag import Tag, nearest_middle
+from bertworks.tasks.task import Task
+from bertworks.tasks.windows import Cut, Reader, spread
+from bertworks.workbench import Workbench
+from texts import tiny_tokenizer
+
+FAMILIES = ["bert-mini", "roberta-mini", "albert-mini", "electra-mini", "xlnet-mini", "distilbert-mini", "gpt-mini"]
+SHAPES: list[Shape] = ["classify", "regress", "multilabel", "tag", "span", "choice"]
+SMALL = {"hidden_size": 64, "n_heads": 2, "ffn_size": 128, "n_layers": 2, "dropout": 0.0, "attention_dropout": 0.0}
+WORDS = ["ba", "de", "fi", "go", "ku", "la", "me", "ni", "po", "ru"]
+
+
+def examples(shape: Shape, count: int = 16, length: int = 8, seed: int = 0) -> list[Example]:
+    """Answers that follow from the words."""
+    draw = random.Random(seed)
+    found = []
+    for _ in range(count):
+        words = draw.choices(WORDS, k=length)
+        text, place = " ".join(words), draw.randrange(1, length - 2)
+        match shape:
+            case "classify":
+                found.append(Example((text,), "low" if words[0] < "go" else "high"))
+            case "regress":
+                found.append(Example((text, words[1]), 100.0 + 20 * words.count("ba")))
+            case "multilabel":
+                found.append(Example((text,), tuple(word for word in ("ba", "ku") if word in words)))
+            case "tag":
+                found.append(Example(tuple(words), tuple("B-x" if word < "go" else "O" for word in words)))
+            case "span":
+                start = sum(len(word) + 1 for word in words[:place])
+                found.append(Example((words[place], text), (Span(start, f"{words[place]} {words[place + 1]}"),)))
+            case "choice":
+                found.append(Example((text, *draw.sample(WORDS, k=draw.choice([2, 3]))), draw.randrange(2)))
+    return found
+
+
+def config_of(shape: Shape) -> TaskConfig:
+    labels = {"classify": ("high", "low"), "multilabel": ("ba", "ku"), "tag": ("B-x", "O")}.get(shape, ())
+    scale = {"shift": 110.0, "scale": 20.0} if shape == "regress" else {}
+    return TaskConfig(shape=shape, labels=labels, pairs=shape == "regress", **scale)
+
+
+def small(preset: str, shape: Shape, n_positions: int | None = 64) -> Task:
+    tokenizer = tiny_tokenizer()
+    sizes = {
+        **SMALL,
+        **({} if preset == "xlnet-mini" else {"n_positions": n_positions}),
+        **({"embedding_size": 32} if preset in ("albert-mini", "electra-mini") else {}),
+    }
+    bench = bertworks.new(preset, tokenizer=tokenizer, init_range=0.1, **sizes)
+    config = task_model(bench.config, config_of(shape))
+    from bertworks.model.model import Model
+
+    return make_task(Model.fresh(config, [HEADS[shape]], seed=1), config_of(shape))
+
+
+def reader(limit: int = 64, overlap: int = 4, on_long: Any = "window") -> Reader:
+    return Reader(tiny_tokenizer(), limit, overlap, on_long)
+
+
+def learn(task: Task, given_examples: list[Example], steps: int = 80) -> list[Any]:
+    features = task.features(given_examples, reader())
+    batch = gather(features, np.arange(len(features)))
+    optimiser = torch.optim.Adam(task.parameters(), 3e-3)
+    task.train()
+    for _ in range(steps):
+        optimiser.zero_grad()
+        counts = task.counts(batch)
+        sum(term.weight * term.total / counts[term.name] for term in task(batch) if term.weight).backward()  # type: ignore[union-attr]
+        optimiser.step()
+    return task.predict(features, given_examples)
+
+
+MAIN = {"classify": "accuracy", "regress": "pearson", "multilabel": "f1", "tag": "entity_f1", "span": "f1", "choice": "accuracy"}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("preset", FAMILIES)
+def test_sixteen_examples_are_learned_by_heart(preset: str, shape: Shape) -> None:
+    torch.manual_seed(0)
+    given_examples = examples(shape)
+    task = small(preset, shape)
+    before = task.score(task.predict(task.features(given_examples, reader()), given_examples), given_examples)[MAIN[shape]]
+    after = task.score(learn(task, given_examples), given_examples)[MAIN[shape]]
+    assert after > 0.95 and before < 0.9, (before, after)
+
+
+# ---------------------------------------------------------------------- windows
+
+
+@given(st.integers(1, 500), st.integers(1, 60), st.integers(0, 80))
+def test_windows_hold_everything(length: int, room: int, overlap: int) -> None:
+    windows = spread(length, room, overlap)
+    assert {at for begin, end in windows for at in range(begin, end)} == set(range(length))
+    assert all(0 < end - begin <= room for begin, end in windows)
+    shared = min(overlap, room // 2)
+    for (_, end), (begin, _) in pairwise(windows):
+        assert end - begin >= shared
+
+
+@given(st.integers(1, 200), st.integers(1, 200), st.integers(8, 40))
+def test_windows_of_a_pair_hold_every_token_and_the_shorter_text_meets_all_of_the_longer(a: int, b: int, limit: int) -> None:
+    cuts = reader(limit).cut((a, b), "here")
+    assert all(cut.size + 3 <= limit for cut in cuts)
+    for text, length in enumerate((a, b)):
+        assert {at for cut in cuts for at in range(*cut.parts[text])} == set(range(length))
+    if min(a, b) <= (limit - 3) // 2 and a + b + 3 > limit:
+        shorter = int(b < a)
+        assert all(cut.parts[shorter] == (0, min(a, b)) for cut in cuts)
+
+
+@settings(deadline=None)
+@given(st.integers(1, 300), st.integers(4, 40), st.integers(0, 20))
+def test_every_word_is_tagged_once(words: int, limit: int, overlap: int) -> None:
+    task = Tag(small("bert-mini", "tag").model, ("B-x", "O"))
+    drawn = random.Random(words)
+    example = Example(tuple("".join(drawn.choices(WORDS, k=drawn.randint(1, 3))) for _ in range(words)))
+    (features,) = task.features([example], reader(limit, overlap))
+    assert sorted(np.concatenate([window.about for window in features.windows]).tolist()) == list(range(words))
+    assert all(len(window.ids) <= limit for window in features.windows)
+    for window in features.windows:  # what is read is the first piece of its word
+        for place, word in zip(window.read, window.about, strict=True):
+            piece = reader().tokenizer.piece(int(window.ids[place]))
+            assert piece is not None and not piece.startswith("##") and example.texts[word].startswith(piece)
+
+
+def test_a_word_is_read_where_most_is_seen_around_it() -> None:
+    cuts = [Cut(((0, 10),)), Cut(((5, 15),)), Cut(((10, 20),))]
+    assert nearest_middle(np.array([0, 6, 7, 8, 12, 13, 19]), cuts, 20).tolist() == [0, 0, 0, 1, 1, 2, 2]
+    assert nearest_middle(np.array([0, 9, 12]), cuts[:1], 20).tolist() == [0, 0, -1]
+
+
+def test_cutting_is_counted_and_refusing_names_the_place() -> None:
+    task = small("bert-mini", "classify")
+    long = Example((" ".join(WORDS * 10),), "low", "file.csv, line 7")
+    (features,) = task.features([long], reader(32, on_long="truncate"))
+    assert len(features.windows) == 1 and features.tokens == 100 and features.lost == 70
+    (features,) = task.features([long], reader(32))
+    assert len(features.windows) == 4 and features.lost == 0
+    with pytest.raises(TooLong, match=r"file\.csv, line 7"):
+        task.features([long], reader(32, on_long="error"))
+    with pytest.raises(BadText, match=r"file\.csv, line 7"):
+        task.features([Example(("\u200d",), "low", "file.csv, line 7")], reader())
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(24, 64), st.integers(0, 16))
+def test_an_answer_is_found_again_in_some_window(seed: int, limit: int, overlap: int) -> None:
+    """Answers no longer than what neighbouring windows share."""
+    draw = random.Random(seed)
+    words = ["".join(draw.choices(WORDS, k=draw.randint(1, 3))) for _ in range(draw.randint(5, 80))]
+    first = draw.randrange(len(words))
+    answer = " ".join(words[first : first + 1])
+    start = len(" ".join(words[:first])) + (first > 0)
+    example = Example(("ba", " ".join(words)), (Span(start, answer),))
+    task = small("bert-mini", "span")
+    (features,) = task.features([example], reader(limit, max(3, overlap)))
+    texts = set()
+    for window in features.windows:
+        a, b = window.targets
+        if a:
+            texts.add(example.texts[1][window.about[a, 0] : window.about[b, 1]])
+    assert texts == {answer}
+
+
+def test_best_stretch_is_the_best_of_all() -> None:
+    draw = np.random.default_rng(0)
+    for size in (1, 2, 7, 50):
+        table = draw.normal(size=(size, 2))
+        pairs = {(a, b): table[a, 0] + table[b, 1] for a in range(size) for b in range(a, min(size, a + 30))}
+        first, last, score = best_stretch(table)
+        assert (first, last) == max(pairs, key=pairs.__getitem__) and score == pytest.approx(max(pairs.values()))
+
+
+def test_no_answer_is_said_when_not_here_is_better() -> None:
+    task = small("bert-mini", "span")
+    assert isinstance(task, SpanTask)
+    example = Example(("ba", "de fi go"), ())
+    (features,) = task.features([example], reader())
+    output = [np.array([[5.0, 5.0], [1, 0], [0, 1], [0, 0]])]
+    task.no_answer = 0.0
+    assert task.decode(output, features, example).answer == ""
+    task.no_answer = 9.0
+    said = task.decode(output, features, example)
+    assert said.answer == "de fi" and said.start == 0 and said.margin == pytest.approx(8.0)
+
+
+# ---------------------------------------------------------------------- predictions
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_predictions_do_not_depend_on_their_company(shape: Shape) -> None:
+    task = small("bert-mini", shape)
+    many = [*examples(shape, 12, 8), *examples(shape, 6, 40, seed=3)]
+    features = task.features(many, reader(32))
+    alone = [task.predict([one], [example])[0] for one, example in zip(features, many, strict=True)]
+    for one, other in zip(alone, task.predict(features, many), strict=True):
+        a, b = (np.array(_numbers(vars(said))) for said in (one, other))
+        assert np.allclose(a, b, atol=1e-5)
+
+
+def _numbers(values: Any) -> list[float]:
+    if isinstance(values, dict):
+        return [number for value in values.values() for number in _numbers(value)]
+    if isinstance(values, list):
+        return [number for value in values for number in _numbers(value)]
+    return [float(values)] if isinstance(values, int | float) else []
+
+
+THEIRS = {"classify": "SequenceClassification", "regress": "SequenceClassification", "multilabel": "SequenceClassification"}
+THEIRS |= {"tag": "TokenClassification", "span": "QuestionAnswering", "choice": "MultipleChoice"}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("preset", ["bert-mini", "xlnet-mini", "gpt-mini"])
+def test_a_saved_task_says_the_same_in_transformers(preset: str, shape: Shape, tmp_path: Path) -> None:
+    import transformers
+
+    task = small(preset, shape).eval()
+    tokenizer = tiny_tokenizer()
+    (example,) = examples(shape, 1)
+    features = task.features([example], reader())
+    batch = gather(features, np.arange(1))
+    folder = Workbench(task.finished(), tokenizer, bertworks.new("bert-mini").pooling, {}, [], []).save(tmp_path / "model")
+    described = json.loads((folder / "config.json").read_text())
+    if described["model_type"] == "bertworks":
+        assert (preset, shape) == ("gpt-mini", "choice")  # they have no such class
+        return
+    name = described["architectures"][0]
+    assert name.endswith(f"For{THEIRS[shape]}") or name == "XLNetForQuestionAnsweringSimple"
+    theirs = getattr(transformers, name).from_pretrained(folder).eval()
+    with torch.no_grad():
+        ours = task.logits(batch)
+        for at, window in enumerate(features[0].windows):
+            ids, segments = (torch.from_numpy(values)[None] for values in (window.ids, window.segments))
+            given_ids = {"input_ids": ids} | ({"token_type_ids": segments} if preset != "gpt-mini" else {})
+            if shape == "choice":
+                out = theirs(**{key: value[None] for key, value in given_ids.items()}).logits[0]
+                assert torch.allclose(ours[at], out, atol=1e-5)
+            elif shape == "span":
+                found = theirs(**given_ids)
+                out = torch.stack([found.start_logits[0], found.end_logits[0]], -1)
+                assert torch.allclose(ours, out[torch.from_numpy(window.read)], atol=1e-5)
+            else:
+                out = theirs(**given_ids).logits[0]
+                expected = out[torch.from_numpy(window.read)] if shape == "tag" else out[None]
+                scaled = ours * 20 + 110 if shape == "regress" and preset != "gpt-mini" else ours * 20 if shape == "regress" else ours
+                assert torch.allclose(scaled, expected, atol=1e-4 if shape == "regress" else 1e-5)
