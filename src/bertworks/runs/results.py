@@ -63,10 +63,12 @@ def judge(task: Task, features: list[Features], examples: list[Example], shown: 
     calibration = None
     if isinstance(task, Classify | Choice):
         calibration = _calibrate(task, predictions, examples)
-        changes = LearnedChanges(temperature=calibration.temperature)
+        task.temperature = calibration.temperature
+        changes = LearnedChanges(temperature=task.temperature)
     if isinstance(task, SpanTask) and task.no_answer != float("inf"):
         task.no_answer = best_threshold(task, predictions, examples)
         changes = LearnedChanges(no_answer=task.no_answer)
+    if changes != LearnedChanges():
         predictions = task.predict(features, examples)
     rows = task.rows(predictions, examples)
     verdicts = sorted(

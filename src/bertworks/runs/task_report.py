@@ -21,7 +21,7 @@ from bertworks.train.log import METRICS, Event, read_events
 
 STYLE = """
 .grid td, .grid th { text-align: right; padding: 0.3rem 0.8rem; } .grid td:first-child { text-align: left; }
-.errors td { vertical-align: top; max-width: 34rem; } .errors .text { font-size: 0.95rem; line-height: 1.5; }
+.errors td { vertical-align: top; max-width: 34rem; padding-bottom: 0.7rem; } .errors .text { font-size: 0.95rem; line-height: 1.5; }
 """
 NAMES = {  # of measures: English, Chinese
     "accuracy": ("accuracy", "准确率"),
@@ -146,9 +146,10 @@ def _errors(results: Results) -> list[str]:
 
 
 def _shown(example: Example) -> str:
-    text = (" ⏐ " if len(example.texts) == 2 else " ").join(example.texts)
-    short = text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
-    return f'<span class="text">{escape(short)}</span><br><small class="dim">{escape(example.place)}</small>'
+    texts = example.texts if len(example.texts) == 2 else (" ".join(example.texts),)
+    short = [text if len(text) <= LONGEST else f"{text[:LONGEST]} …" for text in texts]
+    lines = "<br>".join(f'<span class="text">{escape(text)}</span>' for text in short)
+    return f'{lines}<br><small class="dim">{escape(example.place)}</small>'
 
 
 def _ledgers(results: Results) -> str:

@@ -14,7 +14,8 @@ LOWEST, HIGHEST = 0.05, 20.0  # temperatures
 
 def soften(scores: Floats, temperature: float) -> Floats:
     """Probabilities (B, C) as another temperature would have given them."""
-    logits = np.log(np.maximum(scores, 1e-30)) / temperature
+    with np.errstate(divide="ignore"):  # what is impossible stays so
+        logits = np.log(scores) / temperature
     raised = np.exp(logits - logits.max(1, keepdims=True))
     softened: Floats = raised / raised.sum(1, keepdims=True)
     return softened
