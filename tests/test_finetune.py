@@ -198,3 +198,10 @@ def test_from_the_command_line(start: Path, table: Path, tmp_path: Path) -> None
     assert [json.loads(line)["label"] for line in done.stdout.splitlines()] == ["first", "second"]
     assert "2 texts, 7 tokens" in done.stderr
     assert "this run had come to its end" in run("resume", out).stderr
+    measured = json.loads(run("evaluate", out, "--data", table, "--json").stdout)
+    assert measured["measures"]["accuracy"] == 1.0 and measured["ledger"]["texts"] == 120
+    other = tmp_path / "other.csv"
+    other.write_text("text,label\nba de,first\nku de,third\n")
+    said = run("evaluate", out, "--data", other, code=2).stderr
+    assert "other.csv, line 3: label 'third', which the model does not know" in said
+    assert "1.0000" in run("evaluate", out, "--data", other, "--skip-bad").stdout

@@ -31,6 +31,7 @@ from bertworks.tasks.inputs import Input, as_example
 from bertworks.tasks.sequence import Classify
 from bertworks.tasks.shapes import make_task
 from bertworks.tasks.span import SpanTask
+from bertworks.tasks.task import Task
 from bertworks.tasks.windows import Reader
 from bertworks.text.ledger import Ledger, OnLong
 from bertworks.text.tokenizer import TOKENIZER_FILES, Pieces, Tokenizer, Window, check_texts, has_tokenizer
@@ -234,13 +235,8 @@ class Workbench:
         An input is a text or a pair of texts (classify, regress, multilabel), a text or its words (tag), a question and a passage
         (span), or a text and the ways to go on (choice). Long ones are read in windows; `ledger` counts them.
         """
-        learned = self.learned or self._guess_task()
+        learned, task = self.task()
         reading = learned.data
-        task = make_task(self.model, learned.task)
-        if isinstance(task, Classify | Choice):
-            task.temperature = learned.temperature
-        if isinstance(task, SpanTask) and learned.task.no_answer:
-            task.no_answer = learned.no_answer
         examples = [as_example(given, learned.task, at) for at, given in enumerate(inputs)]
         reader = Reader(self.tokenizer, reading.max_length, reading.overlap, on_long or reading.on_long)
         features = task.features(examples, reader)
@@ -249,6 +245,16 @@ class Workbench:
         for one in features:
             ledger.count(one.tokens, windows=len(one.windows) > one.n_ways, lost=one.lost)
         return task.predict(features, examples, progress)
+
+    def task(self) -> tuple[LearnedConfig, Task]:
+        """What this model was fine-tuned for, ready to be asked."""
+        learned = self.learned or self._guess_task()
+        task = make_task(self.model, learned.task)
+        if isinstance(task, Classify | Choice):
+            task.temperature = learned.temperature
+        if isinstance(task, SpanTask) and learned.task.no_answer:
+            task.no_answer = learned.no_answer
+        return learned, task
 
     def _guess_task(self) -> LearnedConfig:
         """Of a folder that others wrote: by its head."""

@@ -17,7 +17,7 @@ from bertworks.cli.import_ import import_
 from bertworks.cli.info import info
 from bertworks.cli.masks import masks
 from bertworks.cli.params import params
-from bertworks.cli.predict import predict
+from bertworks.cli.predict import evaluate, predict
 from bertworks.cli.prepare import prepare
 from bertworks.cli.pretrain import WithKeys, pretrain, resume, verify_resume
 from bertworks.cli.show import show_error
@@ -40,6 +40,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "resume": resume,
     "verify-resume": verify_resume,
     "finetune": finetune,
+    "evaluate": evaluate,
     "predict": predict,
     "embed": embed,
     "fill": fill,

@@ -1,4 +1,4 @@
-"""`bertworks predict`: what a fine-tuned model says to texts."""
+"""`bertworks evaluate` and `predict`: how good a fine-tuned model is, and what it says."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+
+from bertworks.cli.show import console, show_json
 
 
 def predict(
@@ -32,4 +34,29 @@ def predict(
     else:
         with whole_file(out) as written:
             written.writelines(row.encode() for row in rows)
+    typer.echo(str(ledger), err=True)
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="A run of `bertworks finetune`.")],
+    data: Annotated[Path, typer.Option(help="Examples with labels: a file like the one it was trained on, or a data set's folder.")],
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out rows that are no examples, and count them.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """How good a fine-tuned model is on other examples, with 95 % intervals."""
+    from rich.table import Table
+
+    from bertworks.cli.show import progress_bar
+    from bertworks.runs.finetune import evaluate as look
+
+    with progress_bar("examples") as advance:
+        results, ledger = look(run, data, skip_bad=skip_bad, progress=advance)
+    if json:
+        show_json({"measures": results.measures, "intervals": results.intervals, "ledger": vars(ledger)})
+        return
+    table = Table("measure", "value", "95 % interval", box=None, header_style="bold", padding=(0, 2, 0, 1))
+    for name, value in results.measures.items():
+        low, high = results.intervals[name]
+        table.add_row(name.replace("_", " "), f"{value:.4f}", f"{low:.4f} to {high:.4f}")
+    console().print(table)
     typer.echo(str(ledger), err=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,12 +19,12 @@ from bertworks.model.model import Model
 from bertworks.model.pooling import Pooling
 from bertworks.model.resize import refit
 from bertworks.runs.folder import Outcome, Record, identity, named, new_record, opened, read_run
-from bertworks.runs.results import count_tokens, judge, write_results
+from bertworks.runs.results import Results, count_tokens, judge, look, write_results
 from bertworks.runs.task_report import write_task_report
 from bertworks.tasks.example import Example, Features
 from bertworks.tasks.order import Order
 from bertworks.tasks.shapes import HEADS, make_task
-from bertworks.tasks.source import Data, Source, read_data
+from bertworks.tasks.source import Data, Source, read_data, read_more
 from bertworks.tasks.task import Task
 from bertworks.tasks.windows import Reader
 from bertworks.text.ledger import Ledger
@@ -108,6 +109,18 @@ def _finish(out: Path, config: FinetuneConfig, data: Data, ledgers: dict[str, di
     results = replace(results, ledgers=ledgers)
     write_results(out, results, bench)
     return write_task_report(out, results, config.task.measure)
+
+
+def evaluate(out: Path, where: Path, *, skip_bad: bool, progress: Callable[[int, int], None]) -> tuple[Results, Ledger]:
+    """A run's model on other examples of the same kind."""
+    record = read_run(out, KIND)
+    source = Source.model_validate({**record["source"], "skip_bad": skip_bad})
+    bench = load(out)
+    learned, task = bench.task()
+    examples = read_more(source, where, learned.task).dev
+    features = task.features(examples, Reader(bench.tokenizer, learned.data.max_length, learned.data.overlap, learned.data.on_long))
+    results = look(task, task.predict(features, examples, progress), examples)
+    return results, count_tokens(features, examples, learned.data.max_length)[""]
 
 
 class Evaluation:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,11 @@ def judge(task: Task, features: list[Features], examples: list[Example], shown: 
         changes = LearnedChanges(no_answer=task.no_answer)
     if changes != LearnedChanges():
         predictions = task.predict(features, examples)
+    return replace(look(task, predictions, examples, shown), calibration=calibration), changes
+
+
+def look(task: Task, predictions: list[Any], examples: list[Example], shown: int = 20) -> Results:
+    """What answers are worth."""
     rows = task.rows(predictions, examples)
     verdicts = sorted(
         ((task.verdict(said, example), at) for at, (said, example) in enumerate(zip(predictions, examples, strict=True))),
@@ -78,8 +83,7 @@ def judge(task: Task, features: list[Features], examples: list[Example], shown: 
     errors = [(examples[at], verdict) for verdict, at in verdicts if verdict.wrong][:shown]
     labels: tuple[str, ...] = task.labels if isinstance(task, Classify) else ()
     table = confusion(rows[:, 0], rows[:, 1], len(labels)).tolist() if labels else []
-    results = Results(task.measure(rows), intervals(task.measure, rows), labels, table, calibration, errors)
-    return results, changes
+    return Results(task.measure(rows), intervals(task.measure, rows), labels, table, errors=errors)
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,33 @@ def read_data(source: Source) -> Data:
     return data
 
 
+def read_more(source: Source, where: Path, task: TaskConfig) -> Data:
+    """Other examples of the same kind, to be judged by: a file, or the folder of a data set with its dev."""
+    findings = Findings()
+    if source.dataset is not None:
+        row = TASKS[source.dataset]
+        path = row.find(where, "dev") if where.is_dir() else where
+        if path is None:
+            raise NotFound(f"no {' or '.join(row.files['dev'])} in this folder", place=str(where))
+        found = row.examples(path, "dev", findings)
+    else:
+        found = read_file(source, str(where), columns_of(source, str(where)), findings)
+    data = Data([], [])
+    for example in found:
+        strange = [label for label in _labels(example) if label not in task.labels]
+        if example.answer is None:
+            findings.bad_row("no label", example.place)
+        elif strange and task.labels:
+            findings.bad_row(f"label {strange[0]!r}, which the model does not know", example.place)
+        else:
+            data.dev.append(example)
+    if findings.bad:
+        _say_bad(findings, data, skip=source.skip_bad)
+    if not data.dev:
+        raise BadText("no examples", place=str(where))
+    return data
+
+
 def _official(source: Source, findings: Findings) -> list[list[Example]]:
     row, folder = TASKS[str(source.dataset)], Path(str(source.folder))
     paths = {name: row.find(folder, name) for name in ("train", "dev")}
