@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -229,6 +231,15 @@ def test_heads_can_begin_with_their_neighbours(name: str) -> None:
                 assert looked.max() < 0.1, "one in four is free"
             else:
                 assert near[looked.argmax()] == next(expected) and looked.max() > 0.4, (number, head, looked)
+
+
+@pytest.mark.slow
+def test_every_process_begins_with_the_same_sines() -> None:
+    """Without the first call on one thread, one process in five to ten had others (two threads)."""
+    code = "import torch; torch.set_num_threads(2); from bertworks.model.attention import sinusoids; "
+    code += "import hashlib; print(hashlib.sha256(sinusoids(torch.arange(512), 64, 100.0)[0].numpy().tobytes()).hexdigest())"
+    calls = (subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True) for _ in range(30))
+    assert len({call.stdout for call in calls}) == 1
 
 
 def test_who_can_begin_with_neighbours() -> None:

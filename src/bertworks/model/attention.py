@@ -182,8 +182,6 @@ ATTENTION: dict[str, type[Attention]] = {"dot": Attention, "relative": RelativeA
 
 def sinusoids(positions: Tensor, size: int, longest: float = 1e4) -> tuple[Tensor, Tensor]:
     """Sines and cosines of geometrically falling frequencies, from 1 to nearly 1 / longest; (..., size / 2) each."""
-    # In float64 and rounded: in float32 two processes on one machine were seen to get different bits.
-    rates = (longest ** (-torch.arange(0, size, 2, device=positions.device, dtype=torch.float64) / size)).float()
+    rates = longest ** (-torch.arange(0, size, 2, device=positions.device, dtype=torch.float32) / size)
     angles = positions.unsqueeze(-1) * rates
-    exact = angles.double()
-    return exact.sin().to(angles.dtype), exact.cos().to(angles.dtype)
+    return angles.sin(), angles.cos()
