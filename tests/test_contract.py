@@ -9,11 +9,13 @@ import sys
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertworks.config import EncoderConfig, ModelConfig
 from bertworks.errors import BadConfig
 from bertworks.model.attention import record_attention
+from bertworks.model.dropout import Dropout
 from bertworks.model.heads import HEADS
 from bertworks.model.init import AROUND, can_look_around, look_around
 from bertworks.model.layout import Layout, Tokens
@@ -292,6 +294,28 @@ def test_embedding_sum_is_one_linear_layer_on_one_hots() -> None:
     ).float()
     matrix = torch.cat([embed.tokens.weight, embed.positions.weight, embed.segments.weight])
     assert torch.allclose(embed.norm(joined @ matrix), embed(tokens), atol=1e-6)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+def test_dropout_loses_its_share_and_keeps_the_mean(rate: float) -> None:
+    drop, x = Dropout(rate), torch.ones(300, 1001, requires_grad=True)
+    torch.manual_seed(0)
+    y = drop(x)
+    y.sum().backward()
+    assert float((y == 0).double().mean()) == pytest.approx(rate, abs=3e-3)
+    assert float(y[y > 0].min().detach()) == pytest.approx(1 / (1 - rate), rel=1e-4)
+    assert x.grad is not None and torch.equal(x.grad, y.detach()), "what is lost learns nothing"
+    assert abs(float((y[:, :-1] * y[:, 1:]).mean() - y.mean() ** 2)) < 0.01 / (1 - rate), "neighbours are lost independently"
+    torch.manual_seed(0)
+    assert torch.equal(drop(x), y) and not torch.equal(drop(x), y)
+    assert drop.eval()(x) is x
+
+
+def test_dropout_of_all_and_of_nothing() -> None:
+    x = torch.randn(7, 5)
+    assert not Dropout(1.0)(x).any() and torch.equal(Dropout(0.0)(x), x) and torch.equal(Dropout(1e-9)(x), F.dropout(x, 1e-9))
+    assert Dropout(0.5)(torch.empty(0, 4)).shape == (0, 4)
+    assert Dropout(0.5)(x.double().T).dtype == torch.float64
 
 
 @torch.no_grad()

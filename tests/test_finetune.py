@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import random
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -12,10 +14,14 @@ import pytest
 import torch
 
 import bertworks
-from bertworks.errors import BadConfig, BadText, Unsupported
-from bertworks.runs.finetune import build_task, finetune, resume
+from bertworks.config import FinetuneConfig
+from bertworks.errors import BadConfig, BadText, NotFound, Unsupported
+from bertworks.runs.finetune import build_task, evaluate, finetune, resume
+from bertworks.runs.seeds import Behind, compare, finetune_seeds
+from bertworks.runs.seeds import resume as resume_seeds
 from bertworks.runs.settings import FINETUNE, keys, settle_task
 from bertworks.tasks.source import Data, Source, describe_task, find_source, read_data
+from bertworks.train.log import read_events
 from bertworks.train.ranks import Ranks
 from test_cli import run
 from test_tasks import SMALL, WORDS
@@ -47,10 +53,15 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def tune(start: Path, table: Path, out: Path, *settings: str, task: str = "classify", **limit: Any) -> tuple[Data, Source]:
-    source = find_source(task, **{**NAMED, "train": str(table)})
+def prepared(start: Path, table: Path, *settings: str, **limit: Any) -> tuple[Data, Source, FinetuneConfig]:
+    source = find_source("classify", **{**NAMED, "train": str(table)})
     data = read_data(source)
     config = settle_task(bertworks.load(start), describe_task(data, source), settings=[*QUICK, *settings], limit=limit or {"steps": 8})
+    return data, source, config
+
+
+def tune(start: Path, table: Path, out: Path, *settings: str, **limit: Any) -> tuple[Data, Source]:
+    data, source, config = prepared(start, table, *settings, **limit)
     finetune(config, data, source, out, init=str(start), ranks=Ranks(), watch=lambda event: None, began=time.monotonic())
     return data, source
 
@@ -91,8 +102,6 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not(start: Path, tab
 
 
 def test_resume_in_the_middle_gives_the_same_bits(start: Path, table: Path, tmp_path: Path) -> None:
-    import shutil
-
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     tune(start, table, whole, "train.keep=9")
     shutil.copytree(whole, stopped)
@@ -123,9 +132,7 @@ def test_it_stops_when_nothing_gets_better(start: Path, table: Path, tmp_path: P
 def test_lower_layers_learn_more_slowly(start: Path, table: Path) -> None:
     from bertworks.train.optim import make_optimiser, set_rate
 
-    source = find_source("classify", **{**NAMED, "train": str(table)})
-    data = read_data(source)
-    config = settle_task(bertworks.load(start), describe_task(data, source), settings=["optim.layer_decay=0.5"], limit={"steps": 1})
+    data, _, config = prepared(start, table, "optim.layer_decay=0.5")
     task = build_task(config, bertworks.load(start), data.train)
     optimiser = make_optimiser(task, config.optim)
     set_rate(optimiser, 1.0)
@@ -187,6 +194,117 @@ def test_wrong_settings_are_named(settings: list[str], said: str, start: Path, t
         settle_task(bertworks.load(start), describe_task(read_data(source), source), settings=settings, limit={"steps": 1})
 
 
+def test_several_seeds(start: Path, table: Path, tmp_path: Path) -> None:
+    """Each is a run of its own, the best one's model is the run's; a stop in the middle changes nothing."""
+    out, other = tmp_path / "run", tmp_path / "other"
+    data, source, config = prepared(start, table, steps=24)
+    finetune_seeds(config, data, source, out, init=str(start), n_seeds=3, watch=lambda event: None)
+    results = json.loads((out / "results.json").read_text())
+    over = results["seeds"]
+    single = {seed: json.loads((out / f"seed-{seed}/results.json").read_text()) for seed in range(3)}
+    assert over["measures"] == {str(seed): one["measures"] for seed, one in single.items() if not one["hopeless"]}
+    values = [one["measures"]["accuracy"] for one in single.values() if not one["hopeless"]]
+    assert over["mean"]["accuracy"] == pytest.approx(sum(values) / len(values)) and max(values) == results["measures"]["accuracy"]
+    low, high = over["intervals"]["accuracy"]
+    assert low <= over["mean"]["accuracy"] <= high and over["deviation"]["accuracy"] >= 0
+    best = out / f"seed-{over['best']}/model/model.safetensors"
+    assert (out / "model/model.safetensors").read_bytes() == best.read_bytes()
+    page = (out / "report.html").read_text()
+    assert "All seeds" in page and "所有种子" in page
+    assert bertworks.load(out).predict(["ba de fi"])[0].label in ("first", "second")
+    assert len(evaluate(out, table, skip_bad=False, progress=lambda done, total: None)[0].evidence) == 120
+    shutil.copytree(out, other)
+    shutil.rmtree(other / "seed-2")
+    (other / "results.json").unlink()
+    resume_seeds(other, ranks=Ranks(), watch=lambda event: None)
+    again = json.loads((other / "results.json").read_text())
+    assert again == results
+
+
+def test_a_seed_that_learns_nothing_is_given_up(start: Path, table: Path, tmp_path: Path) -> None:
+    """The second seed's rate is broken after the first has run: the same run, but for the rate."""
+    out = tmp_path / "run"
+    data, source, config = prepared(start, table, "train.evaluations=10", steps=40)
+    finetune_seeds(config, data, source, out, init=str(start), n_seeds=2, watch=lambda event: None)
+    curve = [read_events(out / "seed-0/metrics.jsonl")]
+    behind = Behind(curve, n_dev=12)
+    assert not behind(0.2, {"error": 1.0}), "too early to say"
+    assert behind(0.9, {"error": 0.9}) and not behind(0.9, {"error": 0.1})
+    assert not Behind([], n_dev=12)(0.9, {"error": 1.0}), "nothing to compare with"
+    slow = config.model_copy(update={"optim": config.optim.model_copy(update={"lr": 1e-9})})
+    about: dict[str, Any] = {"init": str(start), "ranks": Ranks(), "watch": lambda event: None, "began": time.monotonic()}
+    finetune(slow, data, source, tmp_path / "slow", hopeless=behind, **about)
+    assert json.loads((tmp_path / "slow/results.json").read_text())["hopeless"]
+    assert any("far behind other seeds" in event["text"] for event in events(tmp_path / "slow", "remark"))
+    assert 0.3 <= max(event["progress"] for event in events(tmp_path / "slow", "held out")) < 0.95
+    shutil.rmtree(out / "seed-1")
+    shutil.copytree(tmp_path / "slow", out / "seed-1")
+    resume_seeds(out, ranks=Ranks(), watch=lambda event: None)
+    over = json.loads((out / "results.json").read_text())["seeds"]
+    assert list(over["measures"]) == ["0"] and list(over["given_up"]) == ["1"] and over["best"] == 0
+
+
+def test_two_runs_are_compared(start: Path, table: Path, tmp_path: Path) -> None:
+    tune(start, table, tmp_path / "good", steps=60)
+    tune(start, table, tmp_path / "bad", "optim.lr=1e-9", steps=2)
+    found, seeds = compare(tmp_path / "bad", tmp_path / "good")
+    accuracy = next(one for one in found if one.name == "accuracy")
+    assert seeds == (1, 1) and accuracy.beyond_noise and accuracy.second == 1.0 and accuracy.interval[0] > 0
+    assert not any(one.beyond_noise for one in compare(tmp_path / "good", tmp_path / "good")[0])
+    shown = run("compare", tmp_path / "bad", tmp_path / "good")
+    assert "more than noise" in shown.stdout and "one seed" in shown.stderr
+    assert json.loads(run("compare", tmp_path / "bad", tmp_path / "good", "--json").stdout)["measures"]["accuracy"]["beyond_noise"]
+    own = tmp_path / "rows.csv"
+    own.write_text("\n".join(table.read_text().splitlines()[:100]) + "\n")
+    tune(start, own, tmp_path / "elsewhere")
+    with pytest.raises(Unsupported, match="different examples"):
+        compare(tmp_path / "good", tmp_path / "elsewhere")
+    (tmp_path / "elsewhere/results.json").unlink()
+    with pytest.raises(NotFound, match="not come to its end"):
+        compare(tmp_path / "good", tmp_path / "elsewhere")
+
+
+def test_tables_are_answered_beside_their_columns(start: Path, table: Path, tmp_path: Path) -> None:
+    tune(start, table, tmp_path / "run", steps=60)
+    given, said = tmp_path / "new.csv", tmp_path / "said.csv"
+    given.write_text('id,text,label\n7,"de, fi ba",x\n8,go ku,y\n')
+    done = run("predict", tmp_path / "run", given, "--out", said)
+    rows = list(csv.DictReader(said.open()))
+    assert [(row["id"], row["label"], row["predicted_label"]) for row in rows] == [("7", "x", "first"), ("8", "y", "second")]
+    assert 0.5 < float(rows[0]["confidence"]) <= 1 and "columns: text" in done.stderr
+    run("predict", tmp_path / "run", given, "--out", tmp_path / "said.jsonl", "--min-confidence", "1")
+    lines = [json.loads(line) for line in (tmp_path / "said.jsonl").read_text().splitlines()]
+    assert [line["label"] for line in lines] == [None, None] and lines[0]["place"].endswith("line 2")
+    done = run("predict", tmp_path / "run", given, "--min-confidence", "1")
+    assert "2 of 2 less sure than 1.0: no answer" in done.stderr and done.stdout.startswith("\t0.")
+    given.write_text('text\nde ba\n""\n')
+    assert "new.csv, line 3: an empty text" in run("predict", tmp_path / "run", given, code=2).stderr
+    assert run("predict", tmp_path / "run", given, "--skip-bad").stdout.startswith("first\t")
+    assert "known kinds" in run("predict", tmp_path / "run", given, "--out", tmp_path / "a.xls", code=2).stderr
+    given.write_text("body\nde ba\n")
+    assert run("predict", tmp_path / "run", given, "--json").stdout.startswith('{"place"')
+
+
+@pytest.mark.parametrize("shape", ["tag", "span", "choice"])
+def test_other_shapes_answer_files(shape: str, tmp_path: Path) -> None:
+    heads = {"tag": "token", "span": "span", "choice": "choice"}
+    labels = {"labels": ("O", "B-x")} if shape == "tag" else {}
+    bench = bertworks.new("bert-mini", tokenizer=tiny_tokenizer(), heads=[heads[shape]], n_positions=48, **{**SMALL, **labels})
+    folder, given = bench.save(tmp_path / "model"), tmp_path / "given.txt"
+    given.write_text({"tag": "Ba de, fi!\n", "span": "ba?\tde fi ba\n", "choice": "ba\tde\tfi\n"}[shape])
+    (line,) = map(json.loads, run("predict", folder, given, "--json").stdout.splitlines())
+    if shape == "tag":
+        assert line["words"] == ["Ba", "de", ",", "fi", "!"]
+        for entity in line["entities"]:
+            assert "Ba de, fi!"[entity["start"] : entity["end"]] == entity["text"]
+        assert "no confidence to abstain by" in run("predict", folder, given, "--min-confidence", "0.5", code=2).stderr
+    else:
+        assert line["answer"] in "de fi ba" if shape == "span" else line["text"] in ("de", "fi")
+    if shape != "tag":
+        given.write_text("one text alone\n")
+        assert "given.txt, line 1" in run("predict", folder, given, code=2).stderr
+
+
 def test_from_the_command_line(start: Path, table: Path, tmp_path: Path) -> None:
     out, texts = tmp_path / "run", tmp_path / "texts.txt"
     options = [part for setting in QUICK for part in ("--set", setting)]
@@ -195,7 +313,7 @@ def test_from_the_command_line(start: Path, table: Path, tmp_path: Path) -> None
     assert "accuracy 100.0%" in done.stdout and "report.html" in done.stdout
     texts.write_text("de fi ba go\n\nku de fi\n")
     done = run("predict", out, texts)
-    assert [json.loads(line)["label"] for line in done.stdout.splitlines()] == ["first", "second"]
+    assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["first", "second"]
     assert "2 texts, 7 tokens" in done.stderr
     assert "this run had come to its end" in run("resume", out).stderr
     measured = json.loads(run("evaluate", out, "--data", table, "--json").stdout)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bertworks.tasks import metrics
 from bertworks.tasks.calibration import calibration_error, fit_temperature, reliability, soften
-from bertworks.tasks.chances import difference, intervals
+from bertworks.tasks.chances import differences, intervals, mean
 
 CLASSES = st.integers(2, 5).flatmap(
     lambda n: st.tuples(st.just(n), st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), min_size=1, max_size=40))
@@ -112,13 +112,21 @@ def test_temperature_is_found_again() -> None:
     assert sum(one.count for one in reliability(boastful.max(1), right)) == 4000
 
 
+def test_few_examples_without_an_error_do_not_make_a_model_sure() -> None:
+    scores = np.array([[0.9, 0.1]] * 12)
+    temperature = fit_temperature(scores, np.zeros(12))
+    assert soften(scores, temperature).max() == pytest.approx(1 - 1 / 14, abs=0.01)
+    with_impossible = np.array([[0.9, 0.1, 0.0]] * 12)  # a choice between fewer than others have
+    assert fit_temperature(with_impossible, np.zeros(12)) == pytest.approx(temperature)
+
+
 def test_intervals_hold_the_truth_and_narrow_with_more_examples() -> None:
     draw = np.random.default_rng(1)
 
     def measure(rows: metrics.Floats) -> dict[str, float]:
         return {"mean": float(rows.mean())}
 
-    few, many = (intervals(measure, (draw.random((n, 1)) < 0.7).astype(float))["mean"] for n in (50, 5000))
+    few, many = (intervals(measure, [(draw.random((n, 1)) < 0.7).astype(float)])["mean"] for n in (50, 5000))
     assert few[0] < 0.7 < few[1] and many[0] < 0.7 < many[1]
     assert many[1] - many[0] < 0.2 * (few[1] - few[0])
 
@@ -132,7 +140,20 @@ def test_a_difference_is_seen_only_where_there_is_one() -> None:
     def measure(rows: metrics.Floats) -> dict[str, float]:
         return {"mean": float(rows.mean())}
 
-    gain, (low, _) = difference(measure, "mean", a, better)
-    assert gain > 0.03 and low > 0
-    _, (low, high) = difference(measure, "mean", a, shuffled)
+    assert differences(measure, [a], [better])["mean"][0] > 0
+    low, high = differences(measure, [a], [shuffled])["mean"]
     assert low < 0 < high
+
+
+def test_luck_of_the_seed_widens_an_interval() -> None:
+    draw = np.random.default_rng(3)
+    alike = [(draw.random((500, 1)) < 0.8).astype(float) for _ in range(4)]
+    apart = [(draw.random((500, 1)) < share).astype(float) for share in (0.65, 0.75, 0.85, 0.95)]
+
+    def measure(rows: metrics.Floats) -> dict[str, float]:
+        return {"mean": float(rows.mean())}
+
+    (low, high), (lower, higher) = (intervals(measure, runs)["mean"] for runs in (alike, apart))
+    assert low < 0.8 < high and high - low < 0.08 and higher - lower > 0.15
+    assert mean(measure, apart)["mean"] == pytest.approx(0.8, abs=0.03)
+    assert differences(measure, alike, apart)["mean"][0] < 0 < differences(measure, alike, apart)["mean"][1]

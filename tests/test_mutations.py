@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from bertworks.model import attention, encoder, heads, layout
+from bertworks.model.dropout import Dropout
 from bertworks.model.folder import load_folder
 from bertworks.model.model import Model
 from parity import TOLERANCE, difference, our_outputs, their_outputs
@@ -110,7 +111,7 @@ def transform_skipped(patch: Patch, model: Model) -> None:
 
 def dropout_live_in_evaluation(patch: Patch, model: Model) -> None:
     true = attention.attend
-    patch.setattr(attention, "attend", lambda *args, **kwargs: true(*args, **{**kwargs, "dropout": 0.5}))
+    patch.setattr(attention, "attend", lambda *args, **kwargs: true(*args, **{**kwargs, "drop": Dropout(0.5)}))
 
 
 def a_head_lost(patch: Patch, model: Model) -> None:

@@ -278,6 +278,7 @@ class LearnedConfig(Frozen):
 
     task: TaskConfig
     data: ReadConfig = ReadConfig()
+    columns: tuple[str, ...] = Field((), description="of the table it was trained on, those with the texts")
     temperature: float = Field(
         1.0, gt=0, allow_inf_nan=False, description="by which logits are divided, so that confidence is what it says"
     )

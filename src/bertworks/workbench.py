@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from bertworks import __version__
-from bertworks.config import LearnedConfig, ModelConfig, ReadConfig, Shape, TaskConfig, check_learned
+from bertworks.config import LearnedConfig, ModelConfig, check_learned
 from bertworks.errors import BadConfig, BadText, BadWeights, TooLong, Unsupported
 from bertworks.files import read_json
 from bertworks.model.attention import record_attention
@@ -26,12 +26,10 @@ from bertworks.model.model import Model
 from bertworks.model.pooling import POOLING_FILES, Pooling
 from bertworks.model.weights import PICKLE
 from bertworks.presets import preset as preset_config
-from bertworks.tasks.choice import Choice
+from bertworks.tasks.example import Example
 from bertworks.tasks.inputs import Input, as_example
-from bertworks.tasks.sequence import Classify
-from bertworks.tasks.shapes import make_task
-from bertworks.tasks.span import SpanTask
-from bertworks.tasks.task import Task
+from bertworks.tasks.shapes import guess_task, ready_task
+from bertworks.tasks.task import Progress, Task
 from bertworks.tasks.windows import Reader
 from bertworks.text.ledger import Ledger, OnLong
 from bertworks.text.tokenizer import TOKENIZER_FILES, Pieces, Tokenizer, Window, check_texts, has_tokenizer
@@ -227,46 +225,43 @@ class Workbench:
         inputs: Iterable[Input],
         *,
         on_long: OnLong | None = None,
+        min_confidence: float = 0.0,
         ledger: Ledger | None = None,
-        progress: Callable[[int, int], None] = lambda done, total: None,
+        progress: Progress = lambda done, total: None,
     ) -> list[Any]:
         """What a fine-tuned model says, one answer for each input.
 
         An input is a text or a pair of texts (classify, regress, multilabel), a text or its words (tag), a question and a passage
-        (span), or a text and the ways to go on (choice). Long ones are read in windows; `ledger` counts them.
+        (span), or a text and the ways to go on (choice). Long ones are read in windows; `ledger` counts them. A model that is less sure
+        than `min_confidence` gives no answer: None.
         """
-        learned, task = self.task()
-        reading = learned.data
+        learned, _ = self.task()
         examples = [as_example(given, learned.task, at) for at, given in enumerate(inputs)]
-        reader = Reader(self.tokenizer, reading.max_length, reading.overlap, on_long or reading.on_long)
-        features = task.features(examples, reader)
+        return self.answer(examples, on_long=on_long, min_confidence=min_confidence, ledger=ledger, progress=progress)
+
+    def answer(
+        self,
+        examples: Sequence[Example],
+        *,
+        on_long: OnLong | None = None,
+        min_confidence: float = 0.0,
+        ledger: Ledger | None = None,
+        progress: Progress = lambda done, total: None,
+    ) -> list[Any]:
+        """The same for what has been read from a file."""
+        learned, task = self.task()
+        features = task.features(examples, Reader.of(self.tokenizer, learned.data, on_long))
         ledger = Ledger() if ledger is None else ledger
-        ledger.limit = reading.max_length
+        ledger.limit = learned.data.max_length
         for one in features:
             ledger.count(one.tokens, windows=len(one.windows) > one.n_ways, lost=one.lost)
-        return task.predict(features, examples, progress)
+        found = task.predict(features, examples, progress)
+        return [task.unless_unsure(one, min_confidence) for one in found] if min_confidence else found
 
     def task(self) -> tuple[LearnedConfig, Task]:
         """What this model was fine-tuned for, ready to be asked."""
-        learned = self.learned or self._guess_task()
-        task = make_task(self.model, learned.task)
-        if isinstance(task, Classify | Choice):
-            task.temperature = learned.temperature
-        if isinstance(task, SpanTask) and learned.task.no_answer:
-            task.no_answer = learned.no_answer
-        return learned, task
-
-    def _guess_task(self) -> LearnedConfig:
-        """Of a folder that others wrote: by its head."""
-        shapes: dict[str, Shape] = {"sequence": "classify", "token": "tag", "span": "span", "choice": "choice"}
-        shape = next((shapes[head] for head in self.model.heads if head in shapes), None)
-        if shape is None:
-            raise Unsupported("this model was not fine-tuned for a task", remedy="`bertworks finetune` makes one that was")
-        problems: dict[Any, Shape] = {"regression": "regress", "multi_label_classification": "multilabel"}
-        if shape == "classify":
-            one = len(self.config.heads.labels) == 1
-            shape = "regress" if one else problems.get(self.hf_config.get("problem_type"), shape)
-        return LearnedConfig(task=TaskConfig(shape=shape, labels=self.config.heads.labels), data=ReadConfig(max_length=self.limit))
+        learned = self.learned or guess_task(self.model, self.hf_config.get("problem_type"), self.limit)
+        return learned, ready_task(self.model, learned)
 
     def replace_tokenizer(self, tokenizer: Tokenizer, why: str) -> None:
         _check_vocabulary(tokenizer, self.config, why)

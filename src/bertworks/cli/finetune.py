@@ -29,6 +29,7 @@ def finetune(
     budget: Annotated[str | None, typer.Option(help="Stop after this time: 90s, 10m, 1.5h.")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Or after so many steps.")] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Or after so many passes over the examples.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Train with so many seeds and say how much is luck.")] = 1,
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value; the keys are listed below.")] = None,
     show: Annotated[bool, typer.Option("--show", help="Print the whole config and stop.")] = False,
 ) -> None:
@@ -39,6 +40,7 @@ def finetune(
     from bertworks.cli.live import watching
     from bertworks.errors import BadConfig
     from bertworks.runs.finetune import finetune as run
+    from bertworks.runs.seeds import finetune_seeds
     from bertworks.runs.settings import parse_duration, settle_task
     from bertworks.tasks.source import describe_task, find_source, read_data
     from bertworks.train.ranks import from_environment
@@ -60,6 +62,11 @@ def finetune(
         return
     if out is None:
         raise BadConfig("a run needs a folder", remedy="--out RUN")
+    if seeds > 1 and ranks.world > 1:
+        raise BadConfig("several seeds in several processes", remedy="without torchrun, or one seed at a time: --set train.seed=1")
     with watching(out, quiet=not ranks.first) as watch:
-        outcome = run(config, examples, source, out, init=model, ranks=ranks, watch=watch, began=began)
+        if seeds > 1:
+            outcome = finetune_seeds(config, examples, source, out, init=model, n_seeds=seeds, watch=watch)
+        else:
+            outcome = run(config, examples, source, out, init=model, ranks=ranks, watch=watch, began=began)
     sys.exit(outcome.exit_code)

@@ -68,7 +68,9 @@ def _ending(view: View) -> None:
     if not view.end:
         out.print(f"stopped at step {view.step:,}; `bertworks resume {view.run}` goes on", markup=False)
         return
-    if view.held_out:
+    if "kept" in view.end:
+        out.print(f"best      {measures(view.end['kept'], view.end.get('deviation'))}", markup=False)
+    elif view.held_out:
         out.print(f"held out  {measures(view.held_out)}", markup=False)
     if "unigram_loss" in view.start:
         out.print(f"          a guess without context costs {view.start['unigram_loss']:.3f}", markup=False)
@@ -106,11 +108,13 @@ def describe(event: Event) -> str | None:
     return None
 
 
-def measures(event: Event) -> str:
+def measures(event: Event, deviation: Event | None = None) -> str:
+    """`deviation`: of each measure, over seeds."""
+    spread = {name: f" ± {value * 100:.1f}" if name in SHARES else f" ± {value:.3f}" for name, value in (deviation or {}).items()}
     parts = [f"{name} {event[name]:.3f}" for name in TERMS if isinstance(event.get(name), float)]
     parts += [f"{name.removesuffix('_accuracy')} right {event[name]:.1%}" for name in event if name.endswith("_accuracy")]
-    parts += [f"{name.replace('_', ' ')} {event[name]:.1%}" for name in SHARES if name in event]
-    parts += [f"{name} {event[name]:.3f}" for name in CORRELATIONS if name in event]
+    parts += [f"{name.replace('_', ' ')} {event[name]:.1%}{spread.get(name, '')}" for name in SHARES if name in event]
+    parts += [f"{name} {event[name]:.3f}{spread.get(name, '')}" for name in CORRELATIONS if name in event]
     parts += [f"perplexity {event['perplexity']:,.1f}" if event["perplexity"] < 1e9 else "perplexity huge"] if "perplexity" in event else []
     parts += [f"AUC {event['replaced_auc']:.3f}"] if "replaced_auc" in event else []
     return ", ".join(parts)

@@ -17,7 +17,7 @@ from bertworks.cli.import_ import import_
 from bertworks.cli.info import info
 from bertworks.cli.masks import masks
 from bertworks.cli.params import params
-from bertworks.cli.predict import evaluate, predict
+from bertworks.cli.predict import compare, evaluate, predict
 from bertworks.cli.prepare import prepare
 from bertworks.cli.pretrain import WithKeys, pretrain, resume, verify_resume
 from bertworks.cli.show import show_error
@@ -42,6 +42,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "finetune": finetune,
     "evaluate": evaluate,
     "predict": predict,
+    "compare": compare,
     "embed": embed,
     "fill": fill,
     "tokenize": tokenize,

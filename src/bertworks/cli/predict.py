@@ -1,62 +1,116 @@
-"""`bertworks evaluate` and `predict`: how good a fine-tuned model is, and what it says."""
+"""`bertworks predict`, `evaluate` and `compare`: what a fine-tuned model says, how good it is, and whether another is better."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-from bertworks.cli.show import console, show_json
+from bertworks.cli.show import AsJson, console, show_json
+
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out rows that are no examples, and count them.")]
 
 
 def predict(
     run: Annotated[str, typer.Argument(help="A run of `bertworks finetune`, or a folder with a fine-tuned model.")],
-    file: Annotated[str, typer.Argument(help="A file with a text on each line, or '-' for standard input.")],
-    out: Annotated[Path | None, typer.Option(help="Write JSON lines to this file.")] = None,
+    file: Annotated[str, typer.Argument(help="A table, or a file with a text on each line; '-' for standard input.")],
+    out: Annotated[Path | None, typer.Option(help="Write to this file: .csv and .tsv beside the columns of the table, or .jsonl.")] = None,
+    text: Annotated[str | None, typer.Option(help="Column of the text; guessed if not given.")] = None,
+    pair: Annotated[list[str] | None, typer.Option(help="Column of the second text; of each way to go on (choice).")] = None,
+    min_confidence: Annotated[float, typer.Option(min=0, max=1, help="Give no answer below this.")] = 0.0,
     on_long: Annotated[Literal["window", "truncate", "error"] | None, typer.Option(help="Texts longer than the model.")] = None,
+    skip_bad: SkipBad = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON lines, with everything that is known of each answer.")] = False,
 ) -> None:
     """Answers of a fine-tuned model, one for each text."""
-    import json
-
-    from bertworks.files import whole_file
+    from bertworks.cli.show import progress_bar
+    from bertworks.runs.answers import check_out, flat, write_answers, write_lines
+    from bertworks.tasks.inputs import read_inputs
     from bertworks.text.ledger import Ledger
     from bertworks.workbench import load
 
-    lines = sys.stdin.read().splitlines() if file == "-" else Path(file).read_text(encoding="utf-8").splitlines()
-    ledger = Ledger()
-    found = load(run).predict([line for line in lines if line.strip()], on_long=on_long, ledger=ledger)
-    rows = [json.dumps(asdict(one), ensure_ascii=False) + "\n" for one in found]
-    if out is None:
-        sys.stdout.writelines(rows)
+    check_out(out)
+    bench, ledger = load(run), Ledger()
+    asked = read_inputs(file, bench.task()[0], text=text, pair=pair or (), skip_bad=skip_bad)
+    with progress_bar("answers") as advance:
+        answers = bench.answer(asked.examples, on_long=on_long, min_confidence=min_confidence, ledger=ledger, progress=advance)
+    if out is not None:
+        write_answers(out, asked, answers)
+    elif json:
+        write_lines(sys.stdout, asked, answers)
     else:
-        with whole_file(out) as written:
-            written.writelines(row.encode() for row in rows)
-    typer.echo(str(ledger), err=True)
+        for answer in answers:
+            typer.echo("\t".join(f"{cell:.4f}" if isinstance(cell, float) else str(cell) for cell in flat(answer).values()))
+    silent = sum(next(iter(vars(answer).values())) is None for answer in answers)
+    remarks = [*asked.remarks, *([f"{silent:,} of {len(answers):,} less sure than {min_confidence}: no answer"] if min_confidence else [])]
+    for remark in (*remarks, str(ledger)):
+        typer.echo(remark, err=True)
 
 
 def evaluate(
     run: Annotated[Path, typer.Argument(help="A run of `bertworks finetune`.")],
     data: Annotated[Path, typer.Option(help="Examples with labels: a file like the one it was trained on, or a data set's folder.")],
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out rows that are no examples, and count them.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    skip_bad: SkipBad = False,
+    json: AsJson = False,
 ) -> None:
     """How good a fine-tuned model is on other examples, with 95 % intervals."""
-    from rich.table import Table
-
     from bertworks.cli.show import progress_bar
     from bertworks.runs.finetune import evaluate as look
 
     with progress_bar("examples") as advance:
-        results, ledger = look(run, data, skip_bad=skip_bad, progress=advance)
+        results, ledger, remarks = look(run, data, skip_bad=skip_bad, progress=advance)
     if json:
         show_json({"measures": results.measures, "intervals": results.intervals, "ledger": vars(ledger)})
+    else:
+        rows = [(_name(name), f"{value:.4f}", _interval(results.intervals[name])) for name, value in results.measures.items()]
+        _table(("measure", "value", "95 % interval"), rows)
+    for remark in (*remarks, str(ledger)):
+        typer.echo(remark, err=True)
+
+
+def compare(
+    first: Annotated[Path, typer.Argument(help="A run of `bertworks finetune`, of one seed or several.")],
+    second: Annotated[Path, typer.Argument(help="Another, judged by the same examples.")],
+    json: AsJson = False,
+) -> None:
+    """Whether two fine-tuned models differ by more than chance."""
+    from bertworks.runs.seeds import compare as find
+
+    found, seeds = find(first, second)
+    if json:
+        show_json({"measures": {one.name: {**vars(one), "beyond_noise": one.beyond_noise} for one in found}, "seeds": seeds})
         return
-    table = Table("measure", "value", "95 % interval", box=None, header_style="bold", padding=(0, 2, 0, 1))
-    for name, value in results.measures.items():
-        low, high = results.intervals[name]
-        table.add_row(name.replace("_", " "), f"{value:.4f}", f"{low:.4f} to {high:.4f}")
+    rows = [
+        (
+            _name(one.name),
+            f"{one.first:.4f}",
+            f"{one.second:.4f}",
+            f"{one.second - one.first:+.4f}",
+            _interval(one.interval, "+"),
+            "more than noise" if one.beyond_noise else "inside the noise",
+        )
+        for one in found
+    ]
+    _table(("measure", str(first), str(second), "difference", "95 % interval", ""), rows)
+    if min(seeds) == 1:
+        typer.echo("one seed: how much luck it had is not in the interval; `bertworks finetune --seeds 3` shows it", err=True)
+
+
+def _name(measure: str) -> str:
+    return measure.replace("_", " ")
+
+
+def _interval(edges: tuple[float, float], sign: str = "") -> str:
+    low, high = edges
+    return f"{low:{sign}.4f} to {high:{sign}.4f}"
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
+    from rich.table import Table
+
+    table = Table(*head, box=None, header_style="bold", padding=(0, 2, 0, 1))
+    for row in rows:
+        table.add_row(*row)
     console().print(table)
-    typer.echo(str(ledger), err=True)

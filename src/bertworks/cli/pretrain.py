@@ -84,16 +84,18 @@ def resume(
     began = monotonic()
     from bertworks.cli.live import watching
     from bertworks.errors import BadConfig
-    from bertworks.runs import finetune, pretrain
+    from bertworks.runs import finetune, pretrain, seeds
     from bertworks.runs.folder import read_run
     from bertworks.train.ranks import from_environment
 
     ranks, kind = from_environment(), read_run(run)["kind"]
-    if kind == finetune.KIND and (shards is not None or workers is not None):
+    if kind in finetune.KINDS and (shards is not None or workers is not None):
         raise BadConfig("a fine-tuning has no shards and no loader processes", remedy="leave --shards and --workers out")
     with watching(run, quiet=not ranks.first) as watch:
         if kind == finetune.KIND:
             outcome = finetune.resume(run, ranks=ranks, watch=watch, began=began)
+        elif kind == finetune.SEEDS:
+            outcome = seeds.resume(run, ranks=ranks, watch=watch)
         else:
             outcome = pretrain.resume(run, shards=shards, workers=workers, ranks=ranks, watch=watch, began=began)
     sys.exit(outcome.exit_code)

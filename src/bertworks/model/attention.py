@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertworks.config import EncoderConfig
+from bertworks.model.dropout import Dropout
 from bertworks.model.layout import Layout, Run
 
 Bend = Callable[[Tensor, Run], tuple[Tensor, Tensor | None]]
@@ -59,23 +60,23 @@ def record_attention() -> Iterator[Recording]:
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, layout: Layout, *, n_heads: int, causal: bool, dropout: float, bend: Bend, score: Score | None
+    q: Tensor, k: Tensor, v: Tensor, layout: Layout, *, n_heads: int, causal: bool, drop: Dropout, bend: Bend, score: Score | None
 ) -> Tensor:
     """q (Nq, H*D), k and v (Nk, H*D) -> (Nq, H*D). Without a `score` of its own, attention is a scaled dot product."""
     recordings, layer, outputs = _recordings.get(), AttentionLayer(), []
+    by_kernel = score is None and (q.device.type != "cpu" or not drop.at_work)  # on processors the kernel knows no dropout
     query_sizes, key_sizes = [rows * n for rows, n, _ in layout.shapes], [rows * n for rows, _, n in layout.shapes]
     flat_runs = zip(torch.split(q, query_sizes), torch.split(k, key_sizes), torch.split(v, key_sizes), strict=True)
     for (rows, _, _), run, flat in zip(layout.shapes, layout.runs, flat_runs, strict=True):
         run_q, run_k, run_v = (t.view(rows, -1, n_heads, t.size(-1) // n_heads).transpose(1, 2) for t in flat)
         bent_q, bias = bend(run_q, run)
-        if score is None:
-            output = _dot_product_attention(bent_q, run_k, run_v, run, bias, causal, dropout)
+        if by_kernel:
+            output = _dot_product_attention(bent_q, run_k, run_v, run, bias, causal, drop)
         else:
-            output = F.dropout(_probabilities(score(bent_q, run_k), bias, run.sees(causal)), dropout) @ run_v
+            output = drop(_probabilities((score or _dot_products)(bent_q, run_k), bias, run.sees(causal))) @ run_v
         outputs.append(output.transpose(1, 2).reshape(flat[0].shape))
         if recordings:
-            scores = _dot_products(bent_q, run_k) if score is None else score(bent_q, run_k)
-            layer.probabilities += _probabilities(scores, bias, run.sees(causal)).detach().unbind()
+            layer.probabilities += _probabilities((score or _dot_products)(bent_q, run_k), bias, run.sees(causal)).detach().unbind()
             layer.queries += run_q.detach().unbind()
             layer.keys += run_k.detach().unbind()
     for recording in recordings:
@@ -83,11 +84,11 @@ def attend(
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
 
-def _dot_product_attention(q: Tensor, k: Tensor, v: Tensor, run: Run, bias: Tensor | None, causal: bool, dropout: float) -> Tensor:
+def _dot_product_attention(q: Tensor, k: Tensor, v: Tensor, run: Run, bias: Tensor | None, causal: bool, drop: Dropout) -> Tensor:
     plain = causal and bias is None and run.queries.ranks is None and q.size(2) == k.size(2)  # the kernel knows this mask itself
     sees = None if plain else run.sees(causal)
     mask = sees if bias is None else bias if sees is None else bias.masked_fill(~sees, -math.inf)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=plain, dropout_p=dropout)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=plain, dropout_p=drop.p if drop.at_work else 0.0)
 
 
 def _dot_products(q: Tensor, k: Tensor) -> Tensor:
@@ -111,7 +112,7 @@ class Attention(nn.Module):
         super().__init__()
         self.n_heads, self.causal = config.n_heads, config.causal
         self.q, self.k, self.v, self.out = (nn.Linear(config.hidden_size, config.hidden_size, bias=config.attention_bias) for _ in range(4))
-        self.drop = nn.Dropout(config.attention_dropout)
+        self.drop = Dropout(config.attention_dropout)
 
     def forward(self, x: Tensor, context: Tensor, layout: Layout) -> Tensor:
         """Queries from x (Nq, hidden), keys and values from context (Nk, hidden)."""
@@ -122,7 +123,7 @@ class Attention(nn.Module):
             layout,
             n_heads=self.n_heads,
             causal=self.causal,
-            dropout=self.drop.p if self.training else 0.0,
+            drop=self.drop,
             bend=self.bend(layout),
             score=self.score,
         )

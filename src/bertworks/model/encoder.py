@@ -20,7 +20,9 @@ from torch.utils.checkpoint import checkpoint
 from bertworks.config import EncoderConfig
 from bertworks.errors import BadConfig
 from bertworks.model.attention import ATTENTION, sinusoids
+from bertworks.model.dropout import Dropout
 from bertworks.model.layout import Layout, Tokens
+from bertworks.model.rows import FewRows
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -46,7 +48,7 @@ class AttentionPart(nn.Module):
         super().__init__()
         self.pre, self.post = _norms(config)
         self.attn = ATTENTION[config.attention](config)
-        self.drop = nn.Dropout(config.dropout)
+        self.drop = Dropout(config.dropout)
 
     def forward(self, x: Tensor, layout: Layout, context: Tensor | None = None) -> Tensor:
         h = self.pre(x)
@@ -62,7 +64,7 @@ class FeedForwardPart(nn.Module):
         self.pre, self.post = _norms(config)
         self.up, self.down = nn.Linear(config.hidden_size, config.ffn_size), nn.Linear(config.ffn_size, config.hidden_size)
         self.activation = ACTIVATIONS[config.activation]
-        self.drop_inside, self.drop = nn.Dropout(config.ffn_dropout), nn.Dropout(config.dropout)
+        self.drop_inside, self.drop = Dropout(config.ffn_dropout), Dropout(config.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.drop_inside(self.activation(self.up(self.pre(x))))
@@ -82,11 +84,11 @@ class Embedding(nn.Module):
         super().__init__()
         size = config.embedding_width
         self.first_position = config.first_position
-        self.tokens = _table(config.vocab_size, size)
+        self.tokens: nn.Embedding | FewRows = _table(config.vocab_size, size)
         self.positions = _positions(config)
         self.segments = _table(config.n_segments, size) if config.n_segments else Nothing()
         self.norm = nn.LayerNorm(size, eps=config.norm_eps) if config.embedding_norm else nn.Identity()
-        self.drop = nn.Dropout(config.dropout)
+        self.drop = Dropout(config.dropout)
 
     def forward(self, tokens: Tokens) -> Tensor:  # (N, embedding_width)
         where = tokens.layout.queries

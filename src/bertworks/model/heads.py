@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertworks.config import ModelConfig
+from bertworks.model.dropout import Dropout
 from bertworks.model.encoder import ACTIVATIONS
 from bertworks.model.layout import Layout
 from bertworks.model.vocabulary import Guesses, vocabulary_loss
@@ -79,7 +80,7 @@ class ClassHead(nn.Module):
 
     def __init__(self, config: ModelConfig, n_classes: int, *, dropout: float, bias: bool = True) -> None:
         super().__init__()
-        self.drop = nn.Dropout(dropout)
+        self.drop = Dropout(dropout)
         self.out = nn.Linear(config.encoder.hidden_size, n_classes, bias=bias)
 
     def forward(self, states: Tensor) -> Tensor:

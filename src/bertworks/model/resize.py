@@ -1,4 +1,4 @@
-"""Models that grow: more words, positions, segments and heads; what they knew stays."""
+"""Models that grow: more words, positions, segments and heads; what they knew stays. And models of which, for a while, few words learn."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor
 from bertworks.config import ModelConfig
 from bertworks.errors import BadConfig
 from bertworks.model.model import Model
+from bertworks.model.rows import FewRows
 
 OF_VOCABULARY = ("encoder.embed.tokens.weight", "heads.lm.bias")
 POSITIONS, SEGMENTS = "encoder.embed.positions.weight", "encoder.embed.segments.weight"
@@ -48,6 +49,28 @@ def refit(model: Model, config: ModelConfig, heads: Sequence[str], seed: int) ->
         state[name] = start if known is None else known
     new.load_state_dict(state)
     return new
+
+
+def use_few_rows(model: Model, used: Tensor) -> None:
+    """Of the tokens' embedding; where it learns at all."""
+    tokens = model.encoder.embed.tokens
+    if tokens.weight.requires_grad:
+        model.encoder.embed.tokens = FewRows(tokens.weight.detach(), used)
+
+
+@torch.no_grad()
+def with_all_rows(model: Model) -> Model:
+    """The same model with a plain embedding, to be saved."""
+    tokens = model.encoder.embed.tokens
+    if not isinstance(tokens, FewRows):
+        return model
+    with torch.device("meta"):
+        whole = Model(model.config, tuple(model.heads), summary=model.summary is not None)
+    state = model.state_dict()
+    state["encoder.embed.tokens.weight"] = tokens.whole()
+    del state["encoder.embed.tokens.idle"]
+    whole.load_state_dict(state, assign=True)
+    return whole.train(model.training)
 
 
 def _stretch(old: Tensor, first: int, rows: int) -> Tensor:

@@ -13,19 +13,22 @@ from torch import nn
 from bertworks.config import FinetuneConfig, LearnedConfig, TaskConfig, check_finetune
 from bertworks.data.feed import Cut, Feed
 from bertworks.errors import BadText, Unsupported
+from bertworks.files import write_json
 from bertworks.model.init import initialise
 from bertworks.model.locate import MODEL, RUN
 from bertworks.model.model import Model
 from bertworks.model.pooling import Pooling
-from bertworks.model.resize import refit
+from bertworks.model.resize import refit, use_few_rows, with_all_rows
 from bertworks.runs.folder import Outcome, Record, identity, named, new_record, opened, read_run
-from bertworks.runs.results import Results, count_tokens, judge, look, write_results
+from bertworks.runs.report import REPORT
+from bertworks.runs.results import RESULTS, OverSeeds, Results, count_tokens, judge, look
 from bertworks.runs.task_report import write_task_report
-from bertworks.tasks.example import Example, Features
+from bertworks.tasks.example import Example, Features, tokens_in
 from bertworks.tasks.order import Order
+from bertworks.tasks.rows import Columns
 from bertworks.tasks.shapes import HEADS, make_task
-from bertworks.tasks.source import Data, Source, read_data, read_more
-from bertworks.tasks.task import Task
+from bertworks.tasks.source import Data, Source, fingerprint, read_data, read_more
+from bertworks.tasks.task import Progress, Task
 from bertworks.tasks.windows import Reader
 from bertworks.text.ledger import Ledger
 from bertworks.train.clock import Clock
@@ -35,35 +38,58 @@ from bertworks.train.ranks import Ranks
 from bertworks.train.trainer import Trainer
 from bertworks.workbench import Workbench, load
 
-KIND = "finetune"
+KIND, SEEDS = "finetune", "seeds"
+KINDS = (KIND, SEEDS)
+Hopeless = Callable[[float, dict[str, float]], bool]
+"""(progress, measures): whether a run is not worth its time."""
 PROBLEMS = {"classify": "single_label_classification", "regress": "regression", "multilabel": "multi_label_classification"}
 
 
+def never(progress: float, measures: dict[str, float]) -> bool:
+    return False
+
+
 def finetune(
-    config: FinetuneConfig, data: Data, source: Source, out: Path, *, init: str, ranks: Ranks, watch: Watch, began: float
+    config: FinetuneConfig,
+    data: Data,
+    source: Source,
+    out: Path,
+    *,
+    init: str,
+    ranks: Ranks,
+    watch: Watch,
+    began: float,
+    hopeless: Hopeless = never,
 ) -> Outcome:
     """A new run. After torchrun has started the processes again, the same run goes on."""
     record = new_record(KIND, config, init=named(init), source=source.model_dump(mode="json"), data=data.fingerprint)
-    return _run(record, data, out, ranks, watch, began, new=True)
+    return _run(record, data, out, ranks, watch, began, hopeless, new=True)
 
 
-def resume(out: Path, *, ranks: Ranks, watch: Watch, began: float) -> Outcome:
+def resume(out: Path, *, ranks: Ranks, watch: Watch, began: float, hopeless: Hopeless = never) -> Outcome:
     record = read_run(out, KIND)
+    return _run(record, read_again(record, out), out, ranks, watch, began, hopeless, new=False)
+
+
+def read_again(record: Record, out: Path) -> Data:
+    """The examples of a run, if they are still the same."""
     data = read_data(Source.model_validate(record["source"]))
     if data.fingerprint != record["data"]:
         raise BadText("these are not the examples that the run began with", place=str(out), remedy="put the files back as they were")
-    return _run(record, data, out, ranks, watch, began, new=False)
+    return data
 
 
-def _run(record: Record, data: Data, out: Path, ranks: Ranks, watch: Watch, began: float, *, new: bool) -> Outcome:
+def _run(record: Record, data: Data, out: Path, ranks: Ranks, watch: Watch, began: float, hopeless: Hopeless, *, new: bool) -> Outcome:
     config = check_finetune(record["config"], str(out / RUN))
     with opened(record, config.train, out, ranks, watch, new=new) as run:
         start = run.origin()
         if start is None:
             raise Unsupported("a fine-tuning starts from a model", place=str(out))
-        task = build_task(config, start, data.train).to(run.device)
-        reader = Reader(start.tokenizer, config.data.max_length, config.data.overlap, config.data.on_long)
+        task = build_task(config, start, data.train)
+        reader = Reader.of(start.tokenizer, config.data)
         train, dev = (task.features(examples, reader) for examples in (data.train, data.dev))
+        use_few_rows(task.model, torch.from_numpy(tokens_in([*train, *dev])))
+        task.to(run.device)
         log = run.begin()
         order = Order(train, config.train.batch_size, config.train.seed)
         tokens = int(order.lengths.mean() * config.train.batch_size)
@@ -78,49 +104,58 @@ def _run(record: Record, data: Data, out: Path, ranks: Ranks, watch: Watch, bega
             clock=Clock(config.train.budget, began=began),
             stop=run.stop,
             evaluate=Evaluation(task, dev, data.dev, config.task.measure),
-            save_model=lambda: save_model(task, config, start, out) if ranks.first else None,
+            save_model=lambda: save_model(task, config, start, data.columns, out) if ranks.first else None,
             identity=identity(record),
             machine=run.machine,
             matrix_rate=_rate(config, tokens, run.device),
             judge="error",
             patience=config.train.patience,
+            hopeless=hopeless,
         )
         run.go_on(trainer)
         trainer.say({"kind": "start", **run.machine, "matrix_gflops": trainer.matrix_rate / 1e9, "train": len(train), "dev": len(dev)})
         signal = trainer.run()
         if log is not None:
             if not signal:
-                report = _finish(out, config, data, {"train": count_tokens(train, data.train, reader.limit)}, dev)
-                trainer.say({"kind": "end", "model": str(out / MODEL), "report": str(report)})
+                results = conclude(out, config, data, hopeless=trainer.state.hopeless)
+                trainer.say({"kind": "end", "model": str(out / MODEL), "report": str(out / REPORT), "kept": results.measures})
             log.close()
         return Outcome(signal, out)
 
 
-def _finish(out: Path, config: FinetuneConfig, data: Data, ledgers: dict[str, dict[str, Ledger]], dev: list[Features]) -> Path:
-    """The best model on dev once more: its confidence put right, what is known about it written down."""
+def conclude(out: Path, config: FinetuneConfig, data: Data, *, hopeless: bool = False, seeds: OverSeeds | None = None) -> Results:
+    """The best model on dev once more: its confidence put right, what is known about it written down. Of several `seeds`, the model is
+    the best one's."""
     bench = load(out / MODEL)
     assert bench.learned is not None  # save_model wrote it
-    task = make_task(bench.model, bench.learned.task)
-    results, changes = judge(task, dev, data.dev)
-    ledgers = {**ledgers, "dev": count_tokens(dev, data.dev, config.data.max_length)}
+    task, reader = make_task(bench.model, bench.learned.task), Reader.of(bench.tokenizer, config.data)
+    splits = {"train": data.train, "dev": data.dev, **data.others}
+    features = {name: task.features(examples, reader) for name, examples in splits.items()}
+    results, changes = judge(task, features["dev"], data.dev)
+    results = replace(
+        results,
+        ledgers={name: count_tokens(features[name], examples, reader.limit) for name, examples in splits.items()},
+        others={name: look(task, task.predict(features[name], examples), examples) for name, examples in data.others.items()},
+    )
     bench.learned = changes.apply(bench.learned)
     bench.lineage.pop()  # that it was loaded just now
     bench.save(out / MODEL)
-    results = replace(results, ledgers=ledgers)
-    write_results(out, results, bench)
-    return write_task_report(out, results, config.task.measure)
+    about = {"learned": bench.learned.model_dump(mode="json"), "dev": fingerprint(data.dev), "hopeless": hopeless}
+    write_json(out / RESULTS, {**results.as_dict(), **about, "seeds": None if seeds is None else seeds.as_dict()})
+    write_task_report(out, results, config.task.measure, seeds)
+    return results
 
 
-def evaluate(out: Path, where: Path, *, skip_bad: bool, progress: Callable[[int, int], None]) -> tuple[Results, Ledger]:
+def evaluate(out: Path, where: Path, *, skip_bad: bool, progress: Progress) -> tuple[Results, Ledger, list[str]]:
     """A run's model on other examples of the same kind."""
-    record = read_run(out, KIND)
-    source = Source.model_validate({**record["source"], "skip_bad": skip_bad})
+    source = Source.model_validate({**read_run(out, *KINDS)["source"], "skip_bad": skip_bad})
     bench = load(out)
     learned, task = bench.task()
-    examples = read_more(source, where, learned.task).dev
-    features = task.features(examples, Reader(bench.tokenizer, learned.data.max_length, learned.data.overlap, learned.data.on_long))
+    data = read_more(source, where, learned.task)
+    examples = data.dev
+    features = task.features(examples, Reader.of(bench.tokenizer, learned.data))
     results = look(task, task.predict(features, examples, progress), examples)
-    return results, count_tokens(features, examples, learned.data.max_length)[""]
+    return results, count_tokens(features, examples, learned.data.max_length)[""], data.remarks
 
 
 class Evaluation:
@@ -167,11 +202,12 @@ def _class_weights(task: TaskConfig, train: list[Example]) -> list[float] | None
     return [len(train) / (len(task.labels) * counts[label]) if counts[label] else 0.0 for label in task.labels]
 
 
-def save_model(task: Task, config: FinetuneConfig, start: Workbench, out: Path) -> None:
+def save_model(task: Task, config: FinetuneConfig, start: Workbench, columns: Columns | None, out: Path) -> None:
     hf_config = {**start.hf_config, "problem_type": PROBLEMS.get(config.task.shape)}
     lineage = [*start.lineage, f"finetune {config.task.shape}"]
-    bench = Workbench(task.finished(), start.tokenizer, Pooling(), hf_config, list(dict.fromkeys(lineage)), [])
-    bench.learned = LearnedConfig(task=config.task.model_copy(update={"shift": 0.0, "scale": 1.0}), data=config.data)
+    bench = Workbench(with_all_rows(task.finished()), start.tokenizer, Pooling(), hf_config, list(dict.fromkeys(lineage)), [])
+    plain = config.task.model_copy(update={"shift": 0.0, "scale": 1.0})  # finished: these are in the weights
+    bench.learned = LearnedConfig(task=plain, data=config.data, columns=columns.texts if columns is not None else ())
     bench.save(out / MODEL)
 
 

@@ -66,16 +66,16 @@ def named(model: str | None) -> str | None:
     return str(Path(model).resolve()) if model is not None and Path(model).exists() else model
 
 
-def read_run(out: Path, kind: str | None = None) -> Record:
-    """The record of a run; of this kind, if one is named."""
+def read_run(out: Path, *kinds: str) -> Record:
+    """The record of a run; of one of these kinds, if any are named."""
     if not (out / RUN).is_file():
         raise NotFound("no run in this folder", place=str(out), remedy="`bertworks pretrain` and `bertworks finetune` make them")
     record = read_json(out / RUN)
     missing = {"format", "kind", "data", "config", "init"} - record.keys()
     if missing or record["format"] != FORMAT or not isinstance(record["kind"], str):
         raise BadConfig("not the record of a run that this version knows", place=str(out / RUN))
-    if kind is not None and record["kind"] != kind:
-        raise BadConfig(f"this is a run of {record['kind']}, not of {kind}", place=str(out))
+    if kinds and record["kind"] not in kinds:
+        raise BadConfig(f"this is a run of {record['kind']}, not of {kinds[0]}", place=str(out))
     return record
 
 
@@ -144,7 +144,7 @@ def opened(record: Record, config: LoopConfig, out: Path, ranks: Ranks, watch: W
     check_precision(config, device)
     with together(ranks, device), listening() as stop, _owned(out, ranks):
         if new and ranks.first:
-            _check_new(out, record, restarted=ranks.restarts > 0)
+            check_new(out, record, restarted=ranks.restarts > 0)
         checkpoint, passed_over = _newest(out, identity(record), ranks, device)
         if not new and checkpoint is None and any(event["step"] for event in read_events(out / METRICS)):
             remedy = "begin a new one; RUN/model can be its start"
@@ -159,7 +159,7 @@ def _owned(out: Path, ranks: Ranks) -> AbstractContextManager[None]:
     return locked(out) if ranks.first else nullcontext()
 
 
-def _check_new(out: Path, record: Record, *, restarted: bool) -> None:
+def check_new(out: Path, record: Record, *, restarted: bool) -> None:
     """Nothing of others is in the folder. What a process of this very run wrote before torchrun started it again may be."""
     if (out / RUN).is_file():
         there = {name: value for name, value in read_json(out / RUN).items() if name != "environment"}

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bertworks.config import LearnedConfig
-from bertworks.files import write_json
 from bertworks.tasks.calibration import Bin, calibration_error, fit_temperature, reliability, soften
 from bertworks.tasks.chances import Interval, intervals
 from bertworks.tasks.choice import Choice, Chosen
 from bertworks.tasks.example import Example, Features
-from bertworks.tasks.metrics import confusion
+from bertworks.tasks.metrics import Floats, confusion
 from bertworks.tasks.sequence import Classified, Classify
 from bertworks.tasks.span import Answered, SpanTask
 from bertworks.tasks.task import Task, Verdict
 from bertworks.text.ledger import Ledger
-from bertworks.workbench import Workbench
 
 RESULTS = "results.json"
 
@@ -42,7 +39,9 @@ class Results:
     confusion: list[list[int]] = field(default_factory=list)  # right class, class said
     calibration: Calibration | None = None
     errors: list[tuple[Example, Verdict]] = field(default_factory=list)
+    evidence: Floats = field(default_factory=lambda: np.empty((0, 0)))  # of each example, from which all measures follow
     ledgers: dict[str, dict[str, Ledger]] = field(default_factory=dict)  # split, class
+    others: dict[str, Results] = field(default_factory=dict)  # on further examples
 
     def as_dict(self) -> dict[str, Any]:
         calibration = self.calibration
@@ -52,8 +51,25 @@ class Results:
             "labels": self.labels,
             "confusion": self.confusion,
             "calibration": None if calibration is None else {**vars(calibration), "bins": [vars(one) for one in calibration.bins]},
+            "evidence": self.evidence.tolist(),
+            "others": {name: {"measures": other.measures, "intervals": other.intervals} for name, other in self.others.items()},
             "ledgers": {split: {name: vars(ledger) for name, ledger in ledgers.items()} for split, ledgers in self.ledgers.items()},
         }
+
+
+@dataclass(frozen=True)
+class OverSeeds:
+    """What several seeds came to. Those that were given up early are named, but not counted."""
+
+    measures: dict[int, dict[str, float]]  # of each seed
+    given_up: dict[int, dict[str, float]]
+    mean: dict[str, float]
+    deviation: dict[str, float]
+    intervals: dict[str, Interval]
+    best: int
+
+    def as_dict(self) -> dict[str, Any]:
+        return dict(vars(self))
 
 
 def judge(task: Task, features: list[Features], examples: list[Example], shown: int = 20) -> tuple[Results, LearnedChanges]:
@@ -83,7 +99,7 @@ def look(task: Task, predictions: list[Any], examples: list[Example], shown: int
     errors = [(examples[at], verdict) for verdict, at in verdicts if verdict.wrong][:shown]
     labels: tuple[str, ...] = task.labels if isinstance(task, Classify) else ()
     table = confusion(rows[:, 0], rows[:, 1], len(labels)).tolist() if labels else []
-    return Results(task.measure(rows), intervals(task.measure, rows), labels, table, errors=errors)
+    return Results(task.measure(rows), intervals(task.measure, [rows]), labels, table, errors=errors, evidence=rows)
 
 
 @dataclass(frozen=True)
@@ -139,7 +155,3 @@ def count_tokens(features: list[Features], examples: list[Example], limit: int) 
             ledger = found.setdefault(name, Ledger(limit))
             ledger.count(one.tokens, windows=len(one.windows) > one.n_ways, lost=one.lost)
     return found
-
-
-def write_results(out: Path, results: Results, bench: Workbench) -> None:
-    write_json(out / RESULTS, {**results.as_dict(), "learned": bench.learned.model_dump(mode="json") if bench.learned else None})

@@ -13,7 +13,7 @@ from bertworks.page.curves import Curve, figure
 from bertworks.page.html import both, escape, page, table
 from bertworks.runs.report import REPORT, STEPS, details, facts, last, points
 from bertworks.runs.report import STYLE as FACTS
-from bertworks.runs.results import Results
+from bertworks.runs.results import OverSeeds, Results
 from bertworks.tasks.example import Example
 from bertworks.tasks.metrics import class_f1
 from bertworks.text.ledger import Ledger
@@ -42,9 +42,11 @@ LOSSES = ("class", "square", "mark", "tag", "start", "choice")
 LONGEST = 600  # characters of a text that is shown
 
 
-def write_task_report(run: Path, results: Results, measure: str) -> Path:
-    record, events = read_json(run / RUN), read_events(run / METRICS)
+def write_task_report(run: Path, results: Results, measure: str, seeds: OverSeeds | None) -> Path:
+    """Of several seeds: what they came to, then the best one."""
+    record, events = read_json(run / RUN), read_events((run / f"seed-{seeds.best}" if seeds is not None else run) / METRICS)
     body = [
+        *(_seeds(seeds) if seeds is not None else ()),
         _facts(events, results),
         *_curves(events, measure, results),
         _measures(results),
@@ -74,6 +76,25 @@ def _facts(events: list[Event], results: Results) -> str:
     return facts(shown)
 
 
+def _seeds(seeds: OverSeeds) -> list[str]:
+    counted = list(seeds.measures)
+    head = [both("on dev", "开发集"), both("mean", "平均"), both("deviation", "标准差"), both("95 % interval", "95 % 区间")]
+    head += [f"{both('seed', '种子')} {seed}" for seed in [*counted, *seeds.given_up]]
+    rows = []
+    for name, value in seeds.mean.items():
+        interval = " – ".join(_number(name, edge) for edge in seeds.intervals[name])
+        each = [_number(name, seeds.measures[seed][name]) for seed in counted]
+        each += [f"({_number(name, one[name])})" for one in seeds.given_up.values()]
+        rows.append((both(*NAMES[name]), _number(name, value), _number(name, seeds.deviation[name]), interval, *each))
+    given_up = (" In brackets: given up early.", "括号内：提前放弃。") if seeds.given_up else ("", "")
+    said = both(
+        f"The interval holds both the luck of the seed and that of the examples.{given_up[0]}",
+        f"区间同时包含种子与样本带来的偶然性。{given_up[1]}",
+    )
+    best = both(f"The best of them, seed {seeds.best}", f"其中最好的：种子 {seeds.best}")
+    return [f"<h2>{both('All seeds', '所有种子')}</h2>{table(head, rows)}<p>{said}</p><h2>{best}</h2>"]
+
+
 def _number(name: str, value: float) -> str:
     return f"{value:.3f}" if name in ("matthews", "pearson", "spearman", "pearson_spearman", "mean_error") else f"{value:.1%}"
 
@@ -98,6 +119,10 @@ def _measures(results: Results) -> str:
         (both(*NAMES[name]), _number(name, value), " – ".join(_number(name, edge) for edge in results.intervals[name]))
         for name, value in results.measures.items()
     ]
+    for split, other in results.others.items():
+        for name, value in other.measures.items():
+            interval = " – ".join(_number(name, edge) for edge in other.intervals[name])
+            rows.append((f"{escape(split)}: {both(*NAMES[name])}", _number(name, value), interval))
     said = ""
     if (found := results.calibration) is not None:
         said = both(

@@ -1,32 +1,46 @@
-"""How sure a measure is: intervals by drawing the examples again (Efron 1979), and whether two runs differ by more than chance."""
+"""How sure a measure is: intervals by drawing again (Efron 1979), and whether two models differ by more than chance.
+
+Where there are several runs, which differ by their seeds, both are drawn again: the examples, the same for all, and the runs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from bertworks.tasks.metrics import Floats
 
 DRAWS = 1000
-Measure = Callable[[Floats], dict[str, float]]
+Measures = dict[str, float]
+Measure = Callable[[Floats], Measures]
 Interval = tuple[float, float]
+Runs = Sequence[Floats]
+"""The evidence of each run on the same examples, one in each row."""
 
 
-def _draws(n: int) -> np.ndarray:  # (DRAWS, n)
-    return np.random.default_rng(0).integers(0, n, (DRAWS, n))
+def mean(measure: Measure, runs: Runs) -> Measures:
+    found = [measure(rows) for rows in runs]
+    return {name: float(np.mean([one[name] for one in found])) for name in found[0]}
 
 
-def intervals(measure: Measure, rows: Floats) -> dict[str, Interval]:
-    """95 % of what the measures are over examples drawn again."""
-    drawn = [measure(rows[chosen]) for chosen in _draws(len(rows))]
+def intervals(measure: Measure, runs: Runs) -> dict[str, Interval]:
+    """95 % of what the means of the measures are when all is drawn again."""
+    drawn = [mean(measure, again) for (again,) in _draws(runs)]
     return {name: _middle([one[name] for one in drawn]) for name in drawn[0]}
 
 
-def difference(measure: Measure, name: str, a: Floats, b: Floats) -> tuple[float, Interval]:
-    """By how much b is better than a on the same examples, and its interval."""
-    drawn = [measure(b[chosen])[name] - measure(a[chosen])[name] for chosen in _draws(len(a))]
-    return measure(b)[name] - measure(a)[name], _middle(drawn)
+def differences(measure: Measure, a: Runs, b: Runs) -> dict[str, Interval]:
+    """Of how much b is better than a."""
+    drawn = [(mean(measure, again_a), mean(measure, again_b)) for again_a, again_b in _draws(a, b)]
+    return {name: _middle([better[name] - worse[name] for worse, better in drawn]) for name in drawn[0][0]}
+
+
+def _draws(*sides: Runs) -> Iterator[tuple[list[Floats], ...]]:
+    draw, n = np.random.default_rng(0), len(sides[0][0])
+    for _ in range(DRAWS):
+        examples = draw.integers(0, n, n)
+        yield tuple([runs[one][examples] for one in draw.integers(0, len(runs), len(runs))] for runs in sides)
 
 
 def _middle(values: list[float]) -> Interval:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch.nn.functional as F
@@ -19,8 +19,8 @@ from bertworks.tasks.windows import Reader
 
 @dataclass(frozen=True)
 class Chosen:
-    choice: int  # from 0
-    text: str
+    choice: int | None  # from 0; None: not sure enough
+    text: str | None
     confidence: float
     scores: list[float]
 
@@ -62,7 +62,10 @@ class Choice(Task):
 
     def verdict(self, prediction: Chosen, example: Example) -> Verdict:
         right = int(example.answer)  # type: ignore[arg-type]
-        return Verdict(prediction.choice != right, prediction.confidence, example.texts[1 + right], prediction.text)
+        return Verdict(prediction.choice != right, prediction.confidence, example.texts[1 + right], str(prediction.text))
+
+    def unless_unsure(self, prediction: Chosen, least: float) -> Chosen:
+        return prediction if prediction.confidence >= least else replace(prediction, choice=None, text=None)
 
     def measure(self, rows: Floats) -> Measures:
         return {"accuracy": float(rows.mean())}

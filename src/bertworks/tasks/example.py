@@ -42,6 +42,8 @@ class Example:
     answer: Answer | None = None  # None: not known
     place: str = ""  # file and row, for messages
     name: str = ""  # what the data set calls it
+    whole: str = ""  # tag: the text that the words were found in, and where each of them begins
+    begins: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,11 @@ class Batch:
     order: Numbers  # (W,) place of each window among those of the examples as given
     examples: Numbers  # (B,)
     n_ways: Numbers  # (B,)
+
+
+def tokens_in(features: Sequence[Features]) -> Numbers:
+    """Those that occur, each once."""
+    return np.unique(np.concatenate([window.ids for one in features for window in one.windows]))
 
 
 def gather(features: Sequence[Features], members: Numbers) -> Batch:

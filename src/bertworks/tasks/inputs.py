@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from bertworks.config import TaskConfig
-from bertworks.errors import BadText
+from bertworks.config import LearnedConfig, TaskConfig
+from bertworks.data.packed import unpacked
+from bertworks.data.tables import Row, decoded, kind_of, rows_of
+from bertworks.errors import BadText, NotFound
+from bertworks.tasks.datasets import Read, conll, squad
 from bertworks.tasks.example import Example
+from bertworks.tasks.rows import GUESSED_FROM, Columns, Findings, guess_columns, make_examples
 
 Input = str | Sequence[str] | tuple[str, Sequence[str]]
 SIGN = r"\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"  # Chinese and Japanese: each is a word
 WORD = re.compile(rf"[{SIGN}]|[^\W{SIGN}]+(?:[-'’.][^\W{SIGN}]+)*|[^\w\s]")
+OF_SHAPE: dict[str, dict[str, Read]] = {"span": {".json": squad}, "tag": {".conll": conll, ".bio": conll}}
 EXPECTED = {
     "classify": "a text",
     "regress": "a text",
@@ -22,6 +30,15 @@ EXPECTED = {
 }
 
 
+@dataclass
+class Asked:
+    """What a file asks a model, and its rows as they stand there, where it is a table."""
+
+    examples: list[Example]
+    rows: list[Row]
+    remarks: list[str] = field(default_factory=list)
+
+
 def as_example(given: Input, task: TaskConfig, at: int) -> Example:
     place, texts = f"input {at}", _texts(given, task)
     wanted = "two texts" if task.pairs else EXPECTED[task.shape]
@@ -29,7 +46,59 @@ def as_example(given: Input, task: TaskConfig, at: int) -> Example:
         raise BadText(f"not what this model takes: {wanted}", place=place)
     if any(not text.strip() for text in texts):
         raise BadText("an empty text", place=place, remedy="leave it out")
+    if task.shape == "tag" and isinstance(given, str):
+        return Example(texts, None, place, whole=given, begins=tuple(found.start() for found in WORD.finditer(given)))
     return Example(texts, None, place)
+
+
+def read_inputs(file: str, learned: LearnedConfig, *, text: str | None, pair: Sequence[str], skip_bad: bool) -> Asked:
+    """A table, SQuAD's JSON, sentences as CoNLL has them, or else a text on each line; several texts of a line lie between tabs."""
+    path, task, findings = Path(file), learned.task, Findings()
+    if file != "-" and not path.is_file():
+        raise NotFound("no such file", place=file)
+    if path.suffix in OF_SHAPE.get(task.shape, {}):
+        asked = Asked(OF_SHAPE[task.shape][path.suffix](path, findings), [])
+    elif file != "-" and kind_of(path) is not None:
+        asked = _of_table(path, learned, text, pair, findings)
+    else:
+        asked = _of_lines(path, task, findings)
+    if findings.bad and not skip_bad:
+        raise BadText(f"{findings.said()}", remedy="put them right, or --skip-bad goes on without them")
+    if findings.bad:
+        asked.remarks.append(f"left out {findings.said()}")
+    if not asked.examples:
+        raise BadText("nothing to answer", place=file)
+    return asked
+
+
+def _of_table(path: Path, learned: LearnedConfig, text: str | None, pair: Sequence[str], findings: Findings) -> Asked:
+    """The columns that the user names, or those of the table it was trained on, or usual names."""
+    task, place = learned.task, str(path)
+    with unpacked(path) as (stream, _):
+        rows = list(rows_of(stream, str(kind_of(path)), place, findings))
+    if not rows:
+        raise BadText("no rows in this table", place=place)
+    if text is None and not pair and learned.columns and all(name in rows[0][1] for name in learned.columns):
+        columns = Columns(learned.columns, None)
+    else:
+        values = [row for _, row in rows[:GUESSED_FROM]]
+        columns = guess_columns(values, task.shape, text=text, pair=pair, label="", paired=task.pairs, place=place)
+    by_place = dict(rows)
+    examples = make_examples(iter(rows), columns, task.shape, findings)
+    return Asked(examples, [by_place[example.place] for example in examples], [f"columns: {', '.join(columns.texts)}"])
+
+
+def _of_lines(path: Path, task: TaskConfig, findings: Findings) -> Asked:
+    several = task.pairs or task.shape in ("span", "choice")
+    examples = []
+    with sys.stdin.buffer if str(path) == "-" else path.open("rb") as stream:
+        for number, line in enumerate(decoded(stream, str(path), findings), start=1):
+            if line.strip():
+                try:
+                    examples.append(replace(as_example(line.split("\t") if several else line, task, 0), place=f"{path}, line {number}"))
+                except BadText as reason:
+                    findings.bad_row(reason.cause, f"{path}, line {number}")
+    return Asked(examples, [])
 
 
 def _texts(given: Input, task: TaskConfig) -> tuple[str, ...] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,6 +35,8 @@ PASSAGE_NAMES = ("context", "passage", "paragraph", "document", "text")
 CHOICES = re.compile(r"(ending|choice|option)s?_?(\d+|[a-e])", re.IGNORECASE)
 CHOICE_LISTS = ("choices", "endings", "options")
 SEPARATORS = re.compile(r"\s*[;|,]\s*")
+GUESSED_FROM = 1000  # rows
+SHOWN = 5  # rows named in a message
 MOST_CLASSES = 0.2  # of the rows, in a column that is guessed to be the label
 
 
@@ -62,6 +65,14 @@ class Findings:
 
     def bad_signs(self, count: int, cause: str, place: str) -> None:
         self.replaced += count
+
+    def said(self) -> str:
+        """The bad rows: how many for which reason, and where the first of them are."""
+        causes = Counter(cause for cause, _ in self.bad).most_common(SHOWN)
+        counted = "; ".join(f"{cause} ({n:,})" for cause, n in causes)
+        shown = [f"{place}: {cause}" for cause, place in self.bad[:SHOWN]]
+        shown += [f"and {len(self.bad) - SHOWN:,} more"] * (len(self.bad) > SHOWN)
+        return f"{len(self.bad):,} rows: {counted}" + "".join(f"\n  {line}" for line in shown)
 
 
 def make_examples(rows: Iterator[tuple[str, Row]], columns: Columns, shape: Shape, findings: Findings) -> list[Example]:
@@ -222,9 +233,9 @@ def guess_columns(
     """Those that the user named, and usual names for the others; what is guessed is for the caller to say."""
     known = list(dict.fromkeys(key for row in rows for key in row if key is not None))
     for name in (text, *pair, label):
-        if name is not None and name not in known:
+        if name and name not in known:
             raise BadText(f"no column {name!r}", place=place, remedy=nearest(name, known))
-    named = [name for name in (text, *pair, label) if name is not None]
+    named = [name for name in (text, *pair, label) if name]
     free = [name for name in known if name not in named]
     if shape == "span":
         second = text or _usual(free, PASSAGE_NAMES, "the passage", "--text", known, place)
@@ -243,12 +254,12 @@ def guess_columns(
         free = [name for name in free if name != first]
         second_needed = paired and not pair
         texts = (first, *(pair or ([_usual(free, PAIR_NAMES, "the second text", "--pair", known, place)] if second_needed else [])))
-    if label is None:
+    if label is None:  # "": there is none
         rest = [name for name in free if name not in texts]
         label = next((name for name in rest if name.lower() in LABEL_NAMES), None) or _repetitive(rows, rest)
         if label is None:
             raise BadText("no column that looks like labels", place=place, remedy=f"name it with --label; columns: {', '.join(known)}")
-    return Columns(texts, label)
+    return Columns(texts, label or None)
 
 
 def _usual(free: Sequence[str], names: Sequence[str], what: str, option: str, known: Sequence[str], place: str) -> str:

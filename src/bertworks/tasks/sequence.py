@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ from bertworks.tasks.windows import Reader
 
 @dataclass(frozen=True)
 class Classified:
-    label: str
+    label: str | None  # None: not sure enough
     confidence: float
     scores: dict[str, float]
 
@@ -124,10 +124,13 @@ class Classify(OfSequence):
         return Classified(self.labels[best], float(scores[best]), dict(by_label(self.labels, scores)))
 
     def evidence(self, prediction: Classified, example: Example) -> tuple[float, ...]:
-        return self.labels.index(str(example.answer)), self.labels.index(prediction.label)
+        return self.labels.index(str(example.answer)), self.labels.index(str(prediction.label))
 
     def verdict(self, prediction: Classified, example: Example) -> Verdict:
-        return Verdict(prediction.label != example.answer, prediction.confidence, str(example.answer), prediction.label)
+        return Verdict(prediction.label != example.answer, prediction.confidence, str(example.answer), str(prediction.label))
+
+    def unless_unsure(self, prediction: Classified, least: float) -> Classified:
+        return prediction if prediction.confidence >= least else replace(prediction, label=None)
 
     def measure(self, rows: metrics.Floats) -> Measures:
         return metrics.of_classes(rows[:, 0], rows[:, 1], len(self.labels))

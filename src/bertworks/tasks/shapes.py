@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bertworks.config import ModelConfig, Shape, TaskConfig
+from bertworks.config import LearnedConfig, ModelConfig, ReadConfig, Shape, TaskConfig
+from bertworks.errors import Unsupported
 from bertworks.model.model import Model
 from bertworks.tasks.choice import Choice
 from bertworks.tasks.sequence import Classify, Multilabel, Regress
@@ -37,6 +38,28 @@ def make_task(model: Model, config: TaskConfig, weights: Sequence[float] | None 
             return SpanTask(model, no_answer=0.0 if config.no_answer else float("inf"))
         case "choice":
             return Choice(model)
+
+
+def ready_task(model: Model, learned: LearnedConfig) -> Task:
+    """As it was fine-tuned, ready to be asked."""
+    task = make_task(model, learned.task)
+    if isinstance(task, Classify | Choice):
+        task.temperature = learned.temperature
+    if isinstance(task, SpanTask) and learned.task.no_answer:
+        task.no_answer = learned.no_answer
+    return task
+
+
+def guess_task(model: Model, problem: str | None, limit: int) -> LearnedConfig:
+    """What a model that others fine-tuned is for: by its head, and what their config calls the problem."""
+    shape = next((shape for shape, head in HEADS.items() if head in model.heads), None)
+    labels = model.config.heads.labels
+    if shape is None:
+        raise Unsupported("this model was not fine-tuned for a task", remedy="`bertworks finetune` makes one that was")
+    if shape == "classify":
+        problems: dict[str | None, Shape] = {"regression": "regress", "multi_label_classification": "multilabel"}
+        shape = "regress" if len(labels) == 1 else problems.get(problem, shape)
+    return LearnedConfig(task=TaskConfig(shape=shape, labels=labels), data=ReadConfig(max_length=limit))
 
 
 def task_model(config: ModelConfig, task: TaskConfig) -> ModelConfig:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -20,10 +19,8 @@ from bertworks.data.tables import Row, kind_of, rows_of
 from bertworks.errors import BadText, NotFound, nearest
 from bertworks.tasks.datasets import TASKS, conll, squad
 from bertworks.tasks.example import Example
-from bertworks.tasks.rows import Columns, Findings, guess_columns, make_examples
+from bertworks.tasks.rows import GUESSED_FROM, Columns, Findings, guess_columns, make_examples
 
-GUESSED_FROM = 1000  # rows
-SHOWN = 5  # rows named in a message
 MEASURES: dict[Shape, str] = {
     "classify": "accuracy",
     "regress": "pearson_spearman",
@@ -60,13 +57,18 @@ class Data:
     dev: list[Example]
     columns: Columns | None = None
     remarks: list[str] = field(default_factory=list)
+    others: dict[str, list[Example]] = field(default_factory=dict)  # further examples to be judged by, such as MNLI's mismatched
 
     @property
     def fingerprint(self) -> str:
-        digest = hashlib.sha256()
-        for example in (*self.train, *self.dev):
-            digest.update(json.dumps([example.texts, example.answer], default=vars, ensure_ascii=False).encode())
-        return digest.hexdigest()
+        return fingerprint([*self.train, *self.dev])
+
+
+def fingerprint(examples: Sequence[Example]) -> str:
+    digest = hashlib.sha256()
+    for example in examples:
+        digest.update(json.dumps([example.texts, example.answer], default=vars, ensure_ascii=False).encode())
+    return digest.hexdigest()
 
 
 def read_data(source: Source) -> Data:
@@ -78,9 +80,9 @@ def read_data(source: Source) -> Data:
     else:
         assert source.train is not None
         columns = columns_of(source, source.train)
-        found = [read_file(source, source.train, columns, findings), read_file(source, source.dev, columns, findings) if source.dev else []]
-    train, dev = found
-    data = Data(train[: source.first], dev, columns)
+        found = {"train": read_file(source, source.train, columns, findings)}
+        found["dev"] = read_file(source, source.dev, columns, findings) if source.dev else []
+    data = Data(found.pop("train")[: source.first], found.pop("dev"), columns, others=found)
     if columns is not None:
         data.remarks.append(f"columns: {', '.join(columns.texts)} -> {columns.label}")
     if not data.dev:
@@ -117,15 +119,16 @@ def read_more(source: Source, where: Path, task: TaskConfig) -> Data:
     return data
 
 
-def _official(source: Source, findings: Findings) -> list[list[Example]]:
+def _official(source: Source, findings: Findings) -> dict[str, list[Example]]:
+    """All splits that come with answers."""
     row, folder = TASKS[str(source.dataset)], Path(str(source.folder))
-    paths = {name: row.find(folder, name) for name in ("train", "dev")}
-    if paths["train"] is None:
+    if row.find(folder, "train") is None:
         wanted = " or ".join(row.files["train"])
-        raise NotFound(
-            f"no {wanted} in this folder", place=str(folder), remedy=f"--data names the folder with the files of {source.dataset}"
-        )
-    return [row.examples(path, name, findings) if path is not None else [] for name, path in paths.items()]
+        remedy = f"--data names the folder with the files of {source.dataset}"
+        raise NotFound(f"no {wanted} in this folder", place=str(folder), remedy=remedy)
+    paths = {name: row.find(folder, name) for name in row.files if name != "test"}
+    found = {name: row.examples(path, name, findings) for name, path in paths.items() if path is not None}
+    return {"dev": [], **found}
 
 
 def columns_of(source: Source, file: str) -> Columns | None:
@@ -199,16 +202,8 @@ def _group(example: Example, shape: Shape) -> str:
 
 def _check(data: Data, source: Source, findings: Findings) -> None:
     labels = {label for example in data.train for label in _labels(example)}
-    known = []
-    for example in data.dev:
-        strange = [label for label in _labels(example) if label not in labels]
-        if strange and source.shape in ("classify", "multilabel", "tag"):
-            findings.bad_row(f"label {strange[0]!r} of dev never occurs in train", example.place)
-        elif example.answer is None:
-            findings.bad_row("no label", example.place)
-        else:
-            known.append(example)
-    data.dev = known
+    data.dev = list(_known(data.dev, labels, "dev", source, findings))
+    data.others = {name: list(_known(examples, labels, name, source, findings)) for name, examples in data.others.items()}
     for example in data.train:
         if example.answer is None:
             findings.bad_row("no label", example.place)
@@ -234,6 +229,18 @@ def _check(data: Data, source: Source, findings: Findings) -> None:
         )
 
 
+def _known(examples: Sequence[Example], labels: set[str], split: str, source: Source, findings: Findings) -> Iterator[Example]:
+    """Those that a model can be judged by."""
+    for example in examples:
+        strange = [label for label in _labels(example) if label not in labels]
+        if strange and source.shape in ("classify", "multilabel", "tag"):
+            findings.bad_row(f"label {strange[0]!r} of {split} never occurs in train", example.place)
+        elif example.answer is None:
+            findings.bad_row("no label", example.place)
+        else:
+            yield example
+
+
 def _labels(example: Example) -> tuple[str, ...]:
     if isinstance(example.answer, str):
         return (example.answer,)
@@ -241,14 +248,9 @@ def _labels(example: Example) -> tuple[str, ...]:
 
 
 def _say_bad(findings: Findings, data: Data, *, skip: bool) -> None:
-    shown = [f"{place}: {cause}" for cause, place in findings.bad[:SHOWN]]
-    more = f"\n  and {len(findings.bad) - SHOWN:,} more" if len(findings.bad) > SHOWN else ""
-    listed = "".join(f"\n  {line}" for line in shown) + more
     if not skip:
-        remedy = "put them right, or --skip-bad goes on without them"
-        raise BadText(f"{len(findings.bad):,} rows are no examples:{listed}", remedy=remedy)
-    causes = Counter(cause for cause, _ in findings.bad).most_common(SHOWN)
-    data.remarks.append(f"left out {len(findings.bad):,} rows: " + "; ".join(f"{cause} ({n:,})" for cause, n in causes) + listed)
+        raise BadText(f"no examples in {findings.said()}", remedy="put them right, or --skip-bad goes on without them")
+    data.remarks.append(f"left out {findings.said()}")
 
 
 def describe_task(data: Data, source: Source) -> TaskConfig:

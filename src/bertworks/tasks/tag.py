@@ -28,6 +28,8 @@ class Entity:
     text: str
     first: int  # word
     last: int
+    start: int | None = None  # character, where the words were found in a text
+    end: int | None = None
 
 
 @dataclass(frozen=True)
@@ -89,8 +91,7 @@ class Tag(Task):
         tags, sure = [outside] * len(example.texts), [0.0] * len(example.texts)  # what was cut off is outside of everything
         for word, row in zip(words.tolist(), scores, strict=True):
             tags[word], sure[word] = self.labels[int(row.argmax())], float(row.max())
-        found = [Entity(kind, " ".join(example.texts[first : last + 1]), first, last) for kind, first, last in metrics.entities(tags)]
-        return Tagged(list(example.texts), tags, sure, found)
+        return Tagged(list(example.texts), tags, sure, [_entity(example, *found) for found in metrics.entities(tags)])
 
     def evidence(self, prediction: Tagged, example: Example) -> tuple[float, ...]:
         return metrics.entity_counts([str(tag) for tag in example.answer], prediction.tags)  # type: ignore[union-attr]
@@ -103,6 +104,13 @@ class Tag(Task):
 
     def measure(self, rows: metrics.Floats) -> Measures:
         return metrics.of_entities(rows)
+
+
+def _entity(example: Example, kind: str, first: int, last: int) -> Entity:
+    if not example.begins:
+        return Entity(kind, " ".join(example.texts[first : last + 1]), first, last)
+    start, end = example.begins[first], example.begins[last] + len(example.texts[last])
+    return Entity(kind, example.whole[start:end], first, last, start, end)
 
 
 def _named(words: Sequence[str], tags: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bertworks.errors import Unsupported
 from bertworks.model.layout import Tokens
 from bertworks.model.loss import Loss, Trainable
 from bertworks.model.model import Model
@@ -25,6 +26,7 @@ from bertworks.tasks.windows import Reader
 
 PREDICT_TOKENS = 4096  # of a batch that is only looked at
 Measures = dict[str, float]
+Progress = Callable[[int, int], None]  # done, of how many
 Outputs = list[Values]  # of one example: a row of logits, or one table for each window
 
 
@@ -73,6 +75,10 @@ class Task(Trainable):
         """What the evidence of many examples, one in each row, amounts to."""
         raise NotImplementedError
 
+    def unless_unsure(self, prediction: Any, least: float) -> Any:
+        """No answer, where the model is less sure than that."""
+        raise Unsupported("this task has no confidence to abstain by", remedy="only classify and choice have; leave --min-confidence out")
+
     def finished(self) -> Model:
         """The model whose logits are in the user's units, to be saved."""
         return self.model
@@ -103,16 +109,14 @@ class Task(Trainable):
         return self.model.encoder.at(tokens, self.tensor(batch.read), batch.n_read.tolist())
 
     def predict(
-        self, features: Sequence[Features], examples: Sequence[Example], progress: Callable[[int, int], None] = lambda done, total: None
+        self, features: Sequence[Features], examples: Sequence[Example], progress: Progress = lambda done, total: None
     ) -> list[Any]:
         """An answer to each example, in their order."""
         found = dict(self._answers(features, examples, progress))
         return [found[at] for at in range(len(examples))]
 
     @torch.inference_mode()
-    def _answers(
-        self, features: Sequence[Features], examples: Sequence[Example], progress: Callable[[int, int], None]
-    ) -> Iterator[tuple[int, Any]]:
+    def _answers(self, features: Sequence[Features], examples: Sequence[Example], progress: Progress) -> Iterator[tuple[int, Any]]:
         training, done = self.training, 0
         self.eval()
         try:

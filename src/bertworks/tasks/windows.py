@@ -11,6 +11,7 @@ from typing import get_args
 
 import numpy as np
 
+from bertworks.config import ReadConfig
 from bertworks.errors import BadConfig, TooLong
 from bertworks.tasks.example import Numbers, Values
 from bertworks.text.ledger import OnLong
@@ -45,6 +46,10 @@ class Reader:
         if on_long not in get_args(OnLong):
             raise BadConfig(f"on_long = {on_long!r} is not one of {', '.join(get_args(OnLong))}")
         self.tokenizer, self.limit, self.overlap, self.on_long = tokenizer, limit, overlap, on_long
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, config: ReadConfig, on_long: OnLong | None = None) -> Reader:
+        return cls(tokenizer, config.max_length, config.overlap, on_long or config.on_long)
 
     def cut(self, lengths: tuple[int, ...], place: str) -> list[Cut]:
         """Windows of one text, or of two. Of two the shorter is whole in each of them, or, if it takes more than half of the room, in

@@ -56,6 +56,7 @@ class State:
     best_step: Count | None = None
     looked_at: Count | None = None  # the step of the last look at held-out text
     in_vain: Count = 0  # looks since the best one
+    hopeless: bool = False  # by comparison with others
     look_seconds: Amount = 0.0  # what such a look takes, and a save
     save_seconds: Amount = 0.0
 

@@ -143,7 +143,7 @@ class Trainer:
         restore(self.module, self.optimiser, checkpoint, place)
         self.saved = self.state = checkpoint.state
         self.clock.spent = self.state.seconds
-        self.gave_up = self._waited()
+        self.gave_up = self._waited() or self.state.hopeless
 
     def run(self) -> int:
         """Train to the end. Returns 0, or the number of the signal that asked to stop."""
@@ -225,7 +225,7 @@ class Trainer:
         lr = rate(self.optim, agreed.middle)
         set_rate(self.optimiser, lr)
         value, sums = self._gradients(step, agreed.counts)
-        norm = float(nn.utils.clip_grad_norm_(self.parameters, self.optim.clip, foreach=True))
+        norm = self._clip()
         wrong = torch.tensor(float(not (math.isfinite(value) and math.isfinite(norm))), device=self.device)
         if float(self.ranks.sum(wrong)):
             self._pass_over(step, value, norm)
@@ -233,6 +233,13 @@ class Trainer:
         self.optimiser.step()
         self.state = replace(self.state, bad_in_a_row=0)
         self.since_log.add(sums, agreed.counts, {"lr": lr, "gradient": norm})
+
+    def _clip(self) -> float:
+        """Shorten the gradient if it is too long; its length before."""
+        norm = nn.utils.get_total_norm([one.grad for one in self.parameters if one.grad is not None], foreach=True)
+        if norm > self.optim.clip:
+            nn.utils.clip_grads_with_norm_(self.parameters, self.optim.clip, norm, foreach=True)
+        return float(norm)
 
     def _gradients(self, step: Step, counts: dict[str, int]) -> tuple[float, dict[str, float]]:
         """The weighted loss of this process, and the sum of each of its terms; the gradients are where they belong."""
@@ -338,9 +345,12 @@ class Trainer:
 
     def _weigh(self, measures: dict[str, float]) -> None:
         """Whether it is worth going on."""
+        if self.state.progress >= 1:
+            return
         waited = self._waited()
-        self.gave_up = waited or self.hopeless(self.state.progress, measures)
-        if self.gave_up and self.state.progress < 1:
+        self.state = replace(self.state, hopeless=self.hopeless(self.state.progress, measures))
+        self.gave_up = waited or self.state.hopeless
+        if self.gave_up:
             reason = f"no better for {self.state.in_vain} looks" if waited else "far behind other seeds"
             self.say({"kind": "remark", "text": f"stopped early: {reason}"})
 

@@ -1,0 +1,26 @@
+"""Dropout: Srivastava et al. 2014. The same as torch's, but on processors its chances are drawn four at a time."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+LEVELS = 2**16  # a chance is 16 of the 64 bits that are drawn at once
+
+
+class Dropout(nn.Dropout):
+    """Torch draws one number for each element, in one thread, which takes a third of a training step. The rate is rounded to 1 / 65,536."""
+
+    @property
+    def at_work(self) -> bool:
+        return self.training and self.p > 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        lost = round(self.p * LEVELS)
+        if not self.at_work or x.device.type != "cpu" or lost in (0, LEVELS):
+            return F.dropout(x, self.p, self.training)
+        n = x.numel()
+        drawn = torch.empty(-(-n // 4), dtype=torch.int64).random_(-(2**63), None).view(torch.int16)[:n].view(x.shape)
+        kept = (drawn >= lost - LEVELS // 2).to(x.dtype)
+        return x * kept.mul_(LEVELS / (LEVELS - lost))

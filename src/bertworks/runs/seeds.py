@@ -1,0 +1,169 @@
+"""Several seeds of one fine-tuning, one after the other: how much of a result is luck.
+
+RUN/run.json        as of one run, with the seeds
+    seed-0/ ...     a run for each
+    model/          the best seed's
+    results.json    means, deviations and intervals
+    report.html     of all seeds, then of the best one
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from bertworks.config import FinetuneConfig, check_finetune
+from bertworks.errors import NotFound, Unsupported
+from bertworks.files import locked, new_folder, read_json, write_json
+from bertworks.model.locate import MODEL, RUN
+from bertworks.runs import finetune
+from bertworks.runs.folder import Outcome, Record, check_new, named, new_record, read_run
+from bertworks.runs.report import REPORT
+from bertworks.runs.results import RESULTS, OverSeeds
+from bertworks.tasks.chances import Interval, Runs, differences, intervals, mean
+from bertworks.tasks.source import Data, Source
+from bertworks.tasks.task import Task
+from bertworks.train.log import METRICS, Event, Watch, read_events
+from bertworks.train.ranks import Ranks
+from bertworks.workbench import load
+
+EARLY = 0.3  # of a run, in which no seed is given up
+
+
+def finetune_seeds(config: FinetuneConfig, data: Data, source: Source, out: Path, *, init: str, n_seeds: int, watch: Watch) -> Outcome:
+    """The config's seed and those after it. A budget is for all of them."""
+    seeds = [config.train.seed + at for at in range(n_seeds)]
+    record = new_record(finetune.SEEDS, config, init=named(init), source=source.model_dump(mode="json"), data=data.fingerprint, seeds=seeds)
+    with locked(out):
+        check_new(out, record, restarted=False)
+        write_json(out / RUN, record)
+        return _run(record, data, out, watch)
+
+
+def resume(out: Path, *, ranks: Ranks, watch: Watch) -> Outcome:
+    if ranks.world > 1:
+        raise Unsupported("several seeds in several processes", remedy="without torchrun, or one seed at a time: --set train.seed=1")
+    record = read_run(out, finetune.SEEDS)
+    with locked(out):
+        return _run(record, finetune.read_again(record, out), out, watch)
+
+
+def _run(record: Record, data: Data, out: Path, watch: Watch) -> Outcome:
+    config, seeds = check_finetune(record["config"], str(out / RUN)), record["seeds"]
+    budget = config.train.budget / len(seeds) if config.train.budget is not None else None
+    for at, seed in enumerate(seeds):
+        folder = _folder(out, seed)
+        if (folder / RESULTS).is_file():
+            continue
+        _remark(watch, f"seed {seed}, {at + 1} of {len(seeds)}")
+        others = [_folder(out, other) for other in seeds[:at] if not read_json(_folder(out, other) / RESULTS)["hopeless"]]
+        behind = Behind([read_events(other / METRICS) for other in others], len(data.dev))
+        about: dict[str, Any] = {"ranks": Ranks(), "watch": watch, "began": monotonic(), "hopeless": behind}
+        if (folder / RUN).is_file():
+            outcome = finetune.resume(folder, **about)
+        else:
+            train = config.train.model_copy(update={"seed": seed, "budget": budget})
+            source = Source.model_validate(record["source"])
+            outcome = finetune.finetune(config.model_copy(update={"train": train}), data, source, folder, init=record["init"], **about)
+        if outcome.signal:
+            return Outcome(outcome.signal, out)
+    over = _join(out, seeds, config.task.measure)
+    with new_folder(out / MODEL, replace=True) as new:
+        shutil.copytree(_folder(out, over.best) / MODEL, new, dirs_exist_ok=True)
+    finetune.conclude(out, config, data, seeds=over)
+    end = {"kind": "end", "step": 0, "model": str(out / MODEL), "report": str(out / REPORT), "kept": over.mean, "deviation": over.deviation}
+    watch(end)
+    return Outcome(0, out)
+
+
+def _folder(out: Path, seed: int) -> Path:
+    return out / f"seed-{seed}"
+
+
+def _remark(watch: Watch, text: str) -> None:
+    watch({"kind": "remark", "step": 0, "text": text})
+
+
+class Behind:
+    """Whether a seed is so far behind those before it that its time is better spent on the next (Dodge et al. 2020): past the first part of
+    the run, and worse than each of them at the same place by more than twice the noise of dev."""
+
+    def __init__(self, others: list[list[Event]], n_dev: int) -> None:
+        self.curves = [[(event["progress"], event["error"]) for event in events if event["kind"] == "held out"] for events in others]
+        self.n_dev = n_dev
+
+    def __call__(self, progress: float, measures: dict[str, float]) -> bool:
+        if progress < EARLY or not self.curves:
+            return False
+        worst = max(min(error for at, error in curve if at <= progress) for curve in self.curves)
+        share = (min(max(worst, 0.0), 1.0) * self.n_dev + 1) / (self.n_dev + 2)  # no error among few examples is not never an error
+        return bool(measures["error"] > worst + 2 * math.sqrt(share * (1 - share) / self.n_dev))
+
+
+def _join(out: Path, seeds: list[int], measure: str) -> OverSeeds:
+    results = {seed: read_json(_folder(out, seed) / RESULTS) for seed in seeds}
+    measures = {seed: result["measures"] for seed, result in results.items() if not result["hopeless"]}
+    runs, task = _evidence(out), _task(out, seeds)
+    middle = mean(task.measure, runs)
+    return OverSeeds(
+        measures,
+        {seed: result["measures"] for seed, result in results.items() if result["hopeless"]},
+        middle,
+        {name: float(np.std([one[name] for one in measures.values()], ddof=1)) if len(measures) > 1 else 0.0 for name in middle},
+        intervals(task.measure, runs),
+        max(measures, key=lambda seed: measures[seed][measure]),
+    )
+
+
+def _task(out: Path, seeds: list[int]) -> Task:
+    return load(_folder(out, seeds[0])).task()[1]
+
+
+# ---------------------------------------------------------------------- two runs
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A measure of two runs; the interval is that of the difference."""
+
+    name: str
+    first: float
+    second: float
+    interval: Interval
+
+    @property
+    def beyond_noise(self) -> bool:
+        low, high = self.interval
+        return low > 0 or high < 0
+
+
+def compare(first: Path, second: Path) -> tuple[list[Compared], tuple[int, int]]:
+    """Each measure of two runs on the same dev examples, and how many seeds each of them has."""
+    about = [_results(run) for run in (first, second)]
+    if about[0]["dev"] != about[1]["dev"] or about[0]["labels"] != about[1]["labels"]:
+        remedy = "fine-tune both with the same --dev, or on the same data set"
+        raise Unsupported("these were judged by different examples", place=f"{first}, {second}", remedy=remedy)
+    task, runs = load(first).task()[1], (_evidence(first), _evidence(second))
+    means = [mean(task.measure, side) for side in runs]
+    found = differences(task.measure, *runs)
+    return [Compared(name, means[0][name], means[1][name], interval) for name, interval in found.items()], (len(runs[0]), len(runs[1]))
+
+
+def _results(run: Path) -> dict[str, Any]:
+    if not (run / RESULTS).is_file():
+        raise NotFound("this run has not come to its end", place=str(run), remedy=f"`bertworks resume {run}` goes on with it")
+    return read_json(run / RESULTS)
+
+
+def _evidence(run: Path) -> Runs:
+    """Of each seed that was not given up."""
+    record = read_run(run, *finetune.KINDS)
+    parts = [_folder(run, seed) for seed in record["seeds"]] if record["kind"] == finetune.SEEDS else [run]
+    found = [_results(part) for part in parts]
+    return [np.array(one["evidence"], np.float64) for one in found if not one["hopeless"]] or [np.array(found[0]["evidence"], np.float64)]
