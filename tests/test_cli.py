@@ -133,11 +133,12 @@ def test_import(tmp_path: Path, shared: Path) -> None:
 
 def without_ending(out: str) -> list[str]:
     """Without what only a training says at its end."""
-    return [line for line in out.splitlines() if not line.startswith(("held out", "          a guess", "model  ", "report  "))]
+    return [line for line in out.splitlines() if not line.startswith(("held out", "best  ", "          a guess", "model  ", "report  "))]
 
 
 def test_tour(tmp_path: Path) -> None:
-    (tmp_path / "own.txt").write_text("The cat sat on the mat. The dog saw the cat.\n\nA dog ran to the mat. It sat.\n" * 20)
+    """Through the user's own text, which has no labels: whether a sentence follows another is the classifier's task."""
+    (tmp_path / "own.txt").write_text("The cat sat on the mat. The dog saw the cat.\n\nA dog ran to the mat. It sat.\n\n" * 120)
     out = run("tour", "--text", tmp_path / "own.txt", "--out", tmp_path / "tour", "--budget", "4s").stdout
     assert "cat" in (tmp_path / "tour" / "masks.html").read_text()
     assert "bertworks prepare" in out and "[MASK]" in out
@@ -145,6 +146,13 @@ def test_tour(tmp_path: Path) -> None:
     assert without_ending(again) == without_ending(out), "the second time uses what is there"
     resumed = run("tour", "--text", tmp_path / "own.txt", "--out", tmp_path / "tour", "--resume").stdout
     assert "before" in resumed and "bertworks prepare" not in resumed and "report.html" in resumed
+    for folder in ("pretrained", "random", "minilm"):
+        low, high = json.loads((tmp_path / "tour/task" / folder / "results.json").read_text())["intervals"]["accuracy"]
+        assert f"{low:.1%} to {high:.1%}" in out
+    page = (tmp_path / "tour/report.html").read_text()
+    assert "What pre-training is worth" in page and "预训练的价值" in page and "<script" not in page
+    links = re.findall(r'href="([^"]+)"', page)
+    assert len(links) > 5 and all((tmp_path / "tour" / link).is_file() for link in links)
     assert "other text" in run("tour", "--out", tmp_path / "tour", code=2).stderr
     assert "109,482,240" in out
     rows = dict(re.findall(r"^ (\d)  .*?\.  +(.*?) *$", out, re.MULTILINE))

@@ -70,10 +70,10 @@ def test_commands(command: str, folder: Path, tmp_path: Path) -> None:
     if "resume " in command:
         call = [BIN / "bertworks", "pretrain", tmp_path / "shards", "--preset", "bert-tiny", "--steps", "2", "--out", tmp_path / "run"]
         subprocess.run(call, check=True, capture_output=True)
-    if any(verb in command for verb in (" finetune ", " evaluate ", " predict ")):
+    if any(verb in command for verb in (" finetune ", " evaluate ", " predict ", " compare ")):
         rows = [f"a {word} of tea {'cup ' * at},{word}" for at in range(10) for word in ("cup", "pot")]
         (tmp_path / "rows.csv").write_text("\n".join(["text,label", *rows]) + "\n")
-    if " predict " in command or " evaluate " in command:
+    if any(verb in command for verb in (" predict ", " evaluate ", " compare ")):
         call = [BIN / "bertworks", "finetune", "classify", "--train", tmp_path / "rows.csv", "--model", folder, "--steps", "2"]
         subprocess.run([*call, "--out", tmp_path / "run"], check=True, capture_output=True)
     command = SHORTER.sub("--steps 2", command)

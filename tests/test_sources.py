@@ -55,6 +55,15 @@ def test_the_split_keeps_the_shares_of_the_classes(tmp_path: Path) -> None:
     assert own(path).dev == data.dev, "the same seed, the same split"
 
 
+def test_quotes_between_tabs_are_signs_or_marks(tmp_path: Path) -> None:
+    """GLUE's files are full of quotes that never close; other programs quote cells."""
+    plain = write(tmp_path / "plain.tsv", "text\tlabel", *[f'"He said {at}.\t{"ab"[at % 2]}' for at in range(20)], 'So "did" I.\ta')
+    data = own(plain)
+    assert len(data.train) + len(data.dev) == 21 and any(example.texts[0].startswith('"He said') for example in data.train)
+    quoted = write(tmp_path / "quoted.tsv", "text\tlabel", *[f'"He ""said"" {at},\tso"\t{"ab"[at % 2]}' for at in range(20)])
+    assert any(example.texts[0].startswith('He "said"') for example in own(quoted).train)
+
+
 def test_bad_rows_are_named_before_anything_is_trained(tmp_path: Path) -> None:
     rows = [f"good text {at},{'abc'[at % 3]}" for at in range(30)]
     rows[4], rows[9], rows[14] = "no label here,", "too,many,fields", "   ,a"
@@ -175,6 +184,8 @@ def test_squad_as_distributed(shared: Path, tmp_path: Path) -> None:
     data = official("squad", tmp_path)
     assert len(data.train) + len(data.dev) == 4961
     assert all(example.texts[1][span.start : span.end] == span.text for example in data.train for span in example.answer)  # type: ignore[union-attr]
+    assert not {example.group for example in data.train} & {example.group for example in data.dev}, "no article is on both sides"
+    assert len({example.group for example in data.train}) > 10
 
 
 HAND_MADE = {  # file -> lines, in the official format
@@ -214,7 +225,10 @@ def test_formats_whose_files_are_not_here(task: str, tmp_path: Path) -> None:
     write(tmp_path / name, *lines)
     dev = TASKS[task].files["dev"][0]
     write(tmp_path / dev, *lines)
+    if task == "mnli":
+        write(tmp_path / "dev_mismatched.tsv", *lines[:2])
     data = official(task, tmp_path)
+    assert list(map(len, data.others.values())) == ([1] if task == "mnli" else [])
     first = data.train[0]
     expected = {
         "qqp": (('How "big" is it?', "How large is it?"), "duplicate"),

@@ -16,7 +16,7 @@ def tour(
     budget: Annotated[str, typer.Option(help="How long the pre-training takes.")] = "2m",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a tour that was stopped.")] = False,
 ) -> None:
-    """See it work: a real model, a few sentences, then text to vocabulary to shards to masks to a model from scratch."""
+    """See it work: a real model, then text to vocabulary to shards to a model from scratch to a classifier, and a page of it all."""
     from bertworks.cli.show import console
 
     screen = console()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -15,6 +16,7 @@ from bertworks.errors import BadText, Unsupported
 TABLES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
 LONGEST_LINE = 2**25  # bytes
 PARQUET_ROWS = 256  # held at once
+SAMPLED = 1000  # lines that show whether a table quotes its cells
 Row = dict[str, Any]
 
 
@@ -91,7 +93,8 @@ def _whole(value: Any, place: str, reader: Reader) -> Any:
 
 def csv_rows(lines: Iterator[str], name: str, delimiter: str, reader: Reader) -> Iterator[tuple[str, Row]]:
     csv.field_size_limit(LONGEST_LINE)
-    rows = csv.reader((line + "\n" for line in lines), delimiter=delimiter)
+    sample = list(islice(lines, SAMPLED))
+    rows = _cells(chain(sample, lines), delimiter, quoted=delimiter != "\t" or _are_quoted(sample))
     try:
         header = next(rows, [])
         check_columns(header, name)
@@ -103,6 +106,22 @@ def csv_rows(lines: Iterator[str], name: str, delimiter: str, reader: Reader) ->
                 reader.bad_row(f"{len(row)} fields, the header has {len(header)}", place)
     except csv.Error as error:
         raise BadText(f"not a table: {error}", place=f"{name}, line {rows.line_num}") from None
+
+
+def _are_quoted(lines: Sequence[str]) -> bool:
+    """Between tabs quotes may be signs like any other, as in GLUE's files. What makes more rows of the right width is right."""
+
+    def whole_rows(*, quoted: bool) -> int:
+        widths = [len(row) for row in _cells(lines, "\t", quoted=quoted) if row]
+        return sum(1 if width == widths[0] else -1 for width in widths)
+
+    return whole_rows(quoted=True) >= whole_rows(quoted=False)
+
+
+def _cells(lines: Iterable[str], delimiter: str, *, quoted: bool) -> Any:
+    """A `csv.reader`."""
+    ended = (line + "\n" for line in lines)
+    return csv.reader(ended, delimiter=delimiter) if quoted else csv.reader(ended, delimiter=delimiter, quoting=csv.QUOTE_NONE)
 
 
 def parquet_rows(file: IO[bytes], name: str) -> Iterator[tuple[str, Row]]:

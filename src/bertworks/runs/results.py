@@ -51,6 +51,7 @@ class Results:
             "labels": self.labels,
             "confusion": self.confusion,
             "calibration": None if calibration is None else {**vars(calibration), "bins": [vars(one) for one in calibration.bins]},
+            "errors": [{"texts": example.texts, "place": example.place, **vars(verdict)} for example, verdict in self.errors],
             "evidence": self.evidence.tolist(),
             "others": {name: {"measures": other.measures, "intervals": other.intervals} for name, other in self.others.items()},
             "ledgers": {split: {name: vars(ledger) for name, ledger in ledgers.items()} for split, ledgers in self.ledgers.items()},

@@ -44,7 +44,7 @@ def similarity_table(texts: Sequence[str], vectors: NDArray[np.float32]) -> Tabl
 
 
 def _cosine(value: float) -> Text:
-    return Text(f"{value:.2f}", style="bold green" if value > 0.5 else "yellow" if value > 0.25 else "dim")
+    return Text(f"{round(value, 2) + 0.0:.2f}", style="bold green" if value > 0.5 else "yellow" if value > 0.25 else "dim")
 
 
 def vocabulary_table(scripts: dict[str, Script], tokenizer: Tokenizer) -> Table:

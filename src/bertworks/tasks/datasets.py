@@ -128,7 +128,8 @@ def squad(path: Path, findings: Findings) -> list[Example]:
                 if wrong:
                     findings.bad_row(f"the answer {wrong[0].text[:60]!r} is not at character {wrong[0].start}", place)
                 else:
-                    found.append(Example((asked["question"].strip(), passage), answers, place, asked["id"]))
+                    texts = asked["question"].strip(), passage
+                    found.append(Example(texts, answers, place, asked["id"], group=article.get("title") or passage))
     return found
 
 
@@ -180,7 +181,8 @@ def dream(path: Path, findings: Findings) -> list[Example]:
         for at, question in enumerate(asked):
             ways = tuple(f"{question['question']} {choice}" for choice in question["choice"])
             answer = question["choice"].index(question["answer"])
-            found.append(Example(("\n".join(turns), *ways), answer, f"{path}, dialogue {name}, question {at + 1}", f"{name}-{at}"))
+            place = f"{path}, dialogue {name}, question {at + 1}"
+            found.append(Example(("\n".join(turns), *ways), answer, place, f"{name}-{at}", group=name))
     return found
 
 

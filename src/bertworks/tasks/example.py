@@ -42,6 +42,7 @@ class Example:
     answer: Answer | None = None  # None: not known
     place: str = ""  # file and row, for messages
     name: str = ""  # what the data set calls it
+    group: str = ""  # what it has in common with others, so that a split keeps them together: an article, a dialogue
     whole: str = ""  # tag: the text that the words were found in, and where each of them begins
     begins: tuple[int, ...] = ()
 

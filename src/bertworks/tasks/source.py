@@ -174,12 +174,13 @@ def _with(rows: Iterator[tuple[str, Row]], columns: Columns, file: str) -> Itera
 
 
 def split(examples: Sequence[Example], source: Source) -> tuple[list[Example], list[Example]]:
-    """A part of each class, or of the passages, so that none is in both."""
+    """A part of each class; or of the articles, dialogues or passages, so that none is on both sides."""
+    together = source.shape == "span" or any(example.group for example in examples)
     groups: dict[str, list[int]] = {}
     for at, example in enumerate(examples):
-        groups.setdefault(_group(example, source.shape), []).append(at)
+        groups.setdefault((example.group or example.texts[-1]) if together else _class(example, source.shape), []).append(at)
     draw, chosen = chance(source.split_seed, Purpose.HELD_OUT), set()
-    if source.shape == "span":
+    if together:
         names = sorted(groups)
         kept = draw.permutation(len(names))[: max(1, round(source.dev_share * len(names)))]
         chosen = {at for name in kept for at in groups[names[name]]}
@@ -191,9 +192,7 @@ def split(examples: Sequence[Example], source: Source) -> tuple[list[Example], l
     return train, [examples[at] for at in sorted(chosen)]
 
 
-def _group(example: Example, shape: Shape) -> str:
-    if shape == "span":
-        return example.texts[1]
+def _class(example: Example, shape: Shape) -> str:
     return str(example.answer) if shape == "classify" else ""
 
 
