@@ -26,6 +26,7 @@ bench: .venv/bench
 	@$(BIN)/python benchmarks/prepare.py
 	@$(BIN)/python benchmarks/linear.py
 	@$(BIN)/python benchmarks/pretrain.py
+	@$(BIN)/python benchmarks/finetune.py
 
 # torch comes first and alone: a range would take gigabytes of CUDA packages.
 .venv/torch:

@@ -152,6 +152,14 @@ def test_frozen_layers_stay_and_renewed_ones_are_new(start: Path, table: Path, t
     assert moved > 0.1, "two draws apart, not a few steps"
 
 
+def test_attention_drops_nothing_unless_asked(start: Path, table: Path) -> None:
+    for setting, rate in (("train.seed=0", 0.0), ("train.attention_dropout=0.3", 0.3), ("train.attention_dropout=null", 0.1)):
+        data, _, config = prepared(start, table, "model.attention_dropout=0.1", setting)
+        model = build_task(config, bertworks.load(start), data.train).model
+        assert {attention.attn.drop.p for attention in model.encoder.attentions} == {rate}  # type: ignore[union-attr]
+        assert model.config.encoder.attention_dropout == 0.1, "what is saved is the model's own"
+
+
 def test_classes_weigh_the_same_if_asked(start: Path, table: Path) -> None:
     source = find_source("classify", **{**NAMED, "train": str(table)})
     data = read_data(source)

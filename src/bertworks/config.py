@@ -271,6 +271,7 @@ class TuneConfig(LoopConfig):
     patience: int | None = Field(None, ge=1, description="stop after so many looks at dev without a better one; null: go on to the end")
     freeze: int = Field(0, ge=0, description="layers from below that stay as they are, with the embeddings; 0: nothing does")
     reinit: int = Field(0, ge=0, description="layers from above that start anew")
+    attention_dropout: Rate | None = Field(0.0, description="dropout of attention's probabilities while training; null: the model's own")
 
 
 class LearnedConfig(Frozen):

@@ -96,7 +96,7 @@ def csv_rows(lines: Iterator[str], name: str, delimiter: str, reader: Reader) ->
     sample = list(islice(lines, SAMPLED))
     rows = _cells(chain(sample, lines), delimiter, quoted=delimiter != "\t" or _are_quoted(sample))
     try:
-        header = next(rows, [])
+        header: list[str] = next(rows, [])
         check_columns(header, name)
         for row in rows:
             place = f"{name}, line {rows.line_num}"

@@ -14,6 +14,7 @@ from bertworks.config import FinetuneConfig, LearnedConfig, TaskConfig, check_fi
 from bertworks.data.feed import Cut, Feed
 from bertworks.errors import BadText, Unsupported
 from bertworks.files import write_json
+from bertworks.model.attention import Attention
 from bertworks.model.init import initialise
 from bertworks.model.locate import MODEL, RUN
 from bertworks.model.model import Model
@@ -174,6 +175,9 @@ def build_task(config: FinetuneConfig, start: Workbench, train: list[Example]) -
     model = refit(start.model, config.model, [HEADS[config.task.shape]], config.train.seed)
     _renew(model, config.train.reinit, config.train.seed)
     _freeze(model, config.train.freeze)
+    if config.train.attention_dropout is not None:
+        for attention in (module for module in model.modules() if isinstance(module, Attention)):
+            attention.drop.p = config.train.attention_dropout
     return make_task(model, config.task, _class_weights(config.task, train)).train()
 
 

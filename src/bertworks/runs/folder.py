@@ -75,7 +75,7 @@ def read_run(out: Path, *kinds: str) -> Record:
     if missing or record["format"] != FORMAT or not isinstance(record["kind"], str):
         raise BadConfig("not the record of a run that this version knows", place=str(out / RUN))
     if kinds and record["kind"] not in kinds:
-        raise BadConfig(f"this is a run of {record['kind']}, not of {kinds[0]}", place=str(out))
+        raise BadConfig(f"this is a run of {record['kind']}, not of {' or '.join(kinds)}", place=str(out))
     return record
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from time import monotonic
@@ -46,6 +46,7 @@ VOCABULARY, SAMPLE = 8192, 100_000_000
 PRESET = "bert-mini"
 SETTINGS = {"data.max_length": 64, "train.batch_tokens": 2048}
 EPOCHS, TASK_SETTINGS = 4, {"data.max_length": 64, "train.evaluations": 4}
+SMALL_SETTINGS = {"optim.lr": 5e-4}  # what a model of this size bears
 PACKAGES = ("Which package does a sentence of the documentation come from?", "文档里的一句话出自哪个软件包？")
 NEXT = ("Does the second sentence follow the first in the text?", "第二句是否紧接在第一句之后？")
 STARTS = {
@@ -155,8 +156,8 @@ def _pretrain(console: Console, out: Path, watching: Watching, budget: float, se
     run, shards = out / "run", Shards(out / "shards")
     command = f"bertworks pretrain {shards.folder} --preset {PRESET} --objective mlm --budget {budget:.0f}s --out {run}"
     said = f"from random weights, {budget:.0f} seconds; Ctrl-C stops, `bertworks tour --resume` goes on"
-    settings = [f"{key}={value}" for key, value in SETTINGS.items()]
-    _stage(console, "8. Pre-training", command + "".join(f" --set {setting}" for setting in settings), said)
+    settings = _assigned(SETTINGS)
+    _stage(console, "8. Pre-training", command + _options(settings), said)
     config = settle(shards.tokenizer, preset=PRESET, objective="mlm", settings=settings, limit={"budget": budget})
     frequencies = log_frequencies(shards, config.model.encoder.vocab_size)
     before = Workbench(make_objective(config, None, frequencies).eval().model, shards.tokenizer, Pooling(), {}, [], [])
@@ -196,10 +197,10 @@ def _classify(console: Console, text: list[str], out: Path, watching: Watching, 
     seen.question, seen.classes = NEXT if source.paired else PACKAGES, len({example.answer for example in data.train})
     shape = "pair" if source.paired else "classify"
     command = f"bertworks finetune {shape} --train {source.train} --dev {source.dev} --model {out / 'run'} --out {folder / 'pretrained'}"
-    settings = [f"{key}={value}" for key, value in TASK_SETTINGS.items()]
+    settings = _assigned(TASK_SETTINGS), _assigned(SMALL_SETTINGS)
     said = f"{seen.question[0]} {len(data.train):,} examples to learn from, {len(data.dev):,} to be judged by"
     console.print()
-    _stage(console, "9. A classifier", f"{command} --epochs {EPOCHS}" + "".join(f" --set {setting}" for setting in settings), said)
+    _stage(console, "9. A classifier", f"{command} --epochs {EPOCHS}" + _options([*settings[0], *settings[1]]), said)
     if not (folder / "nothing").is_dir():
         new(PRESET, tokenizer=load(out / "run").tokenizer).save(folder / "nothing")
     starts = {"pretrained": str(out / "run"), "random": str(folder / "nothing"), "minilm": "minilm"}
@@ -211,7 +212,8 @@ def _classify(console: Console, text: list[str], out: Path, watching: Watching, 
                 if (run / RUN).is_file():
                     outcome = finetune.resume(run, **about)
                 else:
-                    config = settle_task(load(model), describe_task(data, source), settings=settings, limit={"epochs": EPOCHS})
+                    wanted = settings[0] if name == "minilm" else [*settings[0], *settings[1]]
+                    config = settle_task(load(model), describe_task(data, source), settings=wanted, limit={"epochs": EPOCHS})
                     outcome = finetune.finetune(config, data, source, run, init=model, **about)
             if outcome.signal:
                 return outcome.signal
@@ -234,6 +236,14 @@ def _show_worth(console: Console, seen: Seen) -> None:
         shown = " / ".join(error["texts"])
         console.print(f"   {shown}", markup=False)
         console.print(f"      right: {error['right']}, said: {error['said']} ({error['sure']:.0%})", style="dim", markup=False)
+
+
+def _assigned(settings: Mapping[str, float]) -> list[str]:
+    return [f"{key}={value}" for key, value in settings.items()]
+
+
+def _options(settings: Sequence[str]) -> str:
+    return "".join(f" --set {setting}" for setting in settings)
 
 
 def _stage(console: Console, title: str, command: str, said: str) -> None:

@@ -34,7 +34,7 @@ class Proof:
 
 def verify_resume(run: Path, steps: int) -> Proof:
     """Train `steps` steps twice, once undisturbed and once killed in the middle and resumed; hash what came of it."""
-    record = read_run(run)
+    record = read_run(run, "pretrain", "finetune")
     while steps <= LONGEST:
         with tempfile.TemporaryDirectory(prefix=".verify-", dir=run.resolve().parent) as folder:  # on the disk of the run
             try:
