@@ -153,8 +153,7 @@ def settle_task(
     if wrong:
         raise BadConfig(f"a trained model cannot change its {', '.join(wrong)}", remedy=f"it can: {', '.join(CHANGEABLE)}")
     model = task_model(init.config.override(**asked["model"]), task)
-    # BERT-base was fine-tuned with 2e-5 to 5e-5; narrower models bear more.
-    lr = 5e-5 * 768 / model.encoder.hidden_size
+    lr = 3e-5 * (768 / model.encoder.hidden_size) ** 1.5  # BERT-base was fine-tuned with 2e-5 to 5e-5; narrower models bear more
     optim = {"lr": float(f"{lr:.1g}"), "warmup": 0.1, "beta2": 0.999, "layer_decay": 0.95, **asked["optim"]}
     longest = [n for n in (init.limit, model.encoder.n_positions, 512) if n is not None]
     data = {"max_length": min(longest), **asked["data"], **({"on_long": on_long} if on_long else {})}
