@@ -4,7 +4,7 @@ MiniLM (6 x 384) on SST-2's sentences and on MRPC's pairs, batches of 32 example
 defaults (theirs has dropout in attention; `--set train.attention_dropout=0.1` gives it to ours too). Both sides run their own trainer,
 whole, and the time between steps is read off it; evaluation and saving are not counted. The sides run in turn in one process, several
 rounds; the ratio of a round compares neighbours in time, and the median is printed. Predictions go from texts to classes, with
-tokenising; theirs by `Trainer.predict` in batches of 32.
+tokenising; theirs by `Trainer.predict` in batches of 32, and by a pipeline as its documentation shows it.
 
     make bench        (or: python benchmarks/finetune.py --data ../shared/data --rounds 5)
 """
@@ -125,29 +125,32 @@ def their_rows(folder: Path, texts: list[tuple[str, ...]]) -> list[dict[str, Any
     return [{name: values[at] for name, values in encoded.items()} for at in range(len(texts))]
 
 
-def predictions(folder: Path, texts: list[tuple[str, ...]]) -> tuple[Work, Work]:
-    bench, out = bertworks.load(folder), tempfile.mkdtemp()
-    trainer, _ = their_trainer(folder, out, [], 1)
+def predictions(folder: Path, texts: list[tuple[str, ...]]) -> tuple[Work, Work, Work]:
+    """Their Trainer, their pipeline as its documentation shows it, and ours."""
+    from transformers import pipeline
+
+    bench, pipe = bertworks.load(folder), pipeline("text-classification", model=str(folder), device="cpu")
+    trainer, _ = their_trainer(folder, tempfile.gettempdir(), [], 1)
     inputs = [one[0] if len(one) == 1 else one for one in texts]
+    named = [dict(zip(("text", "text_pair"), one, strict=False)) for one in texts]
 
-    def theirs() -> float:
-        start = time.perf_counter()
-        trainer.predict(their_rows(folder, texts))
-        return (time.perf_counter() - start) / len(texts)
+    def timed(work: Callable[[], Any]) -> Work:
+        def seconds() -> float:
+            start = time.perf_counter()
+            work()
+            return (time.perf_counter() - start) / len(texts)
 
-    def ours() -> float:
-        start = time.perf_counter()
-        bench.predict(inputs)
-        return (time.perf_counter() - start) / len(texts)
+        return seconds
 
-    return theirs, ours
+    works = (lambda: trainer.predict(their_rows(folder, texts)), lambda: pipe(named), lambda: bench.predict(inputs))
+    return timed(works[0]), timed(works[1]), timed(works[2])
 
 
 def compare(title: str, theirs: Work, ours: Work, rounds: int) -> None:
     times = [(theirs(), ours()) for _ in range(rounds + 1)][1:]  # the first round warms up
     speeds = [1 / statistics.median(side) for side in zip(*times, strict=True)]
     ratios = [their / our for their, our in times]
-    print(f"{title:20} theirs {speeds[0]:>7,.1f}  ours {speeds[1]:>7,.1f} examples/s  ratio {statistics.median(ratios):.2f}", end="  ")
+    print(f"{title:24} theirs {speeds[0]:>7,.1f}  ours {speeds[1]:>7,.1f} examples/s  ratio {statistics.median(ratios):.2f}", end="  ")
     print(f"(rounds {min(ratios):.2f} to {max(ratios):.2f})", flush=True)
 
 
@@ -173,7 +176,9 @@ def main() -> None:
             model = Path(out) / MODEL
             training = their_training(model, data, arguments.steps), our_training(start, data, config)
             compare(f"{name}, fine-tuning", *training, arguments.rounds)
-            compare(f"{name}, predictions", *predictions(model, [example.texts for example in data.dev]), arguments.rounds)
+            trainer, pipe, ours = predictions(model, [example.texts for example in data.dev])
+            compare(f"{name}, Trainer.predict", trainer, ours, arguments.rounds)
+            compare(f"{name}, pipeline", pipe, ours, arguments.rounds)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from bertworks.tasks.example import Batch, Example, Features, Numbers, Values, g
 from bertworks.tasks.metrics import Floats
 from bertworks.tasks.windows import Reader
 
-PREDICT_TOKENS = 4096  # of a batch that is only looked at
+PREDICT_TOKENS = 2048  # of a batch that is only looked at
 Measures = dict[str, float]
 Progress = Callable[[int, int], None]  # done, of how many
 Outputs = list[Values]  # of one example: a row of logits, or one table for each window
