@@ -14,14 +14,19 @@ import pytest
 import torch
 
 import bertworks
-from bertworks.config import FinetuneConfig
+from bertworks.config import FinetuneConfig, TaskConfig
 from bertworks.errors import BadConfig, BadText, NotFound, Unsupported
+from bertworks.runs.answers import write_answers
 from bertworks.runs.finetune import build_task, evaluate, finetune, resume
 from bertworks.runs.seeds import Behind, compare, finetune_seeds
 from bertworks.runs.seeds import resume as resume_seeds
 from bertworks.runs.settings import FINETUNE, keys, settle_task
+from bertworks.tasks.example import Example
+from bertworks.tasks.inputs import Asked, as_example
+from bertworks.tasks.metrics import entities
+from bertworks.tasks.sequence import Classified
 from bertworks.tasks.source import Data, Source, describe_task, find_source, read_data
-from bertworks.train.log import read_events
+from bertworks.tasks.tag import _entity
 from bertworks.train.ranks import Ranks
 from test_cli import run
 from test_tasks import SMALL, WORDS
@@ -109,6 +114,7 @@ def test_resume_in_the_middle_gives_the_same_bits(start: Path, table: Path, tmp_
         shutil.rmtree(stopped / f"checkpoints/step-{step:08}")
     resume(stopped, ranks=Ranks(), watch=lambda event: None, began=time.monotonic())
     assert digest(stopped) == digest(whole)
+    assert (stopped / "model/model.safetensors").read_bytes() == (whole / "model/model.safetensors").read_bytes()
     assert json.loads((stopped / "results.json").read_text()) == json.loads((whole / "results.json").read_text())
 
 
@@ -153,11 +159,16 @@ def test_frozen_layers_stay_and_renewed_ones_are_new(start: Path, table: Path, t
 
 
 def test_attention_drops_nothing_unless_asked(start: Path, table: Path) -> None:
-    for setting, rate in (("train.seed=0", 0.0), ("train.attention_dropout=0.3", 0.3), ("train.attention_dropout=null", 0.1)):
-        data, _, config = prepared(start, table, "model.attention_dropout=0.1", setting)
+    for settings, rate, own in (
+        ([], 0.0, 0.0),
+        (["train.attention_dropout=0.3"], 0.3, 0.0),
+        (["model.attention_dropout=0.1"], 0.1, 0.1),
+        (["model.attention_dropout=0.1", "train.attention_dropout=0.3"], 0.3, 0.1),
+    ):
+        data, _, config = prepared(start, table, *settings)
         model = build_task(config, bertworks.load(start), data.train).model
         assert {attention.attn.drop.p for attention in model.encoder.attentions} == {rate}  # type: ignore[union-attr]
-        assert model.config.encoder.attention_dropout == 0.1, "what is saved is the model's own"
+        assert model.config.encoder.attention_dropout == own, "what is saved is the model's own"
 
 
 def test_classes_weigh_the_same_if_asked(start: Path, table: Path) -> None:
@@ -223,7 +234,10 @@ def test_several_seeds(start: Path, table: Path, tmp_path: Path) -> None:
     assert len(evaluate(out, table, skip_bad=False, progress=lambda done, total: None)[0].evidence) == 120
     shutil.copytree(out, other)
     shutil.rmtree(other / "seed-2")
-    (other / "results.json").unlink()
+    for name in ("results.json", "seed-1/results.json"):
+        (other / name).unlink()
+    for step in sorted((other / "seed-1/checkpoints").iterdir())[1:]:
+        shutil.rmtree(step)  # as if it had been killed in the middle
     resume_seeds(other, ranks=Ranks(), watch=lambda event: None)
     again = json.loads((other / "results.json").read_text())
     assert again == results
@@ -234,11 +248,10 @@ def test_a_seed_that_learns_nothing_is_given_up(start: Path, table: Path, tmp_pa
     out = tmp_path / "run"
     data, source, config = prepared(start, table, "train.evaluations=10", steps=40)
     finetune_seeds(config, data, source, out, init=str(start), n_seeds=2, watch=lambda event: None)
-    curve = [read_events(out / "seed-0/metrics.jsonl")]
-    behind = Behind(curve, n_dev=12)
-    assert not behind(0.2, {"error": 1.0}), "too early to say"
-    assert behind(0.9, {"error": 0.9}) and not behind(0.9, {"error": 0.1})
-    assert not Behind([], n_dev=12)(0.9, {"error": 1.0}), "nothing to compare with"
+    behind = Behind.of([out / "seed-0"], "accuracy")
+    assert not behind(0.2, 1.0), "too early to say"
+    assert behind(0.9, 0.9) and not behind(0.9, behind.noise), "the first one has no error at the end"
+    assert not Behind.of([], "accuracy")(0.9, 1.0), "nothing to compare with"
     slow = config.model_copy(update={"optim": config.optim.model_copy(update={"lr": 1e-9})})
     about: dict[str, Any] = {"init": str(start), "ranks": Ranks(), "watch": lambda event: None, "began": time.monotonic()}
     finetune(slow, data, source, tmp_path / "slow", hopeless=behind, **about)
@@ -293,6 +306,25 @@ def test_tables_are_answered_beside_their_columns(start: Path, table: Path, tmp_
     assert run("predict", tmp_path / "run", given, "--json").stdout.startswith('{"place"')
 
 
+def test_entities_are_found_again_in_the_text() -> None:
+    example = as_example("Mr. Li of New-York, Inc.!", TaskConfig(shape="tag", labels=("B-x", "I-x", "O")), 0)
+    words = list(example.texts)
+    assert words == ["Mr", ".", "Li", "of", "New-York", ",", "Inc", ".", "!"]
+    tagged = [_entity(example, *found) for found in entities(["O", "O", "B-x", "O", "B-x", "I-x", "I-x", "I-x", "O"])]
+    assert [(one.text, one.start, one.end) for one in tagged] == [("Li", 4, 6), ("New-York, Inc.", 10, 24)]
+    assert all(example.whole[one.start : one.end] == one.text for one in tagged)
+
+
+def test_no_column_of_a_table_is_lost(tmp_path: Path) -> None:
+    """Rows may have more keys than the first, lists, and columns that an earlier answer added."""
+    rows = [{"text": "a", "label": "x", "predicted_label": "y"}, {"text": "b", "note": ["keep", "me"]}]
+    asked = Asked([Example(("a",)), Example(("b",))], rows)
+    write_answers(tmp_path / "said.tsv", asked, [Classified("p", 0.5, {}), Classified(None, 0.4, {})])
+    found = list(csv.DictReader((tmp_path / "said.tsv").open(), delimiter="\t"))
+    assert found[0]["predicted_label"] == "y" and found[0]["predicted_predicted_label"] == "p"
+    assert json.loads(found[1]["note"]) == ["keep", "me"] and found[1]["predicted_predicted_label"] == ""
+
+
 @pytest.mark.parametrize("shape", ["tag", "span", "choice"])
 def test_other_shapes_answer_files(shape: str, tmp_path: Path) -> None:
     heads = {"tag": "token", "span": "span", "choice": "choice"}
@@ -301,13 +333,15 @@ def test_other_shapes_answer_files(shape: str, tmp_path: Path) -> None:
     folder, given = bench.save(tmp_path / "model"), tmp_path / "given.txt"
     given.write_text({"tag": "Ba de, fi!\n", "span": "ba?\tde fi ba\n", "choice": "ba\tde\tfi\n"}[shape])
     (line,) = map(json.loads, run("predict", folder, given, "--json").stdout.splitlines())
+    run("predict", folder, given, "--out", tmp_path / "said.csv")
+    (row,) = csv.DictReader((tmp_path / "said.csv").open())
     if shape == "tag":
-        assert line["words"] == ["Ba", "de", ",", "fi", "!"]
-        for entity in line["entities"]:
-            assert "Ba de, fi!"[entity["start"] : entity["end"]] == entity["text"]
+        assert line["words"] == ["Ba", "de", ",", "fi", "!"] and row["tags"] == " ".join(line["tags"])
+        assert row["text"] == "Ba de, fi!" and "entities" not in row
         assert "no confidence to abstain by" in run("predict", folder, given, "--min-confidence", "0.5", code=2).stderr
     else:
-        assert line["answer"] in "de fi ba" if shape == "span" else line["text"] in ("de", "fi")
+        assert line["answer"] and line["answer"] in "de fi ba" if shape == "span" else line["text"] in ("de", "fi")
+        assert row["answer" if shape == "span" else "predicted_text"]
     if shape != "tag":
         given.write_text("one text alone\n")
         assert "given.txt, line 1" in run("predict", folder, given, code=2).stderr

@@ -64,6 +64,29 @@ def test_quotes_between_tabs_are_signs_or_marks(tmp_path: Path) -> None:
     assert any(example.texts[0].startswith('He "said"') for example in own(quoted).train)
 
 
+def test_a_quote_far_down_does_not_swallow_rows(tmp_path: Path) -> None:
+    rows = [f"text {at}\t{'ab'[at % 2]}" for at in range(1500)]
+    rows[1200], rows[1400] = '"open\ta', '"and again\tb'
+    data = own(write(tmp_path / "a.tsv", "text\tlabel", *rows))
+    assert len(data.train) + len(data.dev) == 1500
+    (tmp_path / "b.tsv").write_bytes(b"text\tlabel\none\rtwo\ta\n")
+    with pytest.raises(BadText, match="not a table"):
+        own(tmp_path / "b.tsv")
+
+
+def test_one_article_is_divided_by_passages(tmp_path: Path) -> None:
+    paragraphs = [
+        {"context": f"I am {at}.", "qas": [{"id": str(at), "question": "Who?", "answers": [{"answer_start": 0, "text": "I"}]}]}
+        for at in range(20)
+    ]
+    (tmp_path / "train-v1.1.json").write_text(json.dumps({"data": [{"title": "one", "paragraphs": paragraphs}]}))
+    data = official("squad", tmp_path)
+    assert (len(data.train), len(data.dev)) == (18, 2)
+    (tmp_path / "train-v1.1.json").write_text(json.dumps([{"question": "Who?"}]))
+    with pytest.raises(BadText, match="not a file of SQuAD's"):
+        official("squad", tmp_path)
+
+
 def test_bad_rows_are_named_before_anything_is_trained(tmp_path: Path) -> None:
     rows = [f"good text {at},{'abc'[at % 3]}" for at in range(30)]
     rows[4], rows[9], rows[14] = "no label here,", "too,many,fields", "   ,a"

@@ -250,6 +250,8 @@ class Workbench:
     ) -> list[Any]:
         """The same for what has been read from a file."""
         learned, task = self.task()
+        if min_confidence:
+            task.check_confidence()
         features = task.features(examples, Reader.of(self.tokenizer, learned.data, on_long))
         ledger = Ledger() if ledger is None else ledger
         ledger.limit = learned.data.max_length

@@ -69,7 +69,8 @@ def _ending(view: View) -> None:
         out.print(f"stopped at step {view.step:,}; `bertworks resume {view.run}` goes on", markup=False)
         return
     if "kept" in view.end:
-        out.print(f"best      {measures(view.end['kept'], view.end.get('deviation'))}", markup=False)
+        title = "mean" if "deviation" in view.end else "best"
+        out.print(f"{title}      {measures(view.end['kept'], view.end.get('deviation'))}", markup=False)
     elif view.held_out:
         out.print(f"held out  {measures(view.held_out)}", markup=False)
     if "unigram_loss" in view.start:
@@ -141,7 +142,7 @@ class View:
     def take(self, event: Event) -> None:
         kind, self.step = event["kind"], event["step"]
         if kind == "start":
-            self.start = event
+            self.start, self.end = event, {}  # of several seeds each has its own
         elif kind == "train":
             self.train = event
             self.losses += [event[name] for name in TERMS if isinstance(event.get(name), float)][:1]

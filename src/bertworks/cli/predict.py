@@ -26,12 +26,12 @@ def predict(
 ) -> None:
     """Answers of a fine-tuned model, one for each text."""
     from bertworks.cli.show import progress_bar
-    from bertworks.runs.answers import check_out, flat, write_answers, write_lines
+    from bertworks.runs.answers import check_out, line_of, write_answers, write_lines
     from bertworks.tasks.inputs import read_inputs
     from bertworks.text.ledger import Ledger
     from bertworks.workbench import load
 
-    check_out(out)
+    check_out(out, as_json=json)
     bench, ledger = load(run), Ledger()
     asked = read_inputs(file, bench.task()[0], text=text, pair=pair or (), skip_bad=skip_bad)
     with progress_bar("answers") as advance:
@@ -42,7 +42,7 @@ def predict(
         write_lines(sys.stdout, asked, answers)
     else:
         for answer in answers:
-            typer.echo("\t".join(f"{cell:.4f}" if isinstance(cell, float) else str(cell) for cell in flat(answer).values()))
+            typer.echo(line_of(answer))
     silent = sum(next(iter(vars(answer).values())) is None for answer in answers)
     remarks = [*asked.remarks, *([f"{silent:,} of {len(answers):,} less sure than {min_confidence}: no answer"] if min_confidence else [])]
     for remark in (*remarks, str(ledger)):

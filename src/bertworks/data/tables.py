@@ -109,13 +109,18 @@ def csv_rows(lines: Iterator[str], name: str, delimiter: str, reader: Reader) ->
 
 
 def _are_quoted(lines: Sequence[str]) -> bool:
-    """Between tabs quotes may be signs like any other, as in GLUE's files. What makes more rows of the right width is right."""
+    """Between tabs quotes may be signs like any other, as in GLUE's files. What makes more rows of the right width is right; if both do,
+    quotes are marks where a cell begins and ends with one."""
 
     def whole_rows(*, quoted: bool) -> int:
-        widths = [len(row) for row in _cells(lines, "\t", quoted=quoted) if row]
+        try:
+            widths = [len(row) for row in _cells(lines, "\t", quoted=quoted) if row]
+        except csv.Error:
+            return -len(lines)
         return sum(1 if width == widths[0] else -1 for width in widths)
 
-    return whole_rows(quoted=True) >= whole_rows(quoted=False)
+    marked = any(len(cell) > 1 and cell[0] == cell[-1] == '"' for line in lines for cell in line.split("\t"))
+    return (whole_rows(quoted=True), marked) > (whole_rows(quoted=False), False)
 
 
 def _cells(lines: Iterable[str], delimiter: str, *, quoted: bool) -> Any:

@@ -22,6 +22,10 @@ from bertworks.config import EncoderConfig
 from bertworks.model.dropout import Dropout
 from bertworks.model.layout import Layout, Run
 
+# Torch's vector mathematics sets itself up in its first call. If that call is shared by several threads, some may compute before it is
+# ready, with fewer digits, and two processes would make different weights of one seed. One element is computed by one thread.
+torch.ones(1).sin()
+
 Bend = Callable[[Tensor, Run], tuple[Tensor, Tensor | None]]
 """(q, run) -> (q', bias): the queries as they meet the keys, and what is added to the scores, (R, H, Tq, Tk)."""
 

@@ -68,7 +68,6 @@ def with_all_rows(model: Model) -> Model:
         whole = Model(model.config, tuple(model.heads), summary=model.summary is not None)
     state = model.state_dict()
     state["encoder.embed.tokens.weight"] = tokens.whole()
-    del state["encoder.embed.tokens.idle"]
     whole.load_state_dict(state, assign=True)
     return whole.train(model.training)
 

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 
 class FewRows(nn.Module):
-    """The rows `used` of a table are parameters. The others have no gradient, so weight decay shrinks them all alike: by `idle`."""
+    """The rows `used` of a table are parameters; the others have no gradient and stay as they are. No row is pulled towards zero, for that
+    would have to reach the others too."""
 
     table: Tensor
     used: Tensor
@@ -16,7 +17,7 @@ class FewRows(nn.Module):
 
     def __init__(self, table: Tensor, used: Tensor) -> None:
         super().__init__()
-        self.weight, self.idle = nn.Parameter(table[used]), nn.Parameter(table.new_ones(1, 1))
+        self.weight = nn.Parameter(table[used])
         self.register_buffer("table", table, persistent=False)
         self.register_buffer("used", used, persistent=False)
         places = torch.full((len(table),), len(used))  # no such row: an error, should one be asked for
@@ -24,8 +25,7 @@ class FewRows(nn.Module):
         self.register_buffer("places", places, persistent=False)
 
     def forward(self, ids: Tensor) -> Tensor:
-        # Adding nothing gives `idle` a gradient of zero, as the idle rows would have; without one the optimiser would leave it out.
-        return F.embedding(self.places[ids], self.weight) + 0 * self.idle
+        return F.embedding(self.places[ids], self.weight)
 
     def whole(self) -> Tensor:
-        return (self.table * self.idle).index_copy(0, self.used, self.weight)
+        return self.table.index_copy(0, self.used, self.weight)

@@ -4,36 +4,46 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import asdict
 from io import StringIO
 from pathlib import Path
 from typing import Any, TextIO
 
-from bertworks.errors import BadConfig
+from bertworks.errors import BadConfig, NotFound
 from bertworks.files import whole_file
 from bertworks.tasks.example import Example
 from bertworks.tasks.inputs import Asked
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 LINES = (".jsonl", ".ndjson")
+JOINED = {"labels": ", ", "words": " ", "tags": " "}
 
 
-def check_out(out: Path | None) -> None:
+def check_out(out: Path | None, *, as_json: bool) -> None:
     """Before any work is done."""
+    if out is not None and as_json:
+        raise BadConfig("--json prints, --out writes", remedy="one of them; a file that ends in .jsonl holds the same")
     if out is not None and out.suffix not in (*DELIMITERS, *LINES):
         raise BadConfig("no such kind of file", place=str(out), remedy="known kinds: .csv, .tsv, .jsonl")
+    if out is not None and not out.parent.is_dir():
+        raise NotFound("no such folder", place=str(out.parent))
 
 
 def flat(answer: Any) -> dict[str, Any]:
-    """What fits into the cells of a table: no answer is an empty cell, words stand between spaces, the rest is for JSON."""
+    """What fits into the cells of a table; no answer is an empty cell. The rest is for JSON."""
     cells = {}
     for name, value in vars(answer).items():
-        if isinstance(value, list) and all(isinstance(one, str) for one in value):
-            cells[name] = " ".join(value)
+        if name in JOINED:
+            cells[name] = JOINED[name].join(value)
         elif not isinstance(value, list | dict):
             cells[name] = "" if value is None else value
     return cells
+
+
+def line_of(answer: Any) -> str:
+    """For people, between tabs."""
+    return "\t".join(f"{cell:.4f}" if isinstance(cell, float) else " ".join(str(cell).split()) for cell in flat(answer).values())
 
 
 def write_lines(file: TextIO, asked: Asked, answers: Sequence[Any]) -> None:
@@ -48,14 +58,24 @@ def write_answers(out: Path, asked: Asked, answers: Sequence[Any]) -> None:
     if out.suffix in LINES:
         write_lines(text, asked, answers)
     else:
-        rows = asked.rows or [{"text": " ".join(example.texts)} for example in asked.examples]
-        cells = [flat(answer) for answer in answers]
-        added = {name: name if name not in rows[0] else f"predicted_{name}" for name in cells[0]}
-        writer = csv.DictWriter(text, [*rows[0], *added.values()], delimiter=DELIMITERS[out.suffix], extrasaction="ignore")
+        rows = asked.rows or [{"text": example.whole or " ".join(example.texts)} for example in asked.examples]
+        columns = dict.fromkeys(name for row in rows for name in row)
+        added = {name: _free(name, columns) for name in flat(answers[0])}
+        writer = csv.DictWriter(text, [*columns, *added.values()], delimiter=DELIMITERS[out.suffix])
         writer.writeheader()
-        writer.writerows({**row, **{added[name]: value for name, value in said.items()}} for row, said in zip(rows, cells, strict=True))
+        for row, answer in zip(rows, answers, strict=True):
+            given = {
+                name: json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value for name, value in row.items()
+            }
+            writer.writerow({**given, **{added[name]: value for name, value in flat(answer).items()}})
     with whole_file(out) as file:
         file.write(text.getvalue().encode())
+
+
+def _free(name: str, taken: Container[str]) -> str:
+    while name in taken:
+        name = f"predicted_{name}"
+    return name
 
 
 def _about(example: Example) -> dict[str, Any]:

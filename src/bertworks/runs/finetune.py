@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,12 +41,12 @@ from bertworks.workbench import Workbench, load
 
 KIND, SEEDS = "finetune", "seeds"
 KINDS = (KIND, SEEDS)
-Hopeless = Callable[[float, dict[str, float]], bool]
-"""(progress, measures): whether a run is not worth its time."""
+Hopeless = Callable[[float, float], bool]
+"""(progress, the smallest error so far): whether a run is not worth its time."""
 PROBLEMS = {"classify": "single_label_classification", "regress": "regression", "multilabel": "multi_label_classification"}
 
 
-def never(progress: float, measures: dict[str, float]) -> bool:
+def never(progress: float, best: float) -> bool:
     return False
 
 
@@ -118,20 +118,28 @@ def _run(record: Record, data: Data, out: Path, ranks: Ranks, watch: Watch, bega
         signal = trainer.run()
         if log is not None:
             if not signal:
-                results = conclude(out, config, data, hopeless=trainer.state.hopeless)
+                results = conclude(out, config, data, {"train": train, "dev": dev}, hopeless=trainer.state.hopeless)
                 trainer.say({"kind": "end", "model": str(out / MODEL), "report": str(out / REPORT), "kept": results.measures})
             log.close()
-        return Outcome(signal, out)
+        return Outcome(signal, out, asked=run.stop.signal)
 
 
-def conclude(out: Path, config: FinetuneConfig, data: Data, *, hopeless: bool = False, seeds: OverSeeds | None = None) -> Results:
-    """The best model on dev once more: its confidence put right, what is known about it written down. Of several `seeds`, the model is
-    the best one's."""
+def conclude(
+    out: Path,
+    config: FinetuneConfig,
+    data: Data,
+    read: Mapping[str, list[Features]],
+    *,
+    hopeless: bool = False,
+    seeds: OverSeeds | None = None,
+) -> Results:
+    """The best model on dev once more: its confidence put right, what is known about it written down. `read`: splits that have been read
+    already. Of several `seeds`, the model is the best one's."""
     bench = load(out / MODEL)
     assert bench.learned is not None  # save_model wrote it
     task, reader = make_task(bench.model, bench.learned.task), Reader.of(bench.tokenizer, config.data)
     splits = {"train": data.train, "dev": data.dev, **data.others}
-    features = {name: task.features(examples, reader) for name, examples in splits.items()}
+    features = {name: read.get(name) or task.features(examples, reader) for name, examples in splits.items()}
     results, changes = judge(task, features["dev"], data.dev)
     results = replace(
         results,
@@ -142,8 +150,8 @@ def conclude(out: Path, config: FinetuneConfig, data: Data, *, hopeless: bool = 
     bench.lineage.pop()  # that it was loaded just now
     bench.save(out / MODEL)
     about = {"learned": bench.learned.model_dump(mode="json"), "dev": fingerprint(data.dev), "hopeless": hopeless}
-    write_json(out / RESULTS, {**results.as_dict(), **about, "seeds": None if seeds is None else seeds.as_dict()})
     write_task_report(out, results, config.task.measure, seeds)
+    write_json(out / RESULTS, {**results.as_dict(), **about, "seeds": None if seeds is None else seeds.as_dict()})  # last: it is complete
     return results
 
 

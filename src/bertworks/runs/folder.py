@@ -41,10 +41,11 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Outcome:
-    """0, or the signal that asked to stop."""
+    """0, or the signal that stopped it; `asked`: the same, or one that came too late to."""
 
     signal: int
     folder: Path
+    asked: int = 0
 
     @property
     def exit_code(self) -> int:

@@ -9,8 +9,8 @@ RUN/run.json        as of one run, with the seeds
 
 from __future__ import annotations
 
-import math
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from bertworks.config import FinetuneConfig, check_finetune
-from bertworks.errors import NotFound, Unsupported
+from bertworks.errors import BertworksError, NotFound, Unsupported
 from bertworks.files import locked, new_folder, read_json, write_json
 from bertworks.model.locate import MODEL, RUN
 from bertworks.runs import finetune
@@ -43,7 +43,12 @@ def finetune_seeds(config: FinetuneConfig, data: Data, source: Source, out: Path
     with locked(out):
         check_new(out, record, restarted=False)
         write_json(out / RUN, record)
-        return _run(record, data, out, watch)
+        try:
+            return _run(record, data, out, watch)
+        except BertworksError:
+            if not (_folder(out, seeds[0]) / RUN).is_file():  # nothing has begun: there is no run
+                (out / RUN).unlink()
+            raise
 
 
 def resume(out: Path, *, ranks: Ranks, watch: Watch) -> Outcome:
@@ -61,9 +66,8 @@ def _run(record: Record, data: Data, out: Path, watch: Watch) -> Outcome:
         folder = _folder(out, seed)
         if (folder / RESULTS).is_file():
             continue
-        _remark(watch, f"seed {seed}, {at + 1} of {len(seeds)}")
-        others = [_folder(out, other) for other in seeds[:at] if not read_json(_folder(out, other) / RESULTS)["hopeless"]]
-        behind = Behind([read_events(other / METRICS) for other in others], len(data.dev))
+        _say(watch, {"kind": "remark", "step": 0, "text": f"seed {seed}, {at + 1} of {len(seeds)}"})
+        behind = Behind.of([_folder(out, other) for other in seeds[:at]], config.task.measure)
         about: dict[str, Any] = {"ranks": Ranks(), "watch": watch, "began": monotonic(), "hopeless": behind}
         if (folder / RUN).is_file():
             outcome = finetune.resume(folder, **about)
@@ -71,14 +75,14 @@ def _run(record: Record, data: Data, out: Path, watch: Watch) -> Outcome:
             train = config.train.model_copy(update={"seed": seed, "budget": budget})
             source = Source.model_validate(record["source"])
             outcome = finetune.finetune(config.model_copy(update={"train": train}), data, source, folder, init=record["init"], **about)
-        if outcome.signal:
-            return Outcome(outcome.signal, out)
+        if outcome.asked:
+            return Outcome(outcome.asked, out)
     over = _join(out, seeds, config.task.measure)
     with new_folder(out / MODEL, replace=True) as new:
         shutil.copytree(_folder(out, over.best) / MODEL, new, dirs_exist_ok=True)
-    finetune.conclude(out, config, data, seeds=over)
+    finetune.conclude(out, config, data, {}, seeds=over)
     end = {"kind": "end", "step": 0, "model": str(out / MODEL), "report": str(out / REPORT), "kept": over.mean, "deviation": over.deviation}
-    watch(end)
+    _say(watch, end)
     return Outcome(0, out)
 
 
@@ -86,24 +90,33 @@ def _folder(out: Path, seed: int) -> Path:
     return out / f"seed-{seed}"
 
 
-def _remark(watch: Watch, text: str) -> None:
-    watch({"kind": "remark", "step": 0, "text": text})
+def _say(watch: Watch, event: Event) -> None:
+    with suppress(OSError):  # nobody may be listening any more
+        watch(event)
 
 
+@dataclass(frozen=True)
 class Behind:
     """Whether a seed is so far behind those before it that its time is better spent on the next (Dodge et al. 2020): past the first part of
-    the run, and worse than each of them at the same place by more than twice the noise of dev."""
+    the run, and its best is worse than that of each of them was at the same place, by more than the noise of dev."""
 
-    def __init__(self, others: list[list[Event]], n_dev: int) -> None:
-        self.curves = [[(event["progress"], event["error"]) for event in events if event["kind"] == "held out"] for events in others]
-        self.n_dev = n_dev
+    curves: list[list[tuple[float, float]]]  # of each of the others: progress and error of its looks
+    noise: float
 
-    def __call__(self, progress: float, measures: dict[str, float]) -> bool:
+    @classmethod
+    def of(cls, others: list[Path], measure: str) -> Behind:
+        """The noise is half the width of the widest interval of their results."""
+        results = {other: read_json(other / RESULTS) for other in others}
+        whole = [other for other, result in results.items() if not result["hopeless"]]
+        looks = [[event for event in read_events(other / METRICS) if event["kind"] == "held out"] for other in whole]
+        edges = [results[other]["intervals"][measure] for other in whole]
+        noise = max(((high - low) / 2 for low, high in edges), default=0.0)
+        return cls([[(event["progress"], event["error"]) for event in events] for events in looks], noise)
+
+    def __call__(self, progress: float, best: float) -> bool:
         if progress < EARLY or not self.curves:
             return False
-        worst = max(min(error for at, error in curve if at <= progress) for curve in self.curves)
-        share = (min(max(worst, 0.0), 1.0) * self.n_dev + 1) / (self.n_dev + 2)  # no error among few examples is not never an error
-        return bool(measures["error"] > worst + 2 * math.sqrt(share * (1 - share) / self.n_dev))
+        return best > self.noise + max(min(error for at, error in curve if at <= progress) for curve in self.curves)
 
 
 def _join(out: Path, seeds: list[int], measure: str) -> OverSeeds:

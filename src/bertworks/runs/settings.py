@@ -28,6 +28,7 @@ from bertworks.model.init import can_look_around
 from bertworks.presets import preset as preset_config
 from bertworks.presets import recipe
 from bertworks.tasks.shapes import task_model
+from bertworks.tasks.source import MEASURES
 from bertworks.text.ledger import OnLong
 from bertworks.text.tokenizer import Tokenizer
 from bertworks.workbench import Workbench, fit_to
@@ -158,7 +159,12 @@ def settle_task(
     longest = [n for n in (init.limit, model.encoder.n_positions, 512) if n is not None]
     data = {"max_length": min(longest), **asked["data"], **({"on_long": on_long} if on_long else {})}
     train = {**asked["train"], **limit}
+    if "attention_dropout" in asked["model"]:
+        train.setdefault("attention_dropout", None)  # whoever sets the model's own wants it
     if not any(train.get(name) is not None for name in ("steps", "epochs", "budget")):
         train["epochs"] = DEFAULT_EPOCHS
+    measure = asked["task"].get("measure", task.measure)
+    if measure not in MEASURES[task.shape]:
+        raise BadConfig(f"task.measure = {measure!r}", remedy=f"{task.shape} has {', '.join(MEASURES[task.shape])}")
     values = {"task": {**task.model_dump(), **asked["task"]}, "data": data, "optim": optim, "train": train}
     return check_finetune({"model": model.model_dump(), **values})

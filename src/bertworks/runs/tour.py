@@ -215,8 +215,8 @@ def _classify(console: Console, text: list[str], out: Path, watching: Watching, 
                     wanted = settings[0] if name == "minilm" else [*settings[0], *settings[1]]
                     config = settle_task(load(model), describe_task(data, source), settings=wanted, limit={"epochs": EPOCHS})
                     outcome = finetune.finetune(config, data, source, run, init=model, **about)
-            if outcome.signal:
-                return outcome.signal
+            if outcome.asked:
+                return outcome.asked
         seen.starts[name] = STARTS[name], read_json(run / RESULTS)
     console.print()
     _show_worth(console, seen)

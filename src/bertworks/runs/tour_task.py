@@ -61,7 +61,9 @@ def next_task(sources: Sequence[str], folder: Path) -> Source | None:
         chosen = draw.permutation(len(neighbours)).tolist()[:most]
         rows: Rows = []
         for at, (first, second) in enumerate(neighbours[place] for place in chosen):
-            rows.append((first, second, "next") if at % 2 else (first, others[int(draw.integers(len(others)))], "other"))
+            elsewhere = next((other for other in draw.choice(others, 9).tolist() if other not in (first, second)), None)
+            if at % 2 or elsewhere is not None:
+                rows.append((first, second, "next") if at % 2 else (first, str(elsewhere), "other"))
         sides.append(rows)
     if min(map(len, sides)) < FEWEST_PAIRS:
         return None
@@ -70,7 +72,8 @@ def next_task(sources: Sequence[str], folder: Path) -> Source | None:
 
 def _blocks(sources: Sequence[str]) -> Iterator[list[str]]:
     for document in Corpus(sources):
-        sentences = [sentence for paragraph in document.split("\n") for sentence in split_sentences(paragraph) if sentence.strip()]
+        sentences = [sentence for paragraph in document.split("\n") for sentence in split_sentences(paragraph)]
+        sentences = [sentence for sentence in sentences if any(map(str.isalnum, sentence))]
         yield from (block for at in range(0, len(sentences), BLOCK) if len(block := sentences[at : at + BLOCK]) > 1)
 
 

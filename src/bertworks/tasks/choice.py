@@ -64,6 +64,9 @@ class Choice(Task):
         right = int(example.answer)  # type: ignore[arg-type]
         return Verdict(prediction.choice != right, prediction.confidence, example.texts[1 + right], str(prediction.text))
 
+    def check_confidence(self) -> None:
+        pass
+
     def unless_unsure(self, prediction: Chosen, least: float) -> Chosen:
         return prediction if prediction.confidence >= least else replace(prediction, choice=None, text=None)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 from bertworks.config import Shape
 from bertworks.data.packed import Damaged, unpacked
-from bertworks.data.tables import Row, decoded, rows_of
+from bertworks.data.tables import Row, decoded, kind_of, rows_of
 from bertworks.errors import BadText, NotFound
 from bertworks.tasks.example import Example, Span
 from bertworks.tasks.rows import Columns, Findings, make_examples
@@ -56,6 +57,16 @@ def lines_of(path: Path, findings: Findings) -> Iterator[tuple[str, str]]:
         with unpacked(path) as (stream, _):
             for number, line in enumerate(decoded(stream, str(path), findings), start=1):
                 yield f"{path}, line {number}", line
+    except Damaged as error:
+        raise NotFound(f"cannot be read: {getattr(error, 'strerror', None) or error}", place=str(path)) from None
+
+
+@contextmanager
+def opened_table(path: Path, findings: Findings) -> Iterator[Iterator[tuple[str, Row]]]:
+    """The rows of a table, each with its place."""
+    try:
+        with unpacked(path) as (stream, _):
+            yield rows_of(stream, str(kind_of(path)), str(path), findings)
     except Damaged as error:
         raise NotFound(f"cannot be read: {getattr(error, 'strerror', None) or error}", place=str(path)) from None
 
@@ -107,30 +118,34 @@ def imdb(path: Path, findings: Findings) -> list[Example]:
                 text = "\n".join(line for _, line in lines_of(file, findings))
                 found.append(Example((text.replace("<br />", "\n"),), name, str(file)))
         return found
-    with unpacked(path) as (stream, _):
-        rows = (
-            (place, {**row, "text": str(row.get("text")).replace("<br />", "\n")})
-            for place, row in rows_of(stream, "jsonl", str(path), findings)
-        )
-        return make_examples(rows, Columns(("text",), "label"), "classify", findings)
+    with opened_table(path, findings) as rows:
+        plain = ((place, {**row, "text": str(row.get("text")).replace("<br />", "\n")}) for place, row in rows)
+        return make_examples(plain, Columns(("text",), "label"), "classify", findings)
 
 
 def squad(path: Path, findings: Findings) -> list[Example]:
     """SQuAD 1.1 and 2.0."""
-    found = []
-    for article in _json(path, findings)["data"]:
-        for paragraph in article["paragraphs"]:
-            passage = paragraph["context"]
-            for asked in paragraph["qas"]:
-                place = f"{path}, question {asked['id']}"
-                answers = tuple(Span(answer["answer_start"], answer["text"]) for answer in asked.get("answers", ()))
-                wrong = [span for span in answers if passage[span.start : span.end] != span.text]
-                if wrong:
-                    findings.bad_row(f"the answer {wrong[0].text[:60]!r} is not at character {wrong[0].start}", place)
-                else:
-                    texts = asked["question"].strip(), passage
-                    found.append(Example(texts, answers, place, asked["id"], group=article.get("title") or passage))
-    return found
+    try:
+        asked = [
+            (article, paragraph["context"], question)
+            for article in _json(path, findings)["data"]
+            for paragraph in article["paragraphs"]
+            for question in paragraph["qas"]
+        ]
+        return [example for one in asked if (example := _question(*one, path, findings)) is not None]
+    except (KeyError, TypeError, AttributeError) as error:
+        remedy = "known: SQuAD 1.1 and 2.0; or a table with columns for question, passage and answer"
+        raise BadText(f"not a file of SQuAD's: {error!r}", place=str(path), remedy=remedy) from None
+
+
+def _question(article: Any, passage: str, question: Any, path: Path, findings: Findings) -> Example | None:
+    place = f"{path}, question {question['id']}"
+    answers = tuple(Span(answer["answer_start"], answer["text"]) for answer in question.get("answers", ()))
+    wrong = [span for span in answers if passage[span.start : span.end] != span.text]
+    if wrong:
+        findings.bad_row(f"the answer {wrong[0].text[:60]!r} is not at character {wrong[0].start}", place)
+        return None
+    return Example((question["question"].strip(), passage), answers, place, question["id"], group=article.get("title") or passage)
 
 
 def _json(path: Path, findings: Findings) -> Any:
@@ -163,11 +178,26 @@ def conll(path: Path, findings: Findings) -> list[Example]:
     return found
 
 
+def conll_words(path: Path, findings: Findings) -> list[Example]:
+    """The same files without their tags, if they have any: sentences to be tagged."""
+    found: list[Example] = []
+    words: list[str] = []
+    start = ""
+    for place, line in [*lines_of(path, findings), ("", "")]:
+        parts = line.split()
+        if parts and parts[0] != "-DOCSTART-":
+            start = start if words else place
+            words.append(parts[0])
+        elif words:
+            found.append(Example(tuple(words), None, start))
+            words = []
+    return found
+
+
 def swag(path: Path, findings: Findings) -> list[Example]:
     """The second sentence begins the same in all endings."""
     ways = [f"ending{at}" for at in range(4)]
-    with unpacked(path) as (stream, _):
-        rows = rows_of(stream, "csv" if path.suffix == ".csv" else "jsonl", str(path), findings)
+    with opened_table(path, findings) as rows:
         joined = (
             (place, {**row, **{way: f"{row.get('sent2') or ''} {row.get(way) or ''}".strip() for way in ways}}) for place, row in rows
         )

@@ -9,17 +9,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bertworks.config import LearnedConfig, TaskConfig
-from bertworks.data.packed import unpacked
-from bertworks.data.tables import Row, decoded, kind_of, rows_of
-from bertworks.errors import BadText, NotFound
-from bertworks.tasks.datasets import Read, conll, squad
+from bertworks.data.tables import Row, decoded, kind_of
+from bertworks.errors import BadConfig, BadText, NotFound
+from bertworks.tasks.datasets import Read, conll_words, opened_table, squad
 from bertworks.tasks.example import Example
 from bertworks.tasks.rows import GUESSED_FROM, Columns, Findings, guess_columns, make_examples
 
 Input = str | Sequence[str] | tuple[str, Sequence[str]]
 SIGN = r"\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"  # Chinese and Japanese: each is a word
 WORD = re.compile(rf"[{SIGN}]|[^\W{SIGN}]+(?:[-'’.][^\W{SIGN}]+)*|[^\w\s]")
-OF_SHAPE: dict[str, dict[str, Read]] = {"span": {".json": squad}, "tag": {".conll": conll, ".bio": conll}}
+OF_SHAPE: dict[str, dict[str, Read]] = {"span": {".json": squad}, "tag": {".conll": conll_words, ".bio": conll_words}}
 EXPECTED = {
     "classify": "a text",
     "regress": "a text",
@@ -41,9 +40,8 @@ class Asked:
 
 def as_example(given: Input, task: TaskConfig, at: int) -> Example:
     place, texts = f"input {at}", _texts(given, task)
-    wanted = "two texts" if task.pairs else EXPECTED[task.shape]
     if texts is None:
-        raise BadText(f"not what this model takes: {wanted}", place=place)
+        raise BadText(f"not what this model takes: {_wanted(task)}", place=place)
     if any(not text.strip() for text in texts):
         raise BadText("an empty text", place=place, remedy="leave it out")
     if task.shape == "tag" and isinstance(given, str):
@@ -51,21 +49,29 @@ def as_example(given: Input, task: TaskConfig, at: int) -> Example:
     return Example(texts, None, place)
 
 
+def _wanted(task: TaskConfig) -> str:
+    return "two texts" if task.pairs else EXPECTED[task.shape]
+
+
 def read_inputs(file: str, learned: LearnedConfig, *, text: str | None, pair: Sequence[str], skip_bad: bool) -> Asked:
     """A table, SQuAD's JSON, sentences as CoNLL has them, or else a text on each line; several texts of a line lie between tabs."""
     path, task, findings = Path(file), learned.task, Findings()
     if file != "-" and not path.is_file():
         raise NotFound("no such file", place=file)
+    is_table = file != "-" and kind_of(path) is not None
+    if (text is not None or pair) and not is_table:
+        raise BadConfig("--text and --pair name columns, and this is no table", place=file, remedy="leave them out")
     if path.suffix in OF_SHAPE.get(task.shape, {}):
         asked = Asked(OF_SHAPE[task.shape][path.suffix](path, findings), [])
-    elif file != "-" and kind_of(path) is not None:
+    elif is_table:
         asked = _of_table(path, learned, text, pair, findings)
     else:
         asked = _of_lines(path, task, findings)
     if findings.bad and not skip_bad:
-        raise BadText(f"{findings.said()}", remedy="put them right, or --skip-bad goes on without them")
+        raise BadText(f"no examples in {findings.said()}", remedy="put them right, or --skip-bad goes on without them")
     if findings.bad:
         asked.remarks.append(f"left out {findings.said()}")
+    asked.remarks += findings.remarks()
     if not asked.examples:
         raise BadText("nothing to answer", place=file)
     return asked
@@ -74,8 +80,8 @@ def read_inputs(file: str, learned: LearnedConfig, *, text: str | None, pair: Se
 def _of_table(path: Path, learned: LearnedConfig, text: str | None, pair: Sequence[str], findings: Findings) -> Asked:
     """The columns that the user names, or those of the table it was trained on, or usual names."""
     task, place = learned.task, str(path)
-    with unpacked(path) as (stream, _):
-        rows = list(rows_of(stream, str(kind_of(path)), place, findings))
+    with opened_table(path, findings) as found:
+        rows = list(found)
     if not rows:
         raise BadText("no rows in this table", place=place)
     if text is None and not pair and learned.columns and all(name in rows[0][1] for name in learned.columns):
@@ -83,6 +89,9 @@ def _of_table(path: Path, learned: LearnedConfig, text: str | None, pair: Sequen
     else:
         values = [row for _, row in rows[:GUESSED_FROM]]
         columns = guess_columns(values, task.shape, text=text, pair=pair, label="", paired=task.pairs, place=place)
+    several = task.shape == "choice" or len(columns.texts) == (2 if task.pairs or task.shape == "span" else 1)
+    if not several:
+        raise BadText(f"{len(columns.texts)} columns of text; this model takes {_wanted(task)}", place=place)
     by_place = dict(rows)
     examples = make_examples(iter(rows), columns, task.shape, findings)
     return Asked(examples, [by_place[example.place] for example in examples], [f"columns: {', '.join(columns.texts)}"])

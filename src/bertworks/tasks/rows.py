@@ -66,6 +66,9 @@ class Findings:
     def bad_signs(self, count: int, cause: str, place: str) -> None:
         self.replaced += count
 
+    def remarks(self) -> list[str]:
+        return [f"{self.replaced:,} signs were not UTF-8 and became U+FFFD"] if self.replaced else []
+
     def said(self) -> str:
         """The bad rows: how many for which reason, and where the first of them are."""
         causes = Counter(cause for cause, _ in self.bad).most_common(SHOWN)
@@ -235,6 +238,8 @@ def guess_columns(
     for name in (text, *pair, label):
         if name and name not in known:
             raise BadText(f"no column {name!r}", place=place, remedy=nearest(name, known))
+    if shape == "tag" and (pair or paired):
+        raise BadText("a sentence is in one column", place=place, remedy="leave --pair out")
     named = [name for name in (text, *pair, label) if name]
     free = [name for name in known if name not in named]
     if shape == "span":

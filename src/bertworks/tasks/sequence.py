@@ -129,6 +129,9 @@ class Classify(OfSequence):
     def verdict(self, prediction: Classified, example: Example) -> Verdict:
         return Verdict(prediction.label != example.answer, prediction.confidence, str(example.answer), str(prediction.label))
 
+    def check_confidence(self) -> None:
+        pass
+
     def unless_unsure(self, prediction: Classified, least: float) -> Classified:
         return prediction if prediction.confidence >= least else replace(prediction, label=None)
 

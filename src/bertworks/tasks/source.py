@@ -14,20 +14,19 @@ from pydantic import Field
 
 from bertworks.config import Frozen, Shape, TaskConfig
 from bertworks.data.chance import Purpose, chance
-from bertworks.data.packed import Damaged, unpacked
-from bertworks.data.tables import Row, kind_of, rows_of
+from bertworks.data.tables import Row, kind_of
 from bertworks.errors import BadText, NotFound, nearest
-from bertworks.tasks.datasets import TASKS, conll, squad
+from bertworks.tasks.datasets import TASKS, conll, opened_table, squad
 from bertworks.tasks.example import Example
 from bertworks.tasks.rows import GUESSED_FROM, Columns, Findings, guess_columns, make_examples
 
-MEASURES: dict[Shape, str] = {
-    "classify": "accuracy",
-    "regress": "pearson_spearman",
-    "multilabel": "f1",
-    "tag": "entity_f1",
-    "span": "f1",
-    "choice": "accuracy",
+MEASURES: dict[Shape, tuple[str, ...]] = {  # by which models may be compared, the higher the better; the first unless asked
+    "classify": ("accuracy", "f1", "matthews"),
+    "regress": ("pearson_spearman", "pearson", "spearman"),
+    "multilabel": ("f1", "f1_macro", "exact"),
+    "tag": ("entity_f1", "precision", "recall", "tag_accuracy"),
+    "span": ("f1", "exact"),
+    "choice": ("accuracy",),
 }
 
 
@@ -85,6 +84,8 @@ def read_data(source: Source) -> Data:
     data = Data(found.pop("train")[: source.first], found.pop("dev"), columns, others=found)
     if columns is not None:
         data.remarks.append(f"columns: {', '.join(columns.texts)} -> {columns.label}")
+    if source.dev is not None and not data.dev and not findings.bad:
+        raise BadText("no examples", place=source.dev, remedy="leave --dev out, and a part of train is kept for that")
     if not data.dev:
         data.train, data.dev = split(data.train, source)
         data.remarks.append(f"no dev file: {len(data.dev):,} of the examples are kept as dev, drawn with seed {source.split_seed}")
@@ -116,6 +117,7 @@ def read_more(source: Source, where: Path, task: TaskConfig) -> Data:
         _say_bad(findings, data, skip=source.skip_bad)
     if not data.dev:
         raise BadText("no examples", place=str(where))
+    data.remarks += findings.remarks()
     return data
 
 
@@ -138,8 +140,8 @@ def columns_of(source: Source, file: str) -> Columns | None:
         raise NotFound("no such file", place=file)
     if kind_of(path) is None:
         return None
-    with unpacked(path) as (stream, _):
-        rows = [row for _, row in islice(rows_of(stream, str(kind_of(path)), file, Findings()), GUESSED_FROM)]
+    with opened_table(path, Findings()) as found:
+        rows = [row for _, row in islice(found, GUESSED_FROM)]
     if not rows:
         raise BadText("no rows in this table", place=file)
     return guess_columns(rows, source.shape, text=source.text, pair=source.pair, label=source.label, paired=source.paired, place=file)
@@ -155,11 +157,8 @@ def read_file(source: Source, file: str, columns: Columns | None, findings: Find
             raise BadText("not a table", place=file, remedy="known kinds: .csv, .tsv, .jsonl, .parquet")
         return readers[source.shape](path, findings)
     assert columns is not None
-    try:
-        with unpacked(path) as (stream, _):
-            return make_examples(_with(rows_of(stream, str(kind_of(path)), file, findings), columns, file), columns, source.shape, findings)
-    except Damaged as error:
-        raise NotFound(f"cannot be read: {getattr(error, 'strerror', None) or error}", place=file) from None
+    with opened_table(path, findings) as rows:
+        return make_examples(_with(rows, columns, file), columns, source.shape, findings)
 
 
 def _with(rows: Iterator[tuple[str, Row]], columns: Columns, file: str) -> Iterator[tuple[str, Row]]:
@@ -176,9 +175,11 @@ def _with(rows: Iterator[tuple[str, Row]], columns: Columns, file: str) -> Itera
 def split(examples: Sequence[Example], source: Source) -> tuple[list[Example], list[Example]]:
     """A part of each class; or of the articles, dialogues or passages, so that none is on both sides."""
     together = source.shape == "span" or any(example.group for example in examples)
+    apart = len({example.group for example in examples}) > 1  # or there is one article, and its passages are divided
     groups: dict[str, list[int]] = {}
     for at, example in enumerate(examples):
-        groups.setdefault((example.group or example.texts[-1]) if together else _class(example, source.shape), []).append(at)
+        name = (example.group if apart else example.texts[-1]) if together else _class(example, source.shape)
+        groups.setdefault(name, []).append(at)
     draw, chosen = chance(source.split_seed, Purpose.HELD_OUT), set()
     if together:
         names = sorted(groups)
@@ -209,8 +210,7 @@ def _check(data: Data, source: Source, findings: Findings) -> None:
     data.train = [example for example in data.train if example.answer is not None]
     if findings.bad:
         _say_bad(findings, data, skip=source.skip_bad)
-    if findings.replaced:
-        data.remarks.append(f"{findings.replaced:,} signs were not UTF-8 and became U+FFFD")
+    data.remarks += findings.remarks()
     where = source.train or source.folder
     for name, examples in (("train", data.train), ("dev", data.dev)):
         if not examples:
@@ -264,7 +264,7 @@ def describe_task(data: Data, source: Source) -> TaskConfig:
     return TaskConfig(
         shape=source.shape,
         labels=tuple(known) if known and set(labels) <= set(known) else labels,
-        measure=row.measure if row is not None else MEASURES[source.shape],
+        measure=row.measure if row is not None else MEASURES[source.shape][0],
         pairs=len(data.train[0].texts) == 2 and source.shape in ("classify", "regress", "multilabel"),
         no_answer=row.no_answer if row is not None else any(example.answer == () for example in data.train),
         shift=shift,
@@ -290,6 +290,9 @@ def find_source(
             raise BadText(
                 f"{task} is a data set: name the folder with its files", remedy=f"--data FOLDER with {TASKS[task].files['train'][0]}"
             )
+        idle = [f"--{name}" for name, value in {"dev": dev, "text": text, "pair": pair, "label": label}.items() if value]
+        if idle:
+            raise BadText(f"{task} knows its files and columns: {', '.join(idle)}", remedy="leave it out")
         return Source(dataset=task, folder=str(data), shape=TASKS[task].shape, first=first, skip_bad=skip_bad)
     shapes: dict[str, Shape] = {**{shape: shape for shape in MEASURES}, "pair": "classify"}
     if task not in shapes:

@@ -75,9 +75,13 @@ class Task(Trainable):
         """What the evidence of many examples, one in each row, amounts to."""
         raise NotImplementedError
 
+    def check_confidence(self) -> None:
+        """Whether `unless_unsure` can be asked."""
+        raise Unsupported("this task has no confidence to abstain by", remedy="only classify and choice have; leave --min-confidence out")
+
     def unless_unsure(self, prediction: Any, least: float) -> Any:
         """No answer, where the model is less sure than that."""
-        raise Unsupported("this task has no confidence to abstain by", remedy="only classify and choice have; leave --min-confidence out")
+        raise NotImplementedError
 
     def finished(self) -> Model:
         """The model whose logits are in the user's units, to be saved."""

@@ -9,17 +9,19 @@ from torch import Tensor, nn
 
 from bertworks.config import OptimConfig
 from bertworks.model.encoder import Encoder
+from bertworks.model.rows import FewRows
 
 
 def make_optimiser(module: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
-    """AdamW (Loshchilov and Hutter 2019), all parameters in a few calls; norms and biases are not pulled towards zero. Each group has
-    a `share` of the learning rate: lower layers learn more slowly if the config says so (Howard and Ruder 2018, section 3.2)."""
-    depths = _depths(module)
+    """AdamW (Loshchilov and Hutter 2019), all parameters in a few calls; norms, biases and embeddings of which few rows learn are not
+    pulled towards zero. Each group has a `share` of the learning rate: lower layers learn more slowly if the config says so (Howard and
+    Ruder 2018, section 3.2)."""
+    depths, few = _depths(module), {id(part.weight) for part in module.modules() if isinstance(part, FewRows)}
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in module.named_parameters():
         if parameter.requires_grad:
             share = config.layer_decay ** depths.get(name, 0)
-            decay = 0.0 if _is_plain(name, parameter) else config.weight_decay
+            decay = 0.0 if _is_plain(name, parameter) or id(parameter) in few else config.weight_decay
             groups.setdefault((share, decay), []).append(parameter)
     listed = [{"params": members, "weight_decay": decay, "share": share} for (share, decay), members in groups.items()]
     return torch.optim.AdamW(listed, config.lr, (config.beta1, config.beta2), config.eps, fused=True)

@@ -120,10 +120,10 @@ class Trainer:
         matrix_rate: float,
         judge: str = "loss",
         patience: int | None = None,
-        hopeless: Callable[[float, dict[str, float]], bool] = lambda progress, measures: False,
+        hopeless: Callable[[float, float], bool] = lambda progress, best: False,
     ) -> None:
         """`judge`: the measure by which looks are compared, the lower the better. The run ends early after `patience` looks without a
-        better one, or where a look is `hopeless`."""
+        better one, or where, so far in the run, its best is `hopeless`."""
         self.module, self.steps, self.optim, self.config, self.folder, self.log = module, steps, optim, config, folder, log
         self.ranks, self.clock, self.stop, self.machine = ranks, clock, stop, machine
         self.evaluate, self.save_model, self.identity = evaluate, save_model, identity
@@ -337,18 +337,19 @@ class Trainer:
                 self.state = replace(self.state, best=value if math.isfinite(value) else None, best_step=self.state.step, in_vain=0)
             else:
                 self.state = replace(self.state, in_vain=self.state.in_vain + 1)
-            self._weigh(measures)
+            self._weigh()
         if better:
             self._carefully(self.save_model)
         self.state = replace(self.state, look_seconds=time.monotonic() - start)
         self._reserve()
 
-    def _weigh(self, measures: dict[str, float]) -> None:
+    def _weigh(self) -> None:
         """Whether it is worth going on."""
         if self.state.progress >= 1:
             return
         waited = self._waited()
-        self.state = replace(self.state, hopeless=self.hopeless(self.state.progress, measures))
+        best = self.state.best
+        self.state = replace(self.state, hopeless=best is not None and self.hopeless(self.state.progress, best))
         self.gave_up = waited or self.state.hopeless
         if self.gave_up:
             reason = f"no better for {self.state.in_vain} looks" if waited else "far behind other seeds"
