@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import platform
 import subprocess
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from bertworks import __version__
 from bertworks.config import LoopConfig
@@ -78,6 +80,27 @@ def matrix_rate(rows: int, inner: int, columns: int, device: torch.device, dtype
         products()
         best = max(best, 3 * 2.0 * rows * inner * columns / (time.monotonic() - start))  # others may disturb some of them
     return best
+
+
+def _attention_flops(q: torch.Size, k: torch.Size, *_: Any, **__: Any) -> int:
+    """Two products of queries (..., T, D) with keys and values (..., T', D)."""
+    return 4 * math.prod(q) * k[-2]
+
+
+def _attention_backward_flops(_: torch.Size, q: torch.Size, k: torch.Size, *__: Any, **___: Any) -> int:
+    """Five, for the scores are computed once more."""
+    return 10 * math.prod(q) * k[-2]
+
+
+ATTENTION = {  # kernels that torch's counter does not know
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention_flops,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward_flops,
+}
+
+
+def counting_flops() -> FlopCounterMode:
+    """Of all that is computed inside."""
+    return FlopCounterMode(display=False, custom_mapping=ATTENTION)
 
 
 def environment(device: torch.device, world: int) -> dict[str, Any]:

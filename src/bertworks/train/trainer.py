@@ -20,7 +20,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.flop_counter import FlopCounterMode
 
 from bertworks.config import LoopConfig, OptimConfig
 from bertworks.errors import BertworksError, Diverged
@@ -28,25 +27,12 @@ from bertworks.model.loss import Loss, Trainable
 from bertworks.train.checkpoint import Checkpoint, State, optimiser_tensors, prune_checkpoints, restore, write_checkpoint
 from bertworks.train.clock import Clock
 from bertworks.train.log import Event, Log
+from bertworks.train.machine import counting_flops
+from bertworks.train.means import Means
 from bertworks.train.optim import make_optimiser, rate, set_rate
 from bertworks.train.ranks import Ranks
 from bertworks.train.signals import Stop
 
-
-def _attention_flops(q: torch.Size, k: torch.Size, *_: Any, **__: Any) -> int:
-    """Two products of queries (..., T, D) with keys and values (..., T', D)."""
-    return 4 * math.prod(q) * k[-2]
-
-
-def _attention_backward_flops(_: torch.Size, q: torch.Size, k: torch.Size, *__: Any, **___: Any) -> int:
-    """Five, for the scores are computed once more."""
-    return 10 * math.prod(q) * k[-2]
-
-
-ATTENTION = {  # kernels that torch's counter does not know
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention_flops,
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward_flops,
-}
 TRIALS = 3  # steps to measure the machine with; their gradients are thrown away
 END_SECONDS = 1.0  # for the report and the last messages, beside evaluation and saving, which are measured
 Evaluate = Callable[[], dict[str, float]]
@@ -131,7 +117,7 @@ class Trainer:
         self.parameters = list(module.parameters())
         self.device = self.parameters[0].device
         self.matrix_rate, self.flops_per_token = matrix_rate, 0.0
-        self.since_log = _Means()
+        self.since_log = Means()
         self.judge, self.patience, self.hopeless = judge, patience, hopeless
         self.saved: State | None = None
         self.ending = self.gave_up = False
@@ -283,7 +269,7 @@ class Trainer:
     def _measure(self, step: Step) -> None:
         """What a step costs, in operations and seconds. Nothing of it stays."""
         counts, pace = self._agree(step).counts, math.inf
-        with FlopCounterMode(display=False, custom_mapping=ATTENTION) as counter:
+        with counting_flops() as counter:
             self._gradients(step, counts)
         flops = self.ranks.sum(torch.tensor(float(counter.get_total_flops()), dtype=torch.float64, device=self.device))
         self.flops_per_token = float(flops) / max(1, step.tokens)
@@ -293,7 +279,7 @@ class Trainer:
             pace = min(pace, time.monotonic() - start)
         self.optimiser.zero_grad(set_to_none=True)
         self.clock.first_pace = pace
-        self.since_log = _Means(tokens=self.state.tokens)
+        self.since_log = Means(tokens=self.state.tokens)
         self.clock.tick()
 
     def _between(self, before: State) -> None:
@@ -315,7 +301,7 @@ class Trainer:
         if not recent.steps:
             return
         means, tokens = recent.over(self.ranks, self.device), self.state.tokens - recent.tokens
-        self.since_log = _Means(tokens=self.state.tokens)
+        self.since_log = Means(tokens=self.state.tokens)
         speed = tokens / max(recent.seconds, 1e-9)
         left = (1 - self.state.progress) / max(self.state.progress, 1e-9) * self.clock.elapsed
         if self.clock.budget is not None:
@@ -394,30 +380,3 @@ class Trainer:
             state = self.state
             about = {"step": state.step, "progress": state.progress, "tokens": state.tokens, "seconds": round(self.clock.elapsed, 3)}
             self.log.write({"kind": event.pop("kind"), **about, **event})
-
-
-class _Means:
-    """The terms of the loss since the last line of the log, and the time that the steps took, without what lies between them."""
-
-    def __init__(self, tokens: int = 0) -> None:
-        self.sums: dict[str, float] = {}
-        self.counts: dict[str, int] = {}
-        self.shown: dict[str, float] = {}
-        self.steps, self.tokens = 0, tokens
-        self.seconds, self.start = 0.0, time.monotonic()
-
-    def pause(self) -> None:
-        self.seconds += time.monotonic() - self.start
-
-    def go_on(self) -> None:
-        self.start = time.monotonic()
-
-    def add(self, sums: dict[str, float], counts: dict[str, int], shown: dict[str, float]) -> None:
-        for name, value in sums.items():
-            self.sums[name] = self.sums.get(name, 0.0) + value
-            self.counts[name] = self.counts.get(name, 0) + counts[name]
-        self.shown, self.steps = shown, self.steps + 1
-
-    def over(self, ranks: Ranks, device: torch.device) -> dict[str, float]:
-        totals: Tensor = ranks.sum(torch.tensor(list(self.sums.values()), dtype=torch.float64, device=device))
-        return {name: total / max(1, self.counts[name]) for name, total in zip(self.sums, totals.tolist(), strict=True)}
