@@ -98,7 +98,7 @@ def test_bad_rows_are_named_before_anything_is_trained(tmp_path: Path) -> None:
         assert f"three.csv, line {line}: {reason}" in said
     assert "--skip-bad" in said
     data = own(path, skip_bad=True)
-    assert len(data.train) + len(data.dev) == 27 and any("left out 3 rows" in remark for remark in data.remarks)
+    assert len(data.train) + len(data.dev) == 27 and any("left out: 3 rows are no examples" in remark for remark in data.remarks)
 
 
 def test_one_class_is_nothing_to_learn(tmp_path: Path) -> None:

@@ -68,9 +68,9 @@ def read_inputs(file: str, learned: LearnedConfig, *, text: str | None, pair: Se
     else:
         asked = _of_lines(path, task, findings)
     if findings.bad and not skip_bad:
-        raise BadText(f"no examples in {findings.said()}", remedy="put them right, or --skip-bad goes on without them")
+        raise BadText(findings.said(), remedy="put them right, or --skip-bad goes on without them")
     if findings.bad:
-        asked.remarks.append(f"left out {findings.said()}")
+        asked.remarks.append(f"left out: {findings.said()}")
     asked.remarks += findings.remarks()
     if not asked.examples:
         raise BadText("nothing to answer", place=file)

@@ -70,12 +70,13 @@ class Findings:
         return [f"{self.replaced:,} signs were not UTF-8 and became U+FFFD"] if self.replaced else []
 
     def said(self) -> str:
-        """The bad rows: how many for which reason, and where the first of them are."""
-        causes = Counter(cause for cause, _ in self.bad).most_common(SHOWN)
-        counted = "; ".join(f"{cause} ({n:,})" for cause, n in causes)
-        shown = [f"{place}: {cause}" for cause, place in self.bad[:SHOWN]]
-        shown += [f"and {len(self.bad) - SHOWN:,} more"] * (len(self.bad) > SHOWN)
-        return f"{len(self.bad):,} rows: {counted}" + "".join(f"\n  {line}" for line in shown)
+        """The bad rows: where the first of them are and why, and if there are many, how many for which reason."""
+        lines = [f"{place}: {cause}" for cause, place in self.bad[:SHOWN]]
+        if len(self.bad) > SHOWN:
+            causes = Counter(cause for cause, _ in self.bad).most_common(SHOWN)
+            lines.append(f"and {len(self.bad) - SHOWN:,} more; most often: " + "; ".join(f"{cause} ({n:,})" for cause, n in causes))
+        are = "row is no example" if len(self.bad) == 1 else "rows are no examples"
+        return f"{len(self.bad):,} {are}:" + "".join(f"\n  {line}" for line in lines)
 
 
 def make_examples(rows: Iterator[tuple[str, Row]], columns: Columns, shape: Shape, findings: Findings) -> list[Example]:

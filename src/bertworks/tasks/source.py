@@ -248,8 +248,8 @@ def _labels(example: Example) -> tuple[str, ...]:
 
 def _say_bad(findings: Findings, data: Data, *, skip: bool) -> None:
     if not skip:
-        raise BadText(f"no examples in {findings.said()}", remedy="put them right, or --skip-bad goes on without them")
-    data.remarks.append(f"left out {findings.said()}")
+        raise BadText(findings.said(), remedy="put them right, or --skip-bad goes on without them")
+    data.remarks.append(f"left out: {findings.said()}")
 
 
 def describe_task(data: Data, source: Source) -> TaskConfig:
