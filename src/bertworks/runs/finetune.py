@@ -63,7 +63,7 @@ def finetune(
     hopeless: Hopeless = never,
 ) -> Outcome:
     """A new run. After torchrun has started the processes again, the same run goes on."""
-    record = new_record(KIND, config, init=named(init), source=source.model_dump(mode="json"), data=data.fingerprint)
+    record = new_record(KIND, config, init=named(init), source=source.from_anywhere(), data=data.fingerprint)
     return _run(record, data, out, ranks, watch, began, hopeless, new=True)
 
 

@@ -39,7 +39,7 @@ EARLY = 0.3  # of a run, in which no seed is given up
 def finetune_seeds(config: FinetuneConfig, data: Data, source: Source, out: Path, *, init: str, n_seeds: int, watch: Watch) -> Outcome:
     """The config's seed and those after it. A budget is for all of them."""
     seeds = [config.train.seed + at for at in range(n_seeds)]
-    record = new_record(finetune.SEEDS, config, init=named(init), source=source.model_dump(mode="json"), data=data.fingerprint, seeds=seeds)
+    record = new_record(finetune.SEEDS, config, init=named(init), source=source.from_anywhere(), data=data.fingerprint, seeds=seeds)
     with locked(out):
         check_new(out, record, restarted=False)
         write_json(out / RUN, record)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from pydantic import Field
@@ -46,6 +47,11 @@ class Source(Frozen):
     dev_share: float = Field(0.1, gt=0, lt=1, description="part of train, where there is no dev")
     split_seed: int = 0
     skip_bad: bool = False
+
+    def from_anywhere(self) -> dict[str, Any]:
+        """For a record: files by their paths from the root, so that a run can go on from another folder."""
+        paths = {name: getattr(self, name) for name in ("folder", "train", "dev")}
+        return {**self.model_dump(mode="json"), **{name: path and str(Path(path).resolve()) for name, path in paths.items()}}
 
 
 @dataclass
