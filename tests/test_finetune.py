@@ -16,13 +16,13 @@ import torch
 import bertworks
 from bertworks.config import FinetuneConfig, TaskConfig
 from bertworks.errors import BadConfig, BadText, NotFound, Unsupported
-from bertworks.runs.answers import write_answers
+from bertworks.runs.answers import opened_out
 from bertworks.runs.finetune import build_task, evaluate, finetune, resume
 from bertworks.runs.seeds import Behind, compare, finetune_seeds
 from bertworks.runs.seeds import resume as resume_seeds
 from bertworks.runs.settings import FINETUNE, keys, settle_task
 from bertworks.tasks.example import Example
-from bertworks.tasks.inputs import Asked, as_example
+from bertworks.tasks.inputs import PART, Asked, as_example
 from bertworks.tasks.metrics import entities
 from bertworks.tasks.sequence import Classified
 from bertworks.tasks.source import Data, Source, describe_task, find_source, read_data
@@ -307,6 +307,11 @@ def test_tables_are_answered_beside_their_columns(start: Path, table: Path, tmp_
     assert "new.csv, line 3: an empty text" in run("predict", tmp_path / "run", given, code=2).stderr
     assert run("predict", tmp_path / "run", given, "--skip-bad").stdout.startswith("first\t")
     assert "known kinds" in run("predict", tmp_path / "run", given, "--out", tmp_path / "a.xls", code=2).stderr
+    given.write_text("".join('{"text": "de ba"}\n' for _ in range(PART + 3)) + '{"text": "go ku", "late": [1]}\n')
+    done = run("predict", tmp_path / "run", given.rename(tmp_path / "long.jsonl"), "--out", said)
+    rows = list(csv.DictReader(said.open()))
+    assert [row["label"] for row in rows] == ["first"] * (PART + 3) + ["second"] and rows[-1]["late"] == "[1]"
+    assert f"{PART + 4:,} texts" in done.stderr
     given.write_text("body\nde ba\n")
     assert run("predict", tmp_path / "run", given, "--json").stdout.startswith('{"place"')
 
@@ -324,7 +329,8 @@ def test_no_column_of_a_table_is_lost(tmp_path: Path) -> None:
     """Rows may have more keys than the first, lists, and columns that an earlier answer added."""
     rows = [{"text": "a", "label": "x", "predicted_label": "y"}, {"text": "b", "note": ["keep", "me"]}]
     asked = Asked([Example(("a",)), Example(("b",))], rows)
-    write_answers(tmp_path / "said.tsv", asked, [Classified("p", 0.5, {}), Classified(None, 0.4, {})])
+    with opened_out(tmp_path / "said.tsv", ["text", "label", "predicted_label", "note"], as_json=False) as write:
+        write(asked, [Classified("p", 0.5, {}), Classified(None, 0.4, {})])
     found = list(csv.DictReader((tmp_path / "said.tsv").open(), delimiter="\t"))
     assert found[0]["predicted_label"] == "y" and found[0]["predicted_predicted_label"] == "p"
     assert json.loads(found[1]["note"]) == ["keep", "me"] and found[1]["predicted_predicted_label"] == ""
@@ -362,6 +368,11 @@ def test_from_the_command_line(start: Path, table: Path, tmp_path: Path) -> None
     done = run("predict", out, texts)
     assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["first", "second"]
     assert "2 texts, 7 tokens" in done.stderr
+    piped = run("predict", out, "-", stdin="de fi ba go\n\u200d\nku de fi\n".encode(), code=2)
+    assert "-, line 2: an empty text" in piped.stderr and not piped.stdout
+    piped = run("predict", out, "-", "--skip-bad", stdin="de fi ba go\n\u200d\nku de fi\n".encode())
+    assert piped.stdout == done.stdout and "left out: 1 row" in piped.stderr
+    assert "nothing to answer" in run("predict", out, "-", stdin=b"\n", code=2).stderr
     assert "this run had come to its end" in run("resume", out).stderr
     measured = json.loads(run("evaluate", out, "--data", table, "--json").stdout)
     assert measured["measures"]["accuracy"] == 1.0 and measured["ledger"]["texts"] == 120

@@ -13,6 +13,8 @@ from bertworks.errors import BadText, NotFound
 from bertworks.tasks.datasets import TASKS
 from bertworks.tasks.example import Span
 from bertworks.tasks.source import Data, Source, describe_task, find_source, read_data
+from bertworks.tasks.windows import Reader
+from test_tasks import minilm, small
 
 NOTHING: dict[str, Any] = {
     "data": None,
@@ -209,6 +211,22 @@ def test_squad_as_distributed(shared: Path, tmp_path: Path) -> None:
     assert all(example.texts[1][span.start : span.end] == span.text for example in data.train for span in example.answer)  # type: ignore[union-attr]
     assert not {example.group for example in data.train} & {example.group for example in data.dev}, "no article is on both sides"
     assert len({example.group for example in data.train}) > 10
+
+
+@pytest.mark.parametrize(("limit", "overlap"), [(128, 0), (256, 150), (384, 64), (512, 7)])
+def test_every_answer_of_squad_is_whole_in_some_window(limit: int, overlap: int, shared: Path, tmp_path: Path) -> None:
+    (tmp_path / "train-v1.1.json").symlink_to(shared / "tasks/squad/dev_half_a.json")
+    data = official("squad", tmp_path)
+    examples = [*data.train, *data.dev]
+    task, windows = small("bert-mini", "span"), 0
+    for example, features in zip(examples, task.features(examples, Reader(minilm(), limit, overlap, "window")), strict=True):
+        found = [window.about[window.targets] for window in features.windows if window.targets[0]]
+        assert found, example.place
+        (right, *_), passage = example.answer, example.texts[1]  # type: ignore[misc]
+        assert all(first[0] <= right.start and right.end <= last[1] for first, last in found), example.place  # type: ignore[union-attr]
+        assert all(len(passage[first[0] : last[1]].split()) <= len(right.text.split()) + 1 for first, last in found)  # type: ignore[union-attr]
+        windows += len(features.windows)
+    assert windows > len(examples)
 
 
 HAND_MADE = {  # file -> lines, in the official format

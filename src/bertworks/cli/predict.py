@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -26,26 +25,17 @@ def predict(
 ) -> None:
     """Answers of a fine-tuned model, one for each text."""
     from bertworks.cli.show import progress_bar
-    from bertworks.runs.answers import check_out, line_of, write_answers, write_lines
-    from bertworks.tasks.inputs import read_inputs
-    from bertworks.text.ledger import Ledger
+    from bertworks.runs.answers import answer_all, check_out, opened_out
+    from bertworks.tasks.inputs import Inputs
     from bertworks.workbench import load
 
     check_out(out, as_json=json)
-    bench, ledger = load(run), Ledger()
-    asked = read_inputs(file, bench.task()[0], text=text, pair=pair or (), skip_bad=skip_bad)
-    with progress_bar("answers") as advance:
-        answers = bench.answer(asked.examples, on_long=on_long, min_confidence=min_confidence, ledger=ledger, progress=advance)
-    if out is not None:
-        write_answers(out, asked, answers)
-    elif json:
-        write_lines(sys.stdout, asked, answers)
-    else:
-        for answer in answers:
-            typer.echo(line_of(answer))
-    silent = sum(next(iter(vars(answer).values())) is None for answer in answers)
-    remarks = [*asked.remarks, *([f"{silent:,} of {len(answers):,} less sure than {min_confidence}: no answer"] if min_confidence else [])]
-    for remark in (*remarks, str(ledger)):
+    bench = load(run)
+    inputs = Inputs(file, bench.task()[0], text=text, pair=pair or (), skip_bad=skip_bad)
+    with progress_bar("answers") as advance, opened_out(out, inputs.header, as_json=json) as write:
+        ledger, silent = answer_all(bench, inputs, write, on_long=on_long, min_confidence=min_confidence, progress=advance)
+    said = [f"{silent:,} of {ledger.texts:,} less sure than {min_confidence}: no answer"] if min_confidence else []
+    for remark in (*inputs.remarks, *said, str(ledger)):
         typer.echo(remark, err=True)
 
 

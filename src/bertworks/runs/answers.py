@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Container, Sequence
+import sys
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
-from io import StringIO
+from functools import partial
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, TextIO
 
 from bertworks.errors import BadConfig, NotFound
 from bertworks.files import whole_file
-from bertworks.tasks.example import Example
-from bertworks.tasks.inputs import Asked
+from bertworks.tasks.inputs import Asked, Inputs
+from bertworks.text.ledger import Ledger, OnLong
+from bertworks.workbench import Workbench
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 LINES = (".jsonl", ".ndjson")
+Write = Callable[[Asked, Sequence[Any]], None]
 JOINED = {"labels": ", ", "words": " ", "tags": " "}
 
 
@@ -30,7 +35,74 @@ def check_out(out: Path | None, *, as_json: bool) -> None:
         raise NotFound("no such folder", place=str(out.parent))
 
 
-def flat(answer: Any) -> dict[str, Any]:
+def answer_all(
+    bench: Workbench,
+    inputs: Inputs,
+    write: Write,
+    *,
+    on_long: OnLong | None,
+    min_confidence: float,
+    progress: Callable[[int, int | None], None],
+) -> tuple[Ledger, int]:
+    """Reads, answers and writes part after part; what was read, and how many answers the model was not sure enough to give."""
+    ledger, silent = Ledger(), 0
+    for asked in inputs:
+
+        def advance(new: int, _: int, before: int = ledger.texts) -> None:
+            progress(before + new, inputs.total)
+
+        answers = bench.answer(asked.examples, on_long=on_long, min_confidence=min_confidence, ledger=ledger, progress=advance)
+        write(asked, answers)
+        silent += sum(next(iter(vars(answer).values())) is None for answer in answers)
+    return ledger, silent
+
+
+@contextmanager
+def opened_out(out: Path | None, header: Collection[str], *, as_json: bool) -> Iterator[Write]:
+    """Where answers go: to standard output, or to a file that is there when all of them are in it. A table keeps the columns that it
+    came with, its `header`."""
+    if out is None:
+        yield partial(_write_json if as_json else _write_plain, sys.stdout)
+        return
+    with whole_file(out) as file:
+        text = TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
+        yield partial(_write_json, text) if out.suffix in LINES else _Table(text, header or ("text",), DELIMITERS[out.suffix])
+        text.detach()
+
+
+def _write_plain(file: TextIO, asked: Asked, answers: Sequence[Any]) -> None:
+    """For people, between tabs."""
+    for answer in answers:
+        cells = (f"{cell:.4f}" if isinstance(cell, float) else " ".join(str(cell).split()) for cell in _flat(answer).values())
+        file.write("\t".join(cells) + "\n")
+
+
+def _write_json(file: TextIO, asked: Asked, answers: Sequence[Any]) -> None:
+    """One object for each answer, with what it is an answer to."""
+    for example, answer in zip(asked.examples, answers, strict=True):
+        about = {"place": example.place, **({"id": example.name} if example.name else {})}
+        file.write(json.dumps({**about, **asdict(answer)}, ensure_ascii=False) + "\n")
+
+
+class _Table:
+    def __init__(self, file: TextIO, header: Collection[str], delimiter: str) -> None:
+        self.file, self.header, self.delimiter = file, header, delimiter
+        self.writer: csv.DictWriter[str] | None = None
+
+    def __call__(self, asked: Asked, answers: Sequence[Any]) -> None:
+        rows = asked.rows or [{"text": example.whole or " ".join(example.texts)} for example in asked.examples]
+        for row, answer in zip(rows, answers, strict=True):
+            said = {_free(name, self.header): value for name, value in _flat(answer).items()}
+            if self.writer is None:
+                self.writer = csv.DictWriter(self.file, [*self.header, *said], delimiter=self.delimiter)
+                self.writer.writeheader()
+            given = {
+                name: json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value for name, value in row.items()
+            }
+            self.writer.writerow({**given, **said})
+
+
+def _flat(answer: Any) -> dict[str, Any]:
     """What fits into the cells of a table; no answer is an empty cell. The rest is for JSON."""
     cells = {}
     for name, value in vars(answer).items():
@@ -41,42 +113,7 @@ def flat(answer: Any) -> dict[str, Any]:
     return cells
 
 
-def line_of(answer: Any) -> str:
-    """For people, between tabs."""
-    return "\t".join(f"{cell:.4f}" if isinstance(cell, float) else " ".join(str(cell).split()) for cell in flat(answer).values())
-
-
-def write_lines(file: TextIO, asked: Asked, answers: Sequence[Any]) -> None:
-    """JSON, one object for each answer, with what it is an answer to."""
-    for example, answer in zip(asked.examples, answers, strict=True):
-        file.write(json.dumps({**_about(example), **asdict(answer)}, ensure_ascii=False) + "\n")
-
-
-def write_answers(out: Path, asked: Asked, answers: Sequence[Any]) -> None:
-    """A table keeps the columns that it came with."""
-    text = StringIO(newline="")
-    if out.suffix in LINES:
-        write_lines(text, asked, answers)
-    else:
-        rows = asked.rows or [{"text": example.whole or " ".join(example.texts)} for example in asked.examples]
-        columns = dict.fromkeys(name for row in rows for name in row)
-        added = {name: _free(name, columns) for name in flat(answers[0])}
-        writer = csv.DictWriter(text, [*columns, *added.values()], delimiter=DELIMITERS[out.suffix])
-        writer.writeheader()
-        for row, answer in zip(rows, answers, strict=True):
-            given = {
-                name: json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value for name, value in row.items()
-            }
-            writer.writerow({**given, **{added[name]: value for name, value in flat(answer).items()}})
-    with whole_file(out) as file:
-        file.write(text.getvalue().encode())
-
-
 def _free(name: str, taken: Container[str]) -> str:
     while name in taken:
         name = f"predicted_{name}"
     return name
-
-
-def _about(example: Example) -> dict[str, Any]:
-    return {"place": example.place, **({"id": example.name} if example.name else {})}

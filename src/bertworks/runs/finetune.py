@@ -217,9 +217,9 @@ def _class_weights(task: TaskConfig, train: list[Example]) -> list[float] | None
 def save_model(task: Task, config: FinetuneConfig, start: Workbench, columns: Columns | None, out: Path) -> None:
     hf_config = {**start.hf_config, "problem_type": PROBLEMS.get(config.task.shape)}
     lineage = [*start.lineage, f"finetune {config.task.shape}"]
-    bench = Workbench(with_all_rows(task.finished()), start.tokenizer, Pooling(), hf_config, list(dict.fromkeys(lineage)), [])
-    plain = config.task.model_copy(update={"shift": 0.0, "scale": 1.0})  # finished: these are in the weights
-    bench.learned = LearnedConfig(task=plain, data=config.data, columns=columns.texts if columns is not None else ())
+    model, left = task.finished(config.task)
+    bench = Workbench(with_all_rows(model), start.tokenizer, Pooling(), hf_config, list(dict.fromkeys(lineage)), [])
+    bench.learned = LearnedConfig(task=left, data=config.data, columns=columns.texts if columns is not None else ())
     bench.save(out / MODEL)
 
 

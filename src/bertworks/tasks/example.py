@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from unicodedata import category
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,6 +90,11 @@ class Batch:
     order: Numbers  # (W,) place of each window among those of the examples as given
     examples: Numbers  # (B,)
     n_ways: Numbers  # (B,)
+
+
+def is_blank(text: str) -> bool:
+    """Whether there is nothing in it to be read: only spaces, control signs, accents without a letter, and what was not UTF-8."""
+    return all(category(sign)[0] in "ZCM" or sign == "\ufffd" for sign in text)
 
 
 def tokens_in(features: Sequence[Features]) -> Numbers:

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
+from typing import IO, TypeVar
 
 from bertworks.config import LearnedConfig, TaskConfig
 from bertworks.data.tables import Row, decoded, kind_of
 from bertworks.errors import BadConfig, BadText, NotFound
 from bertworks.tasks.datasets import Read, conll_words, opened_table, squad
-from bertworks.tasks.example import Example
+from bertworks.tasks.example import Example, is_blank
 from bertworks.tasks.rows import GUESSED_FROM, Columns, Findings, guess_columns, make_examples
 
+T = TypeVar("T")
 Input = str | Sequence[str] | tuple[str, Sequence[str]]
 SIGN = r"\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"  # Chinese and Japanese: each is a word
 WORD = re.compile(rf"[{SIGN}]|[^\W{SIGN}]+(?:[-'’.][^\W{SIGN}]+)*|[^\w\s]")
-OF_SHAPE: dict[str, dict[str, Read]] = {"span": {".json": squad}, "tag": {".conll": conll_words, ".bio": conll_words}}
+OF_SHAPE: dict[str, dict[str, Read]] = {"span": {".json": squad}, "tag": dict.fromkeys((".conll", ".bio", ".bmes"), conll_words)}
+PART = 1024  # examples of a file that are read, answered and written together
 EXPECTED = {
     "classify": "a text",
     "regress": "a text",
@@ -29,20 +33,83 @@ EXPECTED = {
 }
 
 
-@dataclass
+@dataclass(frozen=True)
 class Asked:
-    """What a file asks a model, and its rows as they stand there, where it is a table."""
+    """A part of what a file asks a model, and its rows as they stand there, where it is a table."""
 
     examples: list[Example]
     rows: list[Row]
-    remarks: list[str] = field(default_factory=list)
+
+
+class Inputs:
+    """What a file asks a model: a table, SQuAD's JSON, sentences as CoNLL has them, or else a text on each line; several texts of a line
+    lie between tabs. It is read a part at a time, so it may be of any size. A file is gone through once before, so that what is wrong with
+    it is said before there is an answer; standard input cannot be."""
+
+    def __init__(self, file: str, learned: LearnedConfig, *, text: str | None, pair: Sequence[str], skip_bad: bool) -> None:
+        self.file, self.task, self.skip_bad, path = file, learned.task, skip_bad, Path(file)
+        self.findings = Findings()
+        self.total: int | None = None  # examples, if that is known
+        self.header: dict[str, None] = {}  # columns of the table
+        if file != "-" and not path.is_file():
+            raise NotFound("no such file", place=file)
+        is_table = file != "-" and kind_of(path) is not None
+        if (text is not None or pair) and not is_table:
+            raise BadConfig("--text and --pair name columns, and this is no table", place=file, remedy="leave them out")
+        readers = OF_SHAPE.get(self.task.shape, {})
+        self._read = next((readers[suffix] for suffix in path.suffixes if suffix in readers), None)
+        self._columns = _columns(path, learned, text, pair) if is_table and self._read is None else None
+        if file != "-":
+            self.total = 0
+            for part in self._parts(self.findings):
+                self.total += len(part.examples)
+                self.header |= dict.fromkeys(name for row in part.rows for name in row)
+            self._check(self.total)
+
+    def __iter__(self) -> Iterator[Asked]:
+        if self.total is not None:
+            yield from self._parts(Findings())
+            return
+        count = 0
+        for part in self._parts(self.findings):
+            count += len(part.examples)
+            self._check(count)
+            yield part
+        self._check(count)
+
+    @property
+    def remarks(self) -> list[str]:
+        said = [f"columns: {', '.join(self._columns.texts)}"] if self._columns is not None else []
+        return [*said, *([f"left out: {self.findings.said()}"] if self.findings.bad else []), *self.findings.remarks()]
+
+    def _check(self, count: int) -> None:
+        if self.findings.bad and not self.skip_bad:
+            raise BadText(self.findings.said(), remedy="put them right, or --skip-bad goes on without them")
+        if not count:
+            raise BadText("nothing to answer", place=self.file)
+
+    def _parts(self, findings: Findings) -> Iterator[Asked]:
+        path = Path(self.file)
+        if self._read is not None:
+            for examples in _in_parts(self._read(path, findings)):
+                yield Asked(examples, [])
+        elif self._columns is not None:
+            with opened_table(path, findings) as rows:
+                for part in _in_parts(rows):
+                    by_place = dict(part)
+                    examples = make_examples(iter(part), self._columns, self.task.shape, findings)
+                    yield Asked(examples, [by_place[example.place] for example in examples])
+        else:
+            with sys.stdin.buffer if self.file == "-" else path.open("rb") as stream:
+                for examples in _in_parts(_of_lines(stream, self.file, self.task, findings)):
+                    yield Asked(examples, [])
 
 
 def as_example(given: Input, task: TaskConfig, at: int) -> Example:
     place, texts = f"input {at}", _texts(given, task)
     if texts is None:
         raise BadText(f"not what this model takes: {_wanted(task)}", place=place)
-    if any(not text.strip() for text in texts):
+    if all(map(is_blank, texts)) if task.shape == "tag" else any(map(is_blank, texts)):
         raise BadText("an empty text", place=place, remedy="leave it out")
     if task.shape == "tag" and isinstance(given, str):
         return Example(texts, None, place, whole=given, begins=tuple(found.start() for found in WORD.finditer(given)))
@@ -53,61 +120,37 @@ def _wanted(task: TaskConfig) -> str:
     return "two texts" if task.pairs else EXPECTED[task.shape]
 
 
-def read_inputs(file: str, learned: LearnedConfig, *, text: str | None, pair: Sequence[str], skip_bad: bool) -> Asked:
-    """A table, SQuAD's JSON, sentences as CoNLL has them, or else a text on each line; several texts of a line lie between tabs."""
-    path, task, findings = Path(file), learned.task, Findings()
-    if file != "-" and not path.is_file():
-        raise NotFound("no such file", place=file)
-    is_table = file != "-" and kind_of(path) is not None
-    if (text is not None or pair) and not is_table:
-        raise BadConfig("--text and --pair name columns, and this is no table", place=file, remedy="leave them out")
-    if path.suffix in OF_SHAPE.get(task.shape, {}):
-        asked = Asked(OF_SHAPE[task.shape][path.suffix](path, findings), [])
-    elif is_table:
-        asked = _of_table(path, learned, text, pair, findings)
-    else:
-        asked = _of_lines(path, task, findings)
-    if findings.bad and not skip_bad:
-        raise BadText(findings.said(), remedy="put them right, or --skip-bad goes on without them")
-    if findings.bad:
-        asked.remarks.append(f"left out: {findings.said()}")
-    asked.remarks += findings.remarks()
-    if not asked.examples:
-        raise BadText("nothing to answer", place=file)
-    return asked
+def _in_parts(items: Iterable[T]) -> Iterator[list[T]]:
+    rest = iter(items)
+    while part := list(islice(rest, PART)):
+        yield part
 
 
-def _of_table(path: Path, learned: LearnedConfig, text: str | None, pair: Sequence[str], findings: Findings) -> Asked:
+def _columns(path: Path, learned: LearnedConfig, text: str | None, pair: Sequence[str]) -> Columns:
     """The columns that the user names, or those of the table it was trained on, or usual names."""
     task, place = learned.task, str(path)
-    with opened_table(path, findings) as found:
-        rows = list(found)
+    with opened_table(path, Findings()) as found:
+        rows = [row for _, row in islice(found, GUESSED_FROM)]
     if not rows:
         raise BadText("no rows in this table", place=place)
-    if text is None and not pair and learned.columns and all(name in rows[0][1] for name in learned.columns):
+    if text is None and not pair and learned.columns and all(name in rows[0] for name in learned.columns):
         columns = Columns(learned.columns, None)
     else:
-        values = [row for _, row in rows[:GUESSED_FROM]]
-        columns = guess_columns(values, task.shape, text=text, pair=pair, label="", paired=task.pairs, place=place)
+        columns = guess_columns(rows, task.shape, text=text, pair=pair, label="", paired=task.pairs, place=place)
     several = task.shape == "choice" or len(columns.texts) == (2 if task.pairs or task.shape == "span" else 1)
     if not several:
         raise BadText(f"{len(columns.texts)} columns of text; this model takes {_wanted(task)}", place=place)
-    by_place = dict(rows)
-    examples = make_examples(iter(rows), columns, task.shape, findings)
-    return Asked(examples, [by_place[example.place] for example in examples], [f"columns: {', '.join(columns.texts)}"])
+    return columns
 
 
-def _of_lines(path: Path, task: TaskConfig, findings: Findings) -> Asked:
+def _of_lines(stream: IO[bytes], name: str, task: TaskConfig, findings: Findings) -> Iterator[Example]:
     several = task.pairs or task.shape in ("span", "choice")
-    examples = []
-    with sys.stdin.buffer if str(path) == "-" else path.open("rb") as stream:
-        for number, line in enumerate(decoded(stream, str(path), findings), start=1):
-            if line.strip():
-                try:
-                    examples.append(replace(as_example(line.split("\t") if several else line, task, 0), place=f"{path}, line {number}"))
-                except BadText as reason:
-                    findings.bad_row(reason.cause, f"{path}, line {number}")
-    return Asked(examples, [])
+    for number, line in enumerate(decoded(stream, name, findings), start=1):
+        if line.strip():
+            try:
+                yield replace(as_example(line.split("\t") if several else line, task, 0), place=f"{name}, line {number}")
+            except BadText as reason:
+                findings.bad_row(reason.cause, f"{name}, line {number}")
 
 
 def _texts(given: Input, task: TaskConfig) -> tuple[str, ...] | None:

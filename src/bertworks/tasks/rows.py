@@ -12,7 +12,7 @@ from typing import Any
 from bertworks.config import Shape
 from bertworks.data.tables import Row
 from bertworks.errors import BadText, nearest
-from bertworks.tasks.example import Answer, Example, Span
+from bertworks.tasks.example import Answer, Example, Span, is_blank
 
 TEXT_NAMES = ("text", "sentence", "sentence1", "text_a", "question1", "premise", "review", "content", "document", "body", "words", "tokens")
 PAIR_NAMES = ("pair", "sentence2", "text_b", "question2", "hypothesis", "question")
@@ -104,7 +104,7 @@ def _text(row: Row, name: str) -> str:
     value = row.get(name)
     if not isinstance(value, str):
         raise Unreadable(f"no text in column {name!r}")
-    if not value.strip():
+    if is_blank(value):
         raise Unreadable(f"an empty text in column {name!r}")
     return value
 
@@ -112,7 +112,7 @@ def _text(row: Row, name: str) -> str:
 def _words(row: Row, columns: Columns) -> tuple[str, ...]:
     (name,) = columns.texts
     words = _listed(row.get(name), name)
-    if not words:
+    if all(map(is_blank, words)):
         raise Unreadable(f"no words in column {name!r}")
     return words
 
@@ -130,7 +130,7 @@ def _ways(row: Row, columns: Columns) -> tuple[str, ...]:
     first, *others = columns.texts
     listed = row.get(others[0])
     ways = tuple(listed) if len(others) == 1 and isinstance(listed, list) else tuple(_text(row, name) for name in others)
-    if len(ways) < 2 or not all(isinstance(way, str) and way.strip() for way in ways):
+    if len(ways) < 2 or not all(isinstance(way, str) and not is_blank(way) for way in ways):
         raise Unreadable("a choice needs two texts to choose from")
     return (_text(row, first), *ways)
 

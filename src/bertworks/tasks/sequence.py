@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bertworks.config import TaskConfig
 from bertworks.errors import BadText
 from bertworks.model.heads import ClassHead
 from bertworks.model.loss import Loss, Term
@@ -159,15 +160,15 @@ class Regress(OfSequence):
         return Measured(float(outputs[0][0, 0]) * self.scale + self.shift)
 
     @torch.no_grad()
-    def finished(self) -> Model:
+    def finished(self, config: TaskConfig) -> tuple[Model, TaskConfig]:
         model = copy.deepcopy(self.model)
         head = model.heads[self.head]
         assert isinstance(head, ClassHead)
-        out = head.out
-        out.weight.mul_(self.scale)
-        if out.bias is not None:
-            out.bias.mul_(self.scale).add_(self.shift)
-        return model
+        head.out.weight.mul_(self.scale)
+        if head.out.bias is None:  # as GPT has it: the shift is left to who reads the logits
+            return model, config.model_copy(update={"scale": 1.0})
+        head.out.bias.mul_(self.scale).add_(self.shift)
+        return model, config.model_copy(update={"scale": 1.0, "shift": 0.0})
 
     def evidence(self, prediction: Measured, example: Example) -> tuple[float, ...]:
         return float(example.answer), prediction.value  # type: ignore[arg-type]

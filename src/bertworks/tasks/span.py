@@ -24,7 +24,7 @@ from bertworks.tasks.example import Batch, Example, Features, Numbers, Span, Val
 from bertworks.tasks.task import Measures, Outputs, Task, Verdict, padded
 from bertworks.tasks.windows import Cut, Reader
 
-LONGEST = 30  # tokens of an answer
+LONGEST = 64  # tokens of an answer; windows share as many, so that it is whole in one of them
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ class SpanTask(Task):
         self.no_answer = no_answer
 
     def features(self, examples: Sequence[Example], reader: Reader) -> list[Features]:
+        reader = reader.sharing(LONGEST)
         questions = reader.tokenizer.encode([example.texts[0] for example in examples])
         passages = list(dict.fromkeys(example.texts[1] for example in examples))  # one passage has many questions
         encodings = reader.tokenizer.encodings(passages)

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bertworks.config import TaskConfig
 from bertworks.errors import Unsupported
 from bertworks.model.layout import Tokens
 from bertworks.model.loss import Loss, Trainable
@@ -83,9 +84,9 @@ class Task(Trainable):
         """No answer, where the model is less sure than that."""
         raise NotImplementedError
 
-    def finished(self) -> Model:
-        """The model whose logits are in the user's units, to be saved."""
-        return self.model
+    def finished(self, config: TaskConfig) -> tuple[Model, TaskConfig]:
+        """The model to be saved, its logits in the user's units, and what is asked of it."""
+        return self.model, config
 
     # ------------------------------------------------------------------ what follows from it
 

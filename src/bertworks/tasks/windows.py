@@ -51,6 +51,10 @@ class Reader:
     def of(cls, tokenizer: Tokenizer, config: ReadConfig, on_long: OnLong | None = None) -> Reader:
         return cls(tokenizer, config.max_length, config.overlap, on_long or config.on_long)
 
+    def sharing(self, overlap: int) -> Reader:
+        """With windows that share at least so many tokens."""
+        return Reader(self.tokenizer, self.limit, max(self.overlap, overlap), self.on_long)
+
     def cut(self, lengths: tuple[int, ...], place: str) -> list[Cut]:
         """Windows of one text, or of two. Of two the shorter is whole in each of them, or, if it takes more than half of the room, in
         windows of its own, and each of these meets all of the other's."""
