@@ -260,7 +260,9 @@ class ReadConfig(Frozen):
     """How texts are read."""
 
     max_length: int = Field(256, ge=8, le=2**20, description="longest window, with its special tokens")
-    overlap: int = Field(64, ge=0, description="tokens that neighbouring windows of a long text share, at least; at most half a window")
+    overlap: int = Field(
+        64, ge=0, description="tokens that neighbouring windows of a long text share, at least (span: 64); at most half a window"
+    )
     on_long: Literal["window", "truncate", "error"] = Field("window", description="what becomes of a text longer than that")
 
 

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from bertworks import __version__
 from bertworks.config import LearnedConfig, ModelConfig, check_learned
-from bertworks.errors import BadConfig, BadText, BadWeights, TooLong, Unsupported
+from bertworks.errors import BadConfig, TooLong, Unsupported
 from bertworks.files import read_json
+from bertworks.fill import Filled, Filler
 from bertworks.model.attention import record_attention
 from bertworks.model.encoder import States
 from bertworks.model.folder import CONFIG, GENERATOR, Loaded, import_folder, load_folder, save_folder
@@ -24,7 +25,7 @@ from bertworks.model.layout import Tokens
 from bertworks.model.locate import locate
 from bertworks.model.model import Model
 from bertworks.model.pooling import POOLING_FILES, Pooling
-from bertworks.model.weights import PICKLE
+from bertworks.model.weights import PICKLE, as_numpy
 from bertworks.presets import preset as preset_config
 from bertworks.tasks.example import Example
 from bertworks.tasks.inputs import Input, as_example
@@ -36,33 +37,9 @@ from bertworks.text.tokenizer import TOKENIZER_FILES, Pieces, Tokenizer, Window,
 
 OWN_FILE = "bertworks.json"
 BATCH_TOKENS = 2048
-CONTINUED = 20  # tokens that a left-to-right model adds to a text
 UNSAID_LIMIT = 512  # XLNet takes any length, at a quadratic price; this is what it was trained on
 log = logging.getLogger("bertworks")
 Vectors = NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A token for a blank."""
-
-    piece: str
-    id: int
-    probability: float
-
-
-@dataclass(frozen=True)
-class Filled:
-    """What a masked language model puts into the blanks of a text.
-
-    BERT predicts every blank as if the others were still blank: `blanks` and `independent`. Filling the surest blank first
-    and looking again with it in place gives `joint`, in which the words know of each other.
-    """
-
-    blanks: list[list[Candidate]]  # for each blank, best first
-    independent: str
-    joint: str
-    joint_pieces: list[Candidate]
 
 
 @dataclass(frozen=True)
@@ -156,7 +133,7 @@ class Workbench:
         for batch in token_batches(windows, batch_tokens, self.tokenizer.frame.size):
             tokens = self._tokens(batch)
             with torch.inference_mode():
-                vectors = _numpy(how.pool(self.model.encoder(tokens).last, tokens.layout))
+                vectors = as_numpy(how.pool(self.model.encoder(tokens).last, tokens.layout))
             index, sizes = [window.text for window in batch], np.array([len(window.ids) for window in batch], np.float32)
             np.add.at(sums, index, vectors * sizes[:, None])
             np.add.at(weights, index, sizes[:, None])
@@ -171,7 +148,7 @@ class Workbench:
         if not -n_layers - 1 <= layer <= n_layers:
             raise BadConfig(f"layer {layer} of a model with {n_layers} layers", remedy=f"0 (embeddings) to {n_layers}, or counted from -1")
         states = self._run(self._fitting(text), keep_layers=True)
-        return _numpy(states.layers[layer])
+        return as_numpy(states.layers[layer])
 
     def attention(self, a: str, b: str | None = None) -> AttentionView:
         """The attention of every layer and head over a text or a pair."""
@@ -181,9 +158,9 @@ class Workbench:
         layers = recording.layers
         return AttentionView(
             tokens=pieces,
-            probabilities=np.stack([_numpy(layer.probabilities[0]) for layer in layers]),
-            queries=np.stack([_numpy(layer.queries[0]) for layer in layers]),
-            keys=np.stack([_numpy(layer.keys[0]) for layer in layers]),
+            probabilities=np.stack([as_numpy(layer.probabilities[0]) for layer in layers]),
+            queries=np.stack([as_numpy(layer.queries[0]) for layer in layers]),
+            keys=np.stack([as_numpy(layer.keys[0]) for layer in layers]),
         )
 
     def fill(self, text: str, top_k: int = 5) -> Filled:
@@ -199,30 +176,12 @@ class Workbench:
             raise Unsupported("this model has no language-model head, so it cannot fill blanks", remedy=remedy)
         if top_k < 1:
             raise BadConfig(f"top_k = {top_k} is not a number of candidates")
-        if self.config.encoder.causal:
-            return self._continue(text, top_k)
-        pieces, mask = self._fitting(text), self.tokenizer.id_of("mask")
-        ids = list(pieces.ids)
-        blanks = [place for place, id in enumerate(ids) if id == mask]
-        if not blanks:
-            raise BadText("the text has no blank", remedy=f"write {self.tokenizer.special['mask']} where a word is to be found")
-        first = self._predict(pieces, ids, blanks)
-        candidates = [self._candidates(row, top_k) for row in first]
-        independent = list(ids)
-        for place, row in zip(blanks, candidates, strict=True):
-            independent[place] = row[0].id
-        chosen: dict[int, Candidate] = {}
-        while len(chosen) < len(blanks):
-            open_blanks = [place for place in blanks if place not in chosen]
-            best = [self._candidates(row, 1)[0] for row in self._predict(pieces, ids, open_blanks)]
-            surest = max(range(len(best)), key=lambda i: best[i].probability)
-            chosen[open_blanks[surest]] = best[surest]
-            ids[open_blanks[surest]] = best[surest].id
-        return Filled(candidates, self._text_of(independent, pieces), self._text_of(ids, pieces), [chosen[place] for place in blanks])
+        filler = Filler(self.model, self.tokenizer, self.limit)
+        return filler.go_on(text, top_k) if self.config.encoder.causal else filler.fill(self._fitting(text), top_k)
 
     def predict(
         self,
-        inputs: Iterable[Input],
+        inputs: Iterable[Input | Example],
         *,
         on_long: OnLong | None = None,
         min_confidence: float = 0.0,
@@ -232,26 +191,13 @@ class Workbench:
         """What a fine-tuned model says, one answer for each input.
 
         An input is a text or a pair of texts (classify, regress, multilabel), a text or its words (tag), a question and a passage
-        (span), or a text and the ways to go on (choice). Long ones are read in windows; `ledger` counts them. A model that is less sure
-        than `min_confidence` gives no answer: None.
+        (span), or a text and the ways to go on (choice); or an example, as files have them. Long ones are read in windows; `ledger`
+        counts them. A model that is less sure than `min_confidence` gives no answer: None.
         """
-        learned, _ = self.task()
-        examples = [as_example(given, learned.task, at) for at, given in enumerate(inputs)]
-        return self.answer(examples, on_long=on_long, min_confidence=min_confidence, ledger=ledger, progress=progress)
-
-    def answer(
-        self,
-        examples: Sequence[Example],
-        *,
-        on_long: OnLong | None = None,
-        min_confidence: float = 0.0,
-        ledger: Ledger | None = None,
-        progress: Progress = lambda done, total: None,
-    ) -> list[Any]:
-        """The same for what has been read from a file."""
         learned, task = self.task()
         if min_confidence:
             task.check_confidence()
+        examples = [given if isinstance(given, Example) else as_example(given, learned.task, at) for at, given in enumerate(inputs)]
         features = task.features(examples, Reader.of(self.tokenizer, learned.data, on_long))
         ledger = Ledger() if ledger is None else ledger
         ledger.limit = learned.data.max_length
@@ -305,58 +251,14 @@ class Workbench:
 
     def _run(self, pieces: Pieces, *, keep_layers: bool = False) -> States:
         with torch.inference_mode():
-            states: States = self.model.encoder(self._one(pieces.ids, pieces.segments), keep_layers)
+            tokens = self._checked(Tokens.one(pieces.ids, pieces.segments, self.device))
+            states: States = self.model.encoder(tokens, keep_layers)
         return states
-
-    def _one(self, ids: Sequence[int], segments: Sequence[int]) -> Tokens:
-        flat_ids, flat_segments = torch.tensor([ids, segments], device=self.device)
-        return self._checked(Tokens.ragged(flat_ids, [len(ids)], flat_segments))
 
     def _tokens(self, windows: Sequence[Window]) -> Tokens:
         ids, segments, lengths = self.tokenizer.framed(windows)
         flat_ids, flat_segments = (torch.from_numpy(part.astype(np.int64)).to(self.device) for part in (ids, segments))
         return self._checked(Tokens.ragged(flat_ids, lengths, flat_segments))
-
-    def _continue(self, text: str, top_k: int) -> Filled:
-        """What follows, token by token, the likeliest each time."""
-        ids = self.tokenizer.encode([text])[0].tolist()
-        front = self.tokenizer.frame.parts[0][0].tolist()
-        if not front and not ids:
-            raise BadText("no text to go on from", remedy="a left-to-right model continues what you give it")
-        blanks: list[list[Candidate]] = []
-        while len(blanks) < CONTINUED and len(front) + len(ids) < self.limit:
-            tokens = self._one([*front, *ids], [0] * (len(front) + len(ids)))
-            with torch.inference_mode():
-                last = self.model.encoder(tokens).last[-1:]
-                row = torch.from_numpy(_numpy(self.model.read("lm", last).softmax(-1)))[0]
-            blanks.append(self._candidates(row, top_k))
-            ids.append(blanks[-1][0].id)
-        if not blanks:
-            raise TooLong(f"{len(ids)} tokens, {self.limit} fit into the model: no room to go on", remedy="shorten the text")
-        whole = self.tokenizer.decode(ids)
-        return Filled(blanks, whole, whole, [row[0] for row in blanks])
-
-    def _predict(self, pieces: Pieces, ids: list[int], blanks: list[int]) -> torch.Tensor:
-        """(blanks, vocabulary) probabilities."""
-        tokens = self._one(ids, pieces.segments)
-        places = torch.tensor(blanks, device=self.device)
-        with torch.inference_mode():
-            if self.config.encoder.attention == "relative":
-                ranks = torch.full_like(tokens.ids, -1).index_fill(0, places, 0)
-                states = self.model.encoder.predict(tokens, ranks, places, [len(blanks)])
-            else:
-                states = self.model.encoder(tokens).last.index_select(0, places)
-            return torch.from_numpy(_numpy(self.model.read("lm", states).softmax(-1)))
-
-    def _candidates(self, probabilities: torch.Tensor, top_k: int) -> list[Candidate]:
-        best = probabilities.topk(min(top_k, len(probabilities)))
-        pieces = [self.tokenizer.piece(id) or f"<{id}>" for id in best.indices.tolist()]
-        return [Candidate(*row) for row in zip(pieces, best.indices.tolist(), best.values.tolist(), strict=True)]
-
-    def _text_of(self, ids: list[int], pieces: Pieces) -> str:
-        return self.tokenizer.decode(
-            [id for id, special, old in zip(ids, pieces.special, pieces.ids, strict=True) if not special or id != old]
-        )
 
 
 def load(name: str | Path, *, device: str | torch.device = "cpu") -> Workbench:
@@ -435,10 +337,3 @@ def token_batches(windows: Sequence[Window], batch_tokens: int, frame_size: int)
         size += length
     if batch:
         yield batch
-
-
-def _numpy(tensor: torch.Tensor) -> Vectors:
-    """Results for the user. Weights are not read through when a model is loaded; what comes of them is looked at here."""
-    if not bool(tensor.isfinite().all()):
-        raise BadWeights("the model gives numbers that are not finite", remedy="its weights are damaged; fetch or save them again")
-    return tensor.float().cpu().numpy()

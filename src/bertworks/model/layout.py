@@ -132,6 +132,12 @@ class Tokens:
         return cls(ids, Layout.ragged(lengths, segments, ids.device))
 
     @classmethod
+    def one(cls, ids: Sequence[int], segments: Sequence[int], device: torch.device) -> Tokens:
+        """A batch of one text."""
+        flat_ids, flat_segments = torch.tensor([ids, segments], device=device)
+        return cls.ragged(flat_ids, [len(ids)], flat_segments)
+
+    @classmethod
     def rectangular(cls, ids: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tokens:
         """ids, mask, segments: (B, T)."""
         return cls(ids.reshape(-1), Layout.rectangular(mask, segments))

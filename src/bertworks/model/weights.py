@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -114,3 +116,10 @@ def read_pickle(path: Path) -> dict[str, Stored]:
 
 def write_weights(path: Path, tensors: Mapping[str, Tensor]) -> None:
     save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path, metadata={"format": "pt"})
+
+
+def as_numpy(tensor: Tensor) -> NDArray[np.float32]:
+    """Results for the user. Weights are not read through when a model is loaded; what comes of them is looked at here."""
+    if not bool(tensor.isfinite().all()):
+        raise BadWeights("the model gives numbers that are not finite", remedy="its weights are damaged; fetch or save them again")
+    return tensor.float().cpu().numpy()

@@ -51,7 +51,7 @@ def answer_all(
         def advance(new: int, _: int, before: int = ledger.texts) -> None:
             progress(before + new, inputs.total)
 
-        answers = bench.answer(asked.examples, on_long=on_long, min_confidence=min_confidence, ledger=ledger, progress=advance)
+        answers = bench.predict(asked.examples, on_long=on_long, min_confidence=min_confidence, ledger=ledger, progress=advance)
         write(asked, answers)
         silent += sum(next(iter(vars(answer).values())) is None for answer in answers)
     return ledger, silent
