@@ -23,7 +23,8 @@ from transformers import AutoModel, AutoTokenizer, logging
 import bertworks
 from bertworks import Ledger
 from bertworks.model.locate import locate
-from bertworks.workbench import BATCH_TOKENS, token_batches
+from bertworks.tasks.task import token_batches
+from bertworks.workbench import BATCH_TOKENS
 
 CUT = 256
 Side = Callable[[], object]
@@ -63,7 +64,8 @@ def matrix_products(lines: list[str], bench: bertworks.Workbench) -> tuple[Side,
     are taken to run at the rate of the linear layers.
     """
     windows = sorted(bench.tokenizer.windows(lines, CUT, "truncate", Ledger()), key=lambda w: len(w.ids))
-    batches = token_batches(windows, BATCH_TOKENS, bench.tokenizer.frame.size)
+    lengths = [len(window.ids) + bench.tokenizer.frame.size for window in windows]
+    batches = ([windows[at] for at in members] for members in token_batches(lengths, BATCH_TOKENS))
     sizes = [sum(bench.tokenizer.framed(batch)[2]) for batch in batches]
     weights = [m.weight for m in bench.model.encoder.modules() if isinstance(m, torch.nn.Linear)]
     inputs = {(size, w.size(1)): torch.randn(size, w.size(1)) for size in sizes for w in weights}

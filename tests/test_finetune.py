@@ -195,6 +195,42 @@ def test_a_foreign_folder_predicts_too(start: Path, tmp_path: Path) -> None:
     (folder / "bertworks.json").unlink()
     (said,) = bertworks.load(folder).predict(["Ba de, fi!"])
     assert said.words == ["Ba", "de", ",", "fi", "!"] and len(said.tags) == 5
+    judge = bertworks.new("bert-tiny", tokenizer=tiny_tokenizer(), heads=["sequence"], labels=("a", "b"), n_positions=48)
+    folder = judge.save(tmp_path / "judge")
+    (folder / "bertworks.json").unlink()
+    one, two = bertworks.load(folder).predict(["ba", ("ba", "de")])  # its files do not say which it takes
+    assert one.scores != two.scores
+    (tmp_path / "lines.txt").write_text("ba\nba\tde\n")
+    assert len(run("predict", folder, tmp_path / "lines.txt").stdout.splitlines()) == 2
+
+
+def test_one_text_is_not_a_list_of_texts(start: Path) -> None:
+    with pytest.raises(BadText, match="a list of texts is wanted"):
+        bertworks.load(start).predict("ba de")
+
+
+def test_a_head_goes_on_only_where_its_answers_mean_the_same(tmp_path: Path) -> None:
+    """Numbers are learned in units of their spread; a head that is finished speaks in the user's."""
+    draw = random.Random(1)
+    rows = [(" ".join(draw.choices(WORDS, k=6)), 100 + at % 20) for at in range(60)]
+    numbers = tmp_path / "n.csv"
+    numbers.write_text("text,score\n" + "".join(f"{text},{score}\n" for text, score in rows))
+    bench = bertworks.new("bert-mini", tokenizer=tiny_tokenizer(), n_positions=48, **SMALL)
+    for at, model in enumerate([bench.save(tmp_path / "start"), tmp_path / "run-0"]):
+        source = find_source("regress", **{**NAMED, "train": str(numbers)})
+        data = read_data(source)
+        config = settle_task(bertworks.load(model), describe_task(data, source), settings=QUICK, limit={"steps": 2})
+        about: dict[str, Any] = {"init": str(model), "ranks": Ranks(), "watch": lambda event: None, "began": time.monotonic()}
+        finetune(config, data, source, tmp_path / f"run-{at}", **about)
+        assert all(80 < said.value < 140 for said in bertworks.load(tmp_path / f"run-{at}").predict([text for text, _ in rows[:8]]))
+
+    def head(labels: tuple[str, ...]) -> torch.Tensor:
+        config = settle_task(judge, TaskConfig(labels=labels), limit={"steps": 1})
+        return build_task(config, judge, []).model.state_dict()["heads.sequence.out.weight"]
+
+    judge = bertworks.new("bert-mini", tokenizer=tiny_tokenizer(), heads=["sequence"], labels=("a", "b"), seed=5, n_positions=48, **SMALL)
+    old = judge.model.state_dict()["heads.sequence.out.weight"]
+    assert head(("a", "b")).equal(old) and not head(("b", "a")).equal(old) and not head(("c", "d")).equal(old)
 
 
 def test_every_key_is_explained() -> None:
@@ -210,12 +246,33 @@ def test_every_key_is_explained() -> None:
         (["train.freeze=3"], "more than 2 layers"),
         (["model.n_layers=3"], "cannot change"),
         (["optim.lt=1"], "optim.lr"),
+        (["train.steps=5"], "given twice"),
+        (["task.shape=regress"], "follows from the examples"),
+        (["task.no_answer=true"], "without effect for classify"),
+        (["optim.cooldown=0.5"], "without effect in this run"),
+        (['task.labels=["first"]'], "the same in another order"),
     ],
 )
 def test_wrong_settings_are_named(settings: list[str], said: str, start: Path, table: Path) -> None:
     source = find_source("classify", **{**NAMED, "train": str(table)})
     with pytest.raises(BadConfig, match=said):
         settle_task(bertworks.load(start), describe_task(read_data(source), source), settings=settings, limit={"steps": 1})
+
+
+def test_labels_may_change_their_order(start: Path, table: Path, tmp_path: Path) -> None:
+    tune(start, table, tmp_path / "run", 'task.labels=["second", "first"]', steps=60)
+    assert json.loads((tmp_path / "run/model/config.json").read_text())["id2label"] == {"0": "second", "1": "first"}
+    bench = bertworks.load(tmp_path / "run")
+    assert bench.config.heads.labels == bench.learned.task.labels == ("second", "first")  # type: ignore[union-attr]
+    assert [said.label for said in bench.predict(["de ba", "de ku"])] == ["first", "second"]
+
+
+def test_seeds_that_never_began_leave_nothing(start: Path, tmp_path: Path) -> None:
+    long = tmp_path / "long.csv"
+    long.write_text("text,label\n" + "".join(f"{'ba ' * 60},{at % 2}\n" for at in range(40)))
+    options = ["--train", long, "--model", start, "--seeds", "2", "--steps", "2", "--out", tmp_path / "run", "--set", "train.threads=1"]
+    assert "fit into the model" in run("finetune", "classify", *options, "--on-long", "error", code=2).stderr
+    run("finetune", "classify", *options, "--on-long", "truncate")
 
 
 def test_several_seeds(start: Path, table: Path, tmp_path: Path) -> None:

@@ -84,6 +84,28 @@ def test_entities_of_bmes(tags: list[str]) -> None:
         assert metrics.entities(tags) == get_entities(as_theirs)
 
 
+def test_tags_that_only_name_a_kind() -> None:
+    assert metrics.entities(["PER", "PER", "O", "LOC"]) == [("PER", 0, 1), ("LOC", 3, 3)]
+    assert metrics.entities(["U-x", "B-y", "L-y", "B_z", "I_z"]) == [("x", 0, 0), ("y", 1, 2), ("z", 3, 4)]
+    assert metrics.entities(["B", "M", "E", "S"]) == [("_", 0, 2), ("_", 3, 3)]
+    wrong = metrics.of_entities(np.array([metrics.entity_counts(["DT", "NN"], ["NN", "DT"])], float))
+    assert wrong["entity_f1"] == wrong["tag_accuracy"] == 0
+    for tags, expected in ((["DT", "NN"], False), (["PER", "O"], True), (["B", "M", "E", "S"], True), (["B-x", "I-x"], True)):
+        assert metrics.mark_stretches(tags) == expected
+
+
+@given(CLASSES)
+def test_class_by_class(drawn: tuple[int, list[tuple[int, int]]]) -> None:
+    n, rows = drawn
+    found = metrics.count_classes((({a}, {b}) for a, b in rows), str)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs = sklearn.metrics.precision_recall_fscore_support(*zip(*rows, strict=True), labels=range(n), zero_division=0)
+    for at, (precision, recall, f1, there) in enumerate(zip(*theirs, strict=True)):
+        one = found.get(str(at), metrics.Counts(0, 0, 0))
+        assert (one.precision, one.recall, one.f1, one.there) == pytest.approx((precision, recall, f1, there))
+
+
 @pytest.mark.parametrize(
     ("rights", "said", "f1", "exact"),
     [

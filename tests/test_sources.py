@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
+from bertworks.config import LearnedConfig, TaskConfig
+from bertworks.data import tables
 from bertworks.errors import BadText, NotFound
 from bertworks.tasks.datasets import TASKS
 from bertworks.tasks.example import Span
-from bertworks.tasks.source import Data, Source, describe_task, find_source, read_data
+from bertworks.tasks.inputs import Inputs
+from bertworks.tasks.source import Data, Source, describe_task, find_source, read_data, read_more
 from bertworks.tasks.windows import Reader
 from test_tasks import minilm, small
 
@@ -74,6 +77,132 @@ def test_a_quote_far_down_does_not_swallow_rows(tmp_path: Path) -> None:
     (tmp_path / "b.tsv").write_bytes(b"text\tlabel\none\rtwo\ta\n")
     with pytest.raises(BadText, match="not a table"):
         own(tmp_path / "b.tsv")
+
+
+def test_a_quote_that_never_closes_is_said(tmp_path: Path) -> None:
+    """Every quoted cell of the first rows is whole, so quotes are marks; then one is not."""
+    rows = [f"text {at}\t{'ab'[at % 2]}" for at in range(1500)]
+    rows[3], rows[1200], rows[1400] = '"Hello there."\ta', '"open\ta', 'and again"\tb'
+    with pytest.raises(BadText, match="a quote that is opened and not closed"):
+        own(write(tmp_path / "a.tsv", "text\tlabel", *rows))
+    rows[5] = 'So "did" I.\ta'  # a quote inside of a cell: they are signs
+    data = own(write(tmp_path / "a.tsv", "text\tlabel", *rows))
+    assert len(data.train) + len(data.dev) == 1500
+
+
+def test_another_encoding_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes("text,label\n很好吃,好\n太难吃,坏\n".encode("gb18030") * 5)
+    with pytest.raises(BadText, match=r"not UTF-8\n(.|\n)*a\.csv, line 2(.|\n)*iconv"):
+        own(tmp_path / "a.csv")
+    (tmp_path / "b.csv").write_bytes(
+        b"text,label\n" + b"".join(b"text %d,%s\n" % (at, [b"a", b"b"][at % 2]) for at in range(60)) + b"caf\xe9,a\n"
+    )
+    data = own(tmp_path / "b.csv")
+    assert any("1 signs were not UTF-8" in remark and "b.csv, line 62" in remark for remark in data.remarks)
+
+
+def test_all_of_a_parquet_file_is_read(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [
+        {"question": "who?", "context": f"it was I {at}", "answers": {"text": ["I"], "answer_start": [7]}, "vector": [0.5, 1.0]}
+        for at in range(20)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "s.parquet")
+    assert own(tmp_path / "s.parquet", "span").train[0].answer == (Span(7, "I"),)
+    inputs = Inputs(str(tmp_path / "s.parquet"), LearnedConfig(task=TaskConfig(shape="span")), text=None, pair=(), skip_bad=False)
+    assert list(inputs.header) == ["question", "context", "answers", "vector"]
+    pq.write_table(pa.Table.from_pylist([{"text": f"t {at}", "labels": [at % 3]} for at in range(20)]), tmp_path / "m.parquet")
+    assert {example.answer for example in own(tmp_path / "m.parquet", "multilabel").train} == {("0",), ("1",), ("2",)}
+
+
+def test_lists_in_cells(tmp_path: Path) -> None:
+    """As pandas and JSON write them."""
+    marks = write(tmp_path / "m.csv", "text,labels", *[f"t {at},\"['x', 'y, z']\"" for at in range(10)], 't,"[""x""]"', "t,[]")
+    assert {label for example in own(marks, "multilabel").train for label in example.answer} == {"x", "y, z"}  # type: ignore[union-attr]
+    tags = write(tmp_path / "t.csv", "words,tags", *["\"['New', 'York']\",\"['B-LOC', 'I-LOC']\"", "I,O"] * 10)
+    assert {example.texts for example in own(tags, "tag").train} == {("New", "York"), ("I",)}
+
+
+def test_a_choice_by_number_letter_or_text(tmp_path: Path) -> None:
+    def answers(*rows: str) -> set[Any]:
+        data = own(write(tmp_path / "c.csv", "text,choice0,choice1,choice2,label", *[row for row in rows for _ in range(10)]), "choice")
+        return {(example.texts[0], example.answer) for example in data.train}
+
+    assert answers("a,1,2,0,1", "b,5,6,7,2") == {("a", 1), ("b", 2)}, "not all are texts to choose from: numbers"
+    assert answers("a,1,2,0,1", "b,5,6,7,6") == {("a", 0), ("b", 1)}, "all are"
+    assert answers("a,x,y,z,C", "b,x,y,z,a") == {("a", 2), ("b", 0)}
+
+
+@pytest.mark.parametrize(
+    ("shape", "header", "row", "expected"),
+    [
+        ("classify", "text,score,label", "a {},{},{}", "label"),
+        ("regress", "text,label,score", "a {},{},{}", "score"),
+    ],
+)
+def test_the_likeliest_label_is_taken(shape: str, header: str, row: str, expected: str, tmp_path: Path) -> None:
+    data = own(write(tmp_path / "a.csv", header, *[row.format(at, at, at % 2) for at in range(40)]), shape)
+    assert data.columns is not None and data.columns.label == expected
+
+
+@pytest.mark.parametrize(
+    ("task", "named", "said"),
+    [
+        ("classify", {"pair": ("b", "c")}, "2 columns named by --pair"),
+        ("multilabel", {"label": "empty"}, "no row has a label"),
+        ("classify", {"data": Path()}, "--data is for data sets"),
+        ("sst2", {"data": Path()}, "sst2 knows its files and columns: --train"),
+    ],
+)
+def test_what_cannot_be_meant_is_said(task: str, named: dict[str, Any], said: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "text,b,c,empty,label", *[f"t {at},x,y,,{at % 2}" for at in range(20)])
+    with pytest.raises(BadText, match=said):
+        own(path, task, **named)
+
+
+def test_dev_without_a_good_row(tmp_path: Path) -> None:
+    train = write(tmp_path / "train.csv", "text,label", "one,a", "two,b")
+    dev = write(tmp_path / "dev.csv", "text,label", ",a")
+    with pytest.raises(BadText, match="no examples"):
+        own(train, dev=str(dev), skip_bad=True)
+
+
+def test_json_files_are_tables_too(tmp_path: Path) -> None:
+    rows = [{"words": ["a", "b"], "ner": ["O", "B-x"]}] * 20
+    for name, text in (("list", json.dumps(rows)), ("data", json.dumps({"data": rows})), ("lines", "\n".join(map(json.dumps, rows)))):
+        data = own(write(tmp_path / f"{name}.json", text), "tag")
+        assert len(data.train) + len(data.dev) == 20 and data.train[0].answer == ("O", "B-x")
+
+
+def test_parts_of_speech_are_measured_by_tags(tmp_path: Path) -> None:
+    source = find_source("tag", **{**NOTHING, "train": str(write(tmp_path / "p.conll", *["the DT", "cat NN", ""] * 20))})
+    assert describe_task(read_data(source), source).measure == "tag_accuracy"
+
+
+def test_sentences_on_lines_with_their_tags(tmp_path: Path) -> None:
+    path = write(tmp_path / "s.txt", *["New York !\tB-LOC I-LOC O", "Yes\tO"] * 10)
+    data = own(path, "tag")
+    assert {example.texts for example in data.train} == {("New", "York", "!"), ("Yes",)}
+    learned = LearnedConfig(task=TaskConfig(shape="tag", labels=("B-LOC", "I-LOC", "O")))
+    (part,) = Inputs(str(path), learned, text=None, pair=(), skip_bad=False)
+    assert [example.texts for example in part.examples[:2]] == [("New", "York", "!"), ("Yes",)]
+
+
+def test_columns_of_a_run_are_those_of_its_training(tmp_path: Path) -> None:
+    rows = [f"review {at},title {at},{'ab'[at % 2]}" for at in range(20)]
+    path = write(tmp_path / "a.csv", "review,text,label", *rows)
+    source = find_source("classify", **{**NOTHING, "train": str(path), "text": "review"})
+    settled = Source.model_validate(source.settled(read_data(source).columns))
+    assert (settled.text, settled.label) == ("review", "label") and settled.train == str(path)
+    more = read_more(settled, path, TaskConfig(labels=("a", "b")))
+    assert more.dev[0].texts == ("review 0",) and more.remarks == ["columns: review -> label"]
+    other = write(tmp_path / "b.csv", "sentence,class", "something,a")
+    assert read_more(settled, other, TaskConfig(labels=("a", "b"))).remarks == ["columns: sentence -> class"]
+    asked = write(tmp_path / "s.jsonl", *[json.dumps({"q": "who?", "p": f"it was I {at}", "a": "I"}) for at in range(20)])
+    span = find_source("span", **{**NOTHING, "train": str(asked), "text": "p", "pair": ("q",), "label": "a"})
+    assert Source.model_validate(span.settled(read_data(span).columns)).pair == ("q",)
 
 
 def test_one_article_is_divided_by_passages(tmp_path: Path) -> None:
@@ -229,21 +358,73 @@ def test_every_answer_of_squad_is_whole_in_some_window(limit: int, overlap: int,
     assert windows > len(examples)
 
 
+def test_files_of_one_long_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As SQuAD 2.0 has them: 42 MB without a break."""
+    monkeypatch.setattr(tables, "LONGEST_LINE", 100)
+    test_one_article_is_divided_by_passages(tmp_path)
+
+
+def test_scores_of_stsb(shared: Path) -> None:
+    data = official("stsb", shared / "tasks/hf_test_samples/tests_samples/STS-B")
+    assert data.train[0].texts == ("A plane is taking off.", "An air plane is taking off.") and data.train[0].answer == 5.0
+
+
+def test_reviews_in_folders_come_in_turn(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        for side in ("neg", "pos"):
+            (tmp_path / split / side).mkdir(parents=True)
+            for at in range(4):
+                (tmp_path / split / side / f"{at}_1.txt").write_text(f"{side} {at}.<br />More.")
+    data = official("imdb", tmp_path, first=4)
+    assert [example.answer for example in data.train] == ["neg", "pos"] * 2 and data.train[0].texts == ("neg 0.\nMore.",)
+
+
+AS_INPUTS = {  # file of a data set -> lines, what is read, columns
+    ("qnli", "dev.tsv"): (["index\tquestion\tsentence\tlabel", "0\tWho?\tI.\tentailment"], ("Who?", "I."), 4),
+    ("qnli", "mine.tsv"): (["sentence\tquestion", "I.\tWho?"], ("Who?", "I."), 2),
+    ("cola", "dev.tsv"): (["gj04\t1\t\tIt is so."], ("It is so.",), 4),
+    ("cola", "test.tsv"): (["index\tsentence", "0\tIt is so."], ("It is so.",), 2),
+    ("mrpc", "test.tsv"): (["index\t#1 ID\t#2 ID\t#1 String\t#2 String", '0\t1\t2\tA "b.\tC.'], ('A "b.', "C."), 5),
+    ("swag", "test.csv"): ([",sent1,sent2,ending0,ending1,ending2,ending3", "0,He sits.,He,eats.,a,b,c"], ("He sits.", "He eats."), 0),
+    ("imdb", "test.jsonl"): (['{"text": "a<br />b"}'], ("a\nb",), 0),
+    ("conll2003", "eng.testb"): (["EU NNP B-NP B-ORG", "rejects VBZ B-VP O"], ("EU", "rejects"), 0),
+    (None, "other.testb"): (["EU NNP B-NP B-ORG", "rejects VBZ B-VP O"], ("EU", "rejects"), 0),
+    (None, "plain.txt"): (["The EU rejects it"], ("The", "EU"), 0),
+}
+
+
+@pytest.mark.parametrize(("dataset", "name"), AS_INPUTS)
+def test_official_files_are_answered_as_they_were_learned(dataset: str | None, name: str, tmp_path: Path) -> None:
+    lines, expected, columns = AS_INPUTS[dataset, name]
+    row = TASKS[dataset or "conll2003"]
+    texts = row.columns.texts if row.columns is not None else ()
+    task = TaskConfig(shape=row.shape, labels=("B-ORG", "O"), pairs=len(texts) == 2)
+    learned = LearnedConfig(task=task, dataset=dataset, columns=texts)
+    inputs = Inputs(str(write(tmp_path / name, *lines)), learned, text=None, pair=(), skip_bad=False)
+    (part,) = inputs
+    assert part.examples[0].texts[:2] == expected and len(inputs.header) == columns
+
+
 HAND_MADE = {  # file -> lines, in the official format
     "qqp": {
         "train.tsv": [
             "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
             '0\t1\t2\tHow "big" is it?\tHow large is it?\t1',
+            "2\t5\t6\tTorn in the official file",
             "1\t3\t4\tWho?\tWhy?\t0",
         ]
     },
     "qnli": {"train.tsv": ["index\tquestion\tsentence\tlabel", "0\tWho?\tIt was I.\tentailment", "1\tWho?\tNo.\tnot_entailment"]},
     "mnli": {
         "train.tsv": [
-            "index\tsentence1\tsentence2\tgold_label",
-            "0\tA man sleeps.\tHe is awake.\tcontradiction",
-            "1\tA.\tB.\tneutral",
-            "2\tA.\tA.\tentailment",
+            "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\tsentence2_parse\t"
+            "sentence1\tsentence2\tlabel1\tgold_label",
+            *(
+                f"{at}\t1\t1n\tfiction\t( A )\t( B )\t(ROOT A)\t(ROOT B)\t{texts}\tneutral\t{label}"
+                for at, (texts, label) in enumerate(
+                    [("A man sleeps.\tHe is awake.", "contradiction"), ("A.\tB.", "neutral"), ("A.\tA.", "entailment")]
+                )
+            ),
         ]
     },
     "rte": {"train.tsv": ["index\tsentence1\tsentence2\tlabel", "0\tA.\tB.\tentailment", "1\tC.\tD.\tnot_entailment"]},
@@ -270,6 +451,7 @@ def test_formats_whose_files_are_not_here(task: str, tmp_path: Path) -> None:
         write(tmp_path / "dev_mismatched.tsv", *lines[:2])
     data = official(task, tmp_path)
     assert list(map(len, data.others.values())) == ([1] if task == "mnli" else [])
+    assert any("2 rows left out" in remark for remark in data.remarks) == (task == "qqp")
     first = data.train[0]
     expected = {
         "qqp": (('How "big" is it?', "How large is it?"), "duplicate"),

@@ -20,9 +20,12 @@ from bertworks.config import OptimConfig, Shape, TaskConfig
 from bertworks.errors import BadText, TooLong
 from bertworks.model.model import Model
 from bertworks.model.resize import use_few_rows, with_all_rows
+from bertworks.runs.finetune import build_task
+from bertworks.runs.settings import settle_task
 from bertworks.tasks.example import Example, Span, gather, is_blank, tokens_in
 from bertworks.tasks.shapes import HEADS, make_task, task_model
-from bertworks.tasks.span import SpanTask, best_stretch
+from bertworks.tasks.source import MEASURES
+from bertworks.tasks.span import LONGEST, SpanTask, best_stretch
 from bertworks.tasks.tag import Tag, nearest_middle
 from bertworks.tasks.task import Task
 from bertworks.tasks.windows import Cut, Reader, spread
@@ -64,20 +67,24 @@ def examples(shape: Shape, count: int = 16, length: int = 8, seed: int = 0) -> l
 def config_of(shape: Shape) -> TaskConfig:
     labels = {"classify": ("high", "low"), "multilabel": ("ba", "ku"), "tag": ("B-x", "O")}.get(shape, ())
     scale = {"shift": 110.0, "scale": 20.0} if shape == "regress" else {}
-    return TaskConfig(shape=shape, labels=labels, pairs=shape == "regress", **scale)
+    return TaskConfig(shape=shape, labels=labels, measure=MEASURES[shape][0], pairs=shape == "regress", **scale)
 
 
-def small(preset: str, shape: Shape) -> Task:
-    sizes = {
+def sizes(preset: str) -> dict[str, Any]:
+    return {
         **SMALL,
         **({} if preset == "xlnet-mini" else {"n_positions": 64}),
         **({"embedding_size": 32} if preset in ("albert-mini", "electra-mini") else {}),
+        "init_range": 0.1,
     }
-    return fresh(preset, shape, init_range=0.1, **sizes)
 
 
-def fresh(preset: str, shape: Shape, **sizes: Any) -> Task:
-    bench = bertworks.new(preset, tokenizer=tiny_tokenizer(), **sizes)
+def small(preset: str, shape: Shape) -> Task:
+    return fresh(preset, shape, **sizes(preset))
+
+
+def fresh(preset: str, shape: Shape, **overrides: Any) -> Task:
+    bench = bertworks.new(preset, tokenizer=tiny_tokenizer(), **overrides)
     config = task_model(bench.config, config_of(shape))
     return make_task(Model.fresh(config, [HEADS[shape]], seed=1), config_of(shape))
 
@@ -153,6 +160,56 @@ def test_few_rows_learn_as_all_rows_do() -> None:
         torch.testing.assert_close(found[name], value, rtol=0, atol=1e-10)
     with pytest.raises(IndexError):
         few.model.encoder.embed.tokens(torch.tensor([whole.model.config.encoder.vocab_size - 1]))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("preset", FAMILIES)
+def test_all_that_learns_has_a_gradient(preset: str, shape: Shape) -> None:
+    """Processes that train together wait for each of them."""
+    start = bertworks.new(preset, tokenizer=tiny_tokenizer(), **sizes(preset))
+    config = settle_task(start, config_of(shape), limit={"steps": 1})
+    given_examples = examples(shape)
+    task = build_task(config, start, given_examples)
+    batch = gather(task.features(given_examples, reader()), np.arange(16))
+    sum(term.total for term in task(batch) if term.weight).backward()  # type: ignore[union-attr]
+    assert not [name for name, one in task.named_parameters() if one.requires_grad and one.grad is None]
+
+
+# ---------------------------------------------------------------------- other tokenizers
+
+SENTENCE = "In 1913 , naïve Peter de Ruiz moved to New York ; he liked it there ."
+
+
+@pytest.mark.parametrize("name", ["gpt2", "roberta", "xlnet", "albert-base-v2", "bert-base-cased", "bert-base-chinese"])
+def test_words_and_answers_are_found_with_any_tokenizer(name: str, shared: Path) -> None:
+    tokenizer, words = Tokenizer.load(shared / "vocab" / name), SENTENCE.split()
+    tag, span = small("bert-mini", "tag"), small("bert-mini", "span")
+    (features,) = tag.features([Example(tuple(words))], Reader(tokenizer, 64, 8, "window"))
+    (window,) = features.windows
+    pieces = [tokenizer.backend.decode([int(window.ids[at])]).strip().lower() for at in window.read]
+    assert len(pieces) == len(words)
+    for piece, word in zip(pieces, words, strict=True):
+        plain = word.lower().replace("ï", "i")
+        assert plain.startswith(piece.replace("ï", "i")) or not piece.isalnum(), (piece, word)
+    for answer in ("Peter de Ruiz", "York", "1913", "there"):
+        example = Example(("Who?", SENTENCE), (Span(SENTENCE.index(answer), answer),))
+        (features,) = span.features([example], Reader(tokenizer, 64, 8, "window"))
+        (window,) = features.windows
+        output = np.zeros((len(window.read), 2))
+        output[window.targets, [0, 1]] = 9
+        said = span.decode([output], features, example)
+        assert said.answer == answer and SENTENCE[said.start :].startswith(answer)
+
+
+def test_gpt_tells_two_texts_apart(shared: Path) -> None:
+    gpt = Reader(Tokenizer.load(shared / "vocab/gpt2"), 64, 8, "window")
+    task = small("bert-mini", "regress")
+    one, other = task.features([Example(("He plays", " tennis well")), Example(("He", " plays tennis well"))], gpt)
+    assert one.windows[0].ids.tolist() != other.windows[0].ids.tolist()
+    assert gpt.room(1) == 64 and gpt.room(2) == 63
+    span = small("gpt-mini", "span")
+    (features,) = span.features([Example(("Who?", "It was I."), ())], gpt)
+    assert features.windows[0].read[0] == len(features.windows[0].ids) - 1, "the end sees all that is before it"
 
 
 # ---------------------------------------------------------------------- windows
@@ -245,9 +302,10 @@ def test_an_answer_is_found_again_in_some_window(seed: int, limit: int, overlap:
 
 def test_best_stretch_is_the_best_of_all() -> None:
     draw = np.random.default_rng(0)
-    for size in (1, 2, 7, 50):
+    for size in (1, 2, 7, 50, 200):
         table = draw.normal(size=(size, 2))
-        pairs = {(a, b): table[a, 0] + table[b, 1] for a in range(size) for b in range(a, min(size, a + 30))}
+        table[:1, 0] += 9  # so that the best end is often too far away
+        pairs = {(a, b): table[a, 0] + table[b, 1] for a in range(size) for b in range(a, min(size, a + LONGEST))}
         first, last, score = best_stretch(table)
         assert (first, last) == max(pairs, key=pairs.__getitem__) and score == pytest.approx(max(pairs.values()))
 
@@ -269,8 +327,9 @@ def test_no_answer_is_said_when_not_here_is_better() -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_predictions_do_not_depend_on_their_company(shape: Shape) -> None:
-    task = small("bert-mini", shape)
+@pytest.mark.parametrize("preset", FAMILIES)
+def test_predictions_do_not_depend_on_their_company(preset: str, shape: Shape) -> None:
+    task = small(preset, shape)
     many = [*examples(shape, 12, 8), *examples(shape, 6, 40, seed=3)]
     features = task.features(many, reader(32))
     alone = [task.predict([one], [example])[0] for one, example in zip(features, many, strict=True)]

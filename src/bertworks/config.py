@@ -248,7 +248,7 @@ class TaskConfig(Frozen):
     shape: Shape = Field("classify", description="classify, regress, multilabel, tag, span or choice")
     labels: tuple[str, ...] = Field((), description="names of the classes or tags")
     measure: str = Field("accuracy", description="by which models are compared on dev")
-    pairs: bool = Field(False, description="classify, regress, multilabel: two texts are read together")
+    pairs: bool | None = Field(False, description="classify, regress, multilabel: two texts are read together; null: or one")
     no_answer: bool = Field(False, description="span: the passage need not hold an answer")
     class_weights: Literal["none", "balanced"] = Field("none", description="classify: balanced: rare classes weigh as much as others")
     smoothing: Rate = Field(0.0, description="classify, tag: share of each target that is spread over all classes")
@@ -281,6 +281,7 @@ class LearnedConfig(Frozen):
 
     task: TaskConfig
     data: ReadConfig = ReadConfig()
+    dataset: str | None = Field(None, description="whose official files it reads, if that is what it was trained on")
     columns: tuple[str, ...] = Field((), description="of the table it was trained on, those with the texts")
     temperature: float = Field(
         1.0, gt=0, allow_inf_nan=False, description="by which logits are divided, so that confidence is what it says"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bertworks import __version__
 from bertworks.config import LearnedConfig, ModelConfig, check_learned
-from bertworks.errors import BadConfig, TooLong, Unsupported
+from bertworks.errors import BadConfig, BadText, TooLong, Unsupported
 from bertworks.files import read_json
 from bertworks.fill import Filled, Filler
 from bertworks.model.attention import record_attention
@@ -30,7 +30,7 @@ from bertworks.presets import preset as preset_config
 from bertworks.tasks.example import Example
 from bertworks.tasks.inputs import Input, as_example
 from bertworks.tasks.shapes import guess_task, ready_task
-from bertworks.tasks.task import Progress, Task
+from bertworks.tasks.task import Progress, Task, token_batches
 from bertworks.tasks.windows import Reader
 from bertworks.text.ledger import Ledger, OnLong
 from bertworks.text.tokenizer import TOKENIZER_FILES, Pieces, Tokenizer, Window, check_texts, has_tokenizer
@@ -130,7 +130,9 @@ class Workbench:
         """The mean of each text's windows, weighted by their tokens."""
         sums, weights = np.zeros((n_texts, self.config.encoder.hidden_size), np.float32), np.zeros((n_texts, 1), np.float32)
         done, total = 0, sum(len(window.ids) for window in windows)
-        for batch in token_batches(windows, batch_tokens, self.tokenizer.frame.size):
+        lengths = [len(window.ids) + self.tokenizer.frame.size for window in windows]
+        for members in token_batches(lengths, batch_tokens):
+            batch = [windows[at] for at in members]
             tokens = self._tokens(batch)
             with torch.inference_mode():
                 vectors = as_numpy(how.pool(self.model.encoder(tokens).last, tokens.layout))
@@ -194,14 +196,17 @@ class Workbench:
         (span), or a text and the ways to go on (choice); or an example, as files have them. Long ones are read in windows; `ledger`
         counts them. A model that is less sure than `min_confidence` gives no answer: None.
         """
+        if isinstance(inputs, str):
+            raise BadText("one text, where a list of texts is wanted", remedy="predict([text])[0]")
         learned, task = self.task()
         if min_confidence:
             task.check_confidence()
         examples = [given if isinstance(given, Example) else as_example(given, learned.task, at) for at, given in enumerate(inputs)]
-        features = task.features(examples, Reader.of(self.tokenizer, learned.data, on_long))
+        reader = Reader.of(self.tokenizer, learned.data, on_long)
+        features = task.features(examples, reader)
         ledger = Ledger() if ledger is None else ledger
-        ledger.limit = learned.data.max_length
-        for one in features:
+        for one, example in zip(features, examples, strict=True):
+            ledger.limit = task.room(example, reader)
             ledger.count(one.tokens, windows=len(one.windows) > one.n_ways, lost=one.lost)
         found = task.predict(features, examples, progress)
         return [task.unless_unsure(one, min_confidence) for one in found] if min_confidence else found
@@ -322,18 +327,3 @@ def _check_vocabulary(tokenizer: Tokenizer | None, config: ModelConfig, place: s
             place=place,
             remedy="tokenizer and model must belong together",
         )
-
-
-def token_batches(windows: Sequence[Window], batch_tokens: int, frame_size: int) -> Iterator[list[Window]]:
-    """Consecutive windows with their special tokens, as many as fit into the budget, at least one."""
-    batch: list[Window] = []
-    size = 0
-    for window in windows:
-        length = len(window.ids) + frame_size
-        if batch and size + length > batch_tokens:
-            yield batch
-            batch, size = [], 0
-        batch.append(window)
-        size += length
-    if batch:
-        yield batch

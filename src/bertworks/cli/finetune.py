@@ -4,11 +4,30 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-from bertworks.cli.show import show_json
+from bertworks.cli.pretrain import WithKeys
+from bertworks.cli.show import show_json, show_table
+
+
+class WithTasks(WithKeys):
+    """The data sets too."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        super().format_help(ctx, formatter)
+        from bertworks.tasks.datasets import TASKS
+
+        rows = [(name, row.said, ", ".join(names[0] for names in row.files.values())) for name, row in TASKS.items()]
+        show_table(("data set", "what is asked", "its files"), rows)
+        unseen = ", ".join(name for name, row in TASKS.items() if not row.seen)
+        typer.echo(f" Tried on files made by hand in the official format, not on the official ones: {unseen}.")
+
+    def keys(self) -> dict[str, str]:
+        from bertworks.runs.settings import FINETUNE, keys
+
+        return keys(FINETUNE)
 
 
 def finetune(
@@ -18,7 +37,7 @@ def finetune(
     model: Annotated[str, typer.Option(help="What to start from: a folder, a run, 'minilm', a name on the Hub.")],
     out: Annotated[Path | None, typer.Option(help="The folder of the run.")] = None,
     data: Annotated[Path | None, typer.Option(help="The folder with the files of a data set.")] = None,
-    train: Annotated[str | None, typer.Option(help="Your own examples: .csv, .tsv, .jsonl, .parquet; for tag also CoNLL columns.")] = None,
+    train: Annotated[str | None, typer.Option(help="Your own examples: .csv, .tsv, .jsonl, .json, .parquet; tag: also CoNLL.")] = None,
     dev: Annotated[str | None, typer.Option(help="Examples to compare models on; without it a part of --train is kept for that.")] = None,
     text: Annotated[str | None, typer.Option(help="Column of the text; guessed if not given.")] = None,
     pair: Annotated[list[str] | None, typer.Option(help="Column of the second text; of each way to go on (choice).")] = None,

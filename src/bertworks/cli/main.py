@@ -12,7 +12,7 @@ from bertworks import __version__
 from bertworks.cli.corpus import app as corpus
 from bertworks.cli.embed import embed
 from bertworks.cli.fill import fill
-from bertworks.cli.finetune import finetune
+from bertworks.cli.finetune import WithTasks, finetune
 from bertworks.cli.import_ import import_
 from bertworks.cli.info import info
 from bertworks.cli.masks import masks
@@ -52,7 +52,7 @@ VERBS: dict[str, Callable[..., None]] = {
 }
 GROUPS = {"corpus": corpus, "vocab": vocab}
 for name, verb in VERBS.items():
-    app.command(name, cls=WithKeys if verb in (pretrain, finetune) else None)(verb)
+    app.command(name, cls={"pretrain": WithKeys, "finetune": WithTasks}.get(name))(verb)
 for name, group in GROUPS.items():
     app.add_typer(group, name=name)
 

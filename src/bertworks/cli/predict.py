@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
-from bertworks.cli.show import AsJson, console, show_json
+from bertworks.cli.show import AsJson, show_json, show_table
 
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out rows that are no examples, and count them.")]
 
@@ -55,7 +55,7 @@ def evaluate(
         show_json({"measures": results.measures, "intervals": results.intervals, "ledger": vars(ledger)})
     else:
         rows = [(_name(name), f"{value:.4f}", _interval(results.intervals[name])) for name, value in results.measures.items()]
-        _table(("measure", "value", "95 % interval"), rows)
+        show_table(("measure", "value", "95 % interval"), rows)
     for remark in (*remarks, str(ledger)):
         typer.echo(remark, err=True)
 
@@ -83,7 +83,7 @@ def compare(
         )
         for one in found
     ]
-    _table(("measure", str(first), str(second), "difference", "95 % interval", ""), rows)
+    show_table(("measure", str(first), str(second), "difference", "95 % interval", ""), rows)
     if min(seeds) == 1:
         typer.echo("one seed: how much luck it had is not in the interval; `bertworks finetune --seeds 3` shows it", err=True)
 
@@ -95,12 +95,3 @@ def _name(measure: str) -> str:
 def _interval(edges: tuple[float, float], sign: str = "") -> str:
     low, high = edges
     return f"{low:{sign}.4f} to {high:{sign}.4f}"
-
-
-def _table(head: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
-    from rich.table import Table
-
-    table = Table(*head, box=None, header_style="bold", padding=(0, 2, 0, 1))
-    for row in rows:
-        table.add_row(*row)
-    console().print(table)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand
 
-from bertworks.cli.show import console, show_json
+from bertworks.cli.show import console, show_json, show_table
 
 
 class WithKeys(TyperCommand):
@@ -17,14 +17,12 @@ class WithKeys(TyperCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         super().format_help(ctx, formatter)
-        from rich.table import Table
+        show_table(("key of --set", "what it is"), self.keys().items())
 
-        from bertworks.runs.settings import FINETUNE, PRETRAIN, keys
+    def keys(self) -> dict[str, str]:
+        from bertworks.runs.settings import PRETRAIN, keys
 
-        table = Table("key of --set", "what it is", box=None, header_style="bold", padding=(0, 2, 0, 1))
-        for name, meaning in keys(FINETUNE if self.name == "finetune" else PRETRAIN).items():
-            table.add_row(name, meaning)
-        console().print(table, markup=False)
+        return keys(PRETRAIN)
 
 
 def pretrain(

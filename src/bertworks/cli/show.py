@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -59,3 +59,13 @@ def progress_bar(title: str, *, in_bytes: bool = False) -> Iterator[Callable[[in
     with bars.Progress(*columns, console=Console(stderr=True), transient=True, disable=silent) as progress:
         task = progress.add_task(title, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+def show_table(head: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*head, box=None, header_style="bold", padding=(0, 2, 0, 1))
+    for row in rows:
+        table.add_row(*(Text(str(cell)) for cell in row))
+    console().print(table)

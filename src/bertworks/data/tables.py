@@ -6,6 +6,7 @@ import csv
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
+from io import BytesIO
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -13,7 +14,7 @@ from typing import IO, Any, Protocol
 from bertworks.data.packed import PACKED
 from bertworks.errors import BadText, Unsupported
 
-TABLES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
+TABLES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
 LONGEST_LINE = 2**25  # bytes
 PARQUET_ROWS = 256  # held at once
 SAMPLED = 1000  # lines that show whether a table quotes its cells
@@ -35,10 +36,12 @@ def kind_of(path: Path) -> str | None:
     return TABLES.get(suffix)
 
 
-def rows_of(stream: IO[bytes], kind: str, name: str, reader: Reader) -> Iterator[tuple[str, Row]]:
-    """The rows of a table, each with its place."""
+def rows_of(stream: IO[bytes], kind: str, name: str, reader: Reader, *, all_columns: bool = False) -> Iterator[tuple[str, Row]]:
+    """The rows of a table, each with its place. Parquet's columns of numbers by the thousand, such as vectors, only if asked for."""
     if kind == "parquet":
-        return parquet_rows(stream, name)
+        return parquet_rows(stream, name, all_columns=all_columns)
+    if kind == "json":
+        return json_file_rows(stream, name, reader)
     lines = decoded(stream, name, reader)
     return json_rows(lines, name, reader) if kind == "jsonl" else csv_rows(lines, name, "\t" if kind == "tsv" else ",", reader)
 
@@ -75,10 +78,27 @@ def json_rows(lines: Iterator[str], name: str, reader: Reader) -> Iterator[tuple
         except (ValueError, RecursionError) as error:
             reader.bad_row(f"not JSON: {str(error)[:100]}", place)
             continue
-        if isinstance(row, dict):
-            yield place, {_whole(key, place, reader): _whole(value, place, reader) for key, value in row.items()}
-        else:
-            reader.bad_row("not a JSON object", place)
+        yield from _json_row(row, place, reader)
+
+
+def json_file_rows(stream: IO[bytes], name: str, reader: Reader) -> Iterator[tuple[str, Row]]:
+    """A list of objects, bare or under "data"; or else an object on each line."""
+    content = stream.read()
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        yield from json_rows(decoded(BytesIO(content), name, reader), name, reader)
+        return
+    rows = found.get("data", [found]) if isinstance(found, dict) else found
+    for number, row in enumerate(rows if isinstance(rows, list) else [rows], start=1):
+        yield from _json_row(row, f"{name}, row {number}", reader)
+
+
+def _json_row(row: Any, place: str, reader: Reader) -> Iterator[tuple[str, Row]]:
+    if isinstance(row, dict):
+        yield place, {_whole(key, place, reader): _whole(value, place, reader) for key, value in row.items()}
+    else:
+        reader.bad_row("not a JSON object", place)
 
 
 def _whole(value: Any, place: str, reader: Reader) -> Any:
@@ -100,7 +120,9 @@ def csv_rows(lines: Iterator[str], name: str, delimiter: str, reader: Reader) ->
         check_columns(header, name)
         for row in rows:
             place = f"{name}, line {rows.line_num}"
-            if len(row) == len(header):
+            if delimiter == "\t" and any("\n" in cell and "\t" in cell for cell in row):
+                reader.bad_row("a cell with tabs and line breaks: a quote that is opened and not closed", place)
+            elif len(row) == len(header):
                 yield place, dict(zip(header, row, strict=True))
             elif row:
                 reader.bad_row(f"{len(row)} fields, the header has {len(header)}", place)
@@ -110,7 +132,7 @@ def csv_rows(lines: Iterator[str], name: str, delimiter: str, reader: Reader) ->
 
 def _are_quoted(lines: Sequence[str]) -> bool:
     """Between tabs quotes may be signs like any other, as in GLUE's files. What makes more rows of the right width is right; if both do,
-    quotes are marks where a cell begins and ends with one."""
+    quotes are marks where every cell that has one begins and ends with it."""
 
     def whole_rows(*, quoted: bool) -> int:
         try:
@@ -119,7 +141,8 @@ def _are_quoted(lines: Sequence[str]) -> bool:
             return -len(lines)
         return sum(1 if width == widths[0] else -1 for width in widths)
 
-    marked = any(len(cell) > 1 and cell[0] == cell[-1] == '"' for line in lines for cell in line.split("\t"))
+    cells = [cell for line in lines for cell in line.split("\t") if '"' in cell]
+    marked = bool(cells) and all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in cells)
     return (whole_rows(quoted=True), marked) > (whole_rows(quoted=False), False)
 
 
@@ -129,8 +152,7 @@ def _cells(lines: Iterable[str], delimiter: str, *, quoted: bool) -> Any:
     return csv.reader(ended, delimiter=delimiter) if quoted else csv.reader(ended, delimiter=delimiter, quoting=csv.QUOTE_NONE)
 
 
-def parquet_rows(file: IO[bytes], name: str) -> Iterator[tuple[str, Row]]:
-    """Columns of numbers by the thousand, such as vectors, are not read: no one asks for them here."""
+def parquet_rows(file: IO[bytes], name: str, *, all_columns: bool) -> Iterator[tuple[str, Row]]:
     try:
         parquet, arrow = import_module("pyarrow.parquet"), import_module("pyarrow")
     except ImportError:
@@ -139,7 +161,8 @@ def parquet_rows(file: IO[bytes], name: str) -> Iterator[tuple[str, Row]]:
         table = parquet.ParquetFile(file)
         schema, types = table.schema_arrow, arrow.types
         check_columns(schema.names, name)
-        wanted = [field.name for field in schema if not types.is_nested(field.type) or _is_list_of_text(field.type, types)]
+        simple = (field.name for field in schema if not types.is_nested(field.type) or _is_list_of_text(field.type, types))
+        wanted = None if all_columns else list(simple)
         for at, batch in enumerate(table.iter_batches(batch_size=PARQUET_ROWS, columns=wanted)):
             for row, values in enumerate(batch.to_pylist()):
                 yield f"{name}, row {at * PARQUET_ROWS + row + 1}", values

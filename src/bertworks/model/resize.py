@@ -30,9 +30,10 @@ def grow_vocabulary(model: Model, size: int, rows: Mapping[int, Sequence[int]]) 
     return grown.train(model.training)
 
 
-def refit(model: Model, config: ModelConfig, heads: Sequence[str], seed: int) -> Model:
-    """The same weights under another config and other heads. New heads start anew, as do those of another size; more positions are drawn
-    out of the old ones by linear interpolation, so that first and last keep their places, fewer are cut; more segments are as the first."""
+def refit(model: Model, config: ModelConfig, heads: Sequence[str], seed: int, *, keep_heads: bool = True) -> Model:
+    """The same weights under another config and other heads. New heads start anew, as do those of another size, and all of them if they
+    are not kept; more positions are drawn out of the old ones by linear interpolation, so that first and last keep their places, fewer are
+    cut; more segments are as the first."""
     new = Model.fresh(config, heads, seed=seed)
     state, old = new.state_dict(), model.state_dict()
     for name, start in state.items():
@@ -42,7 +43,7 @@ def refit(model: Model, config: ModelConfig, heads: Sequence[str], seed: int) ->
             known = _stretch(known, config.encoder.first_position, len(start)) if longer else known[: len(start)]
         elif known is not None and known.shape != start.shape and name == SEGMENTS:
             known = known[[row if row < len(known) else 0 for row in range(len(start))]]
-        if known is not None and known.shape != start.shape and name.startswith("heads."):
+        if known is not None and name.startswith("heads.") and not (keep_heads and known.shape == start.shape):
             known = None
         if known is not None and known.shape != start.shape:
             raise BadConfig(f"{name} is {list(known.shape)} in the model to go on from, {list(start.shape)} in the config")

@@ -63,7 +63,7 @@ def finetune(
     hopeless: Hopeless = never,
 ) -> Outcome:
     """A new run. After torchrun has started the processes again, the same run goes on."""
-    record = new_record(KIND, config, init=named(init), source=source.from_anywhere(), data=data.fingerprint)
+    record = new_record(KIND, config, init=named(init), source=source.settled(data.columns), data=data.fingerprint)
     return _run(record, data, out, ranks, watch, began, hopeless, new=True)
 
 
@@ -105,7 +105,7 @@ def _run(record: Record, data: Data, out: Path, ranks: Ranks, watch: Watch, bega
             clock=Clock(config.train.budget, began=began),
             stop=run.stop,
             evaluate=Evaluation(task, dev, data.dev, config.task.measure),
-            save_model=lambda: save_model(task, config, start, data.columns, out) if ranks.first else None,
+            save_model=lambda: save_model(task, config, start, out, data.columns, record["source"]["dataset"]) if ranks.first else None,
             identity=identity(record),
             machine=run.machine,
             matrix_rate=_rate(config, tokens, run.device),
@@ -143,7 +143,7 @@ def conclude(
     results, changes = judge(task, features["dev"], data.dev)
     results = replace(
         results,
-        ledgers={name: count_tokens(features[name], examples, reader.limit) for name, examples in splits.items()},
+        ledgers={name: count_tokens(task, features[name], examples, reader) for name, examples in splits.items()},
         others={name: look(task, task.predict(features[name], examples), examples) for name, examples in data.others.items()},
     )
     bench.learned = changes.apply(bench.learned)
@@ -162,9 +162,10 @@ def evaluate(out: Path, where: Path, *, skip_bad: bool, progress: Progress) -> t
     learned, task = bench.task()
     data = read_more(source, where, learned.task)
     examples = data.dev
-    features = task.features(examples, Reader.of(bench.tokenizer, learned.data))
+    reader = Reader.of(bench.tokenizer, learned.data)
+    features = task.features(examples, reader)
     results = look(task, task.predict(features, examples, progress), examples)
-    return results, count_tokens(features, examples, learned.data.max_length)[""], data.remarks
+    return results, count_tokens(task, features, examples, reader)[""], data.remarks
 
 
 class Evaluation:
@@ -180,7 +181,10 @@ class Evaluation:
 
 def build_task(config: FinetuneConfig, start: Workbench, train: list[Example]) -> Task:
     """The task with its model: old weights, new head; upper layers anew and lower ones fixed if so asked."""
-    model = refit(start.model, config.model, [HEADS[config.task.shape]], config.train.seed)
+    # A head for other classes, or for numbers in other units, would only be in the way.
+    keep = config.task.shape != "regress" and start.config.heads.labels == config.model.heads.labels
+    model = refit(start.model, config.model, [HEADS[config.task.shape]], config.train.seed, keep_heads=keep)
+    model.encoder.recompute = config.train.recompute
     _renew(model, config.train.reinit, config.train.seed)
     _freeze(model, config.train.freeze)
     if config.train.attention_dropout is not None:
@@ -198,6 +202,8 @@ def _renew(model: Model, n_layers: int, seed: int) -> None:
 
 def _freeze(model: Model, n_layers: int) -> None:
     """Parts that a higher layer uses too go on learning."""
+    if model.encoder.config.attention == "relative":
+        model.encoder.blank.requires_grad_(False)  # of pre-training; no task asks for it
     if n_layers:
         still: list[nn.Module] = [model.encoder.embed, model.encoder.project]
         moving = {id(part) for pair in list(model.encoder.layers())[n_layers:] for part in pair}
@@ -214,12 +220,15 @@ def _class_weights(task: TaskConfig, train: list[Example]) -> list[float] | None
     return [len(train) / (len(task.labels) * counts[label]) if counts[label] else 0.0 for label in task.labels]
 
 
-def save_model(task: Task, config: FinetuneConfig, start: Workbench, columns: Columns | None, out: Path) -> None:
+def save_model(
+    task: Task, config: FinetuneConfig, start: Workbench, out: Path, columns: Columns | None = None, dataset: str | None = None
+) -> None:
     hf_config = {**start.hf_config, "problem_type": PROBLEMS.get(config.task.shape)}
     lineage = [*start.lineage, f"finetune {config.task.shape}"]
     model, left = task.finished(config.task)
     bench = Workbench(with_all_rows(model), start.tokenizer, Pooling(), hf_config, list(dict.fromkeys(lineage)), [])
-    bench.learned = LearnedConfig(task=left, data=config.data, columns=columns.texts if columns is not None else ())
+    texts = columns.texts if columns is not None else ()
+    bench.learned = LearnedConfig(task=left, data=config.data, dataset=dataset, columns=texts)
     bench.save(out / MODEL)
 
 

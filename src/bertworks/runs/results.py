@@ -12,10 +12,11 @@ from bertworks.tasks.calibration import Bin, calibration_error, fit_temperature,
 from bertworks.tasks.chances import Interval, intervals
 from bertworks.tasks.choice import Choice, Chosen
 from bertworks.tasks.example import Example, Features
-from bertworks.tasks.metrics import Floats, confusion
+from bertworks.tasks.metrics import Counts, Floats, confusion
 from bertworks.tasks.sequence import Classified, Classify
 from bertworks.tasks.span import Answered, SpanTask
 from bertworks.tasks.task import Task, Verdict
+from bertworks.tasks.windows import Reader
 from bertworks.text.ledger import Ledger
 
 RESULTS = "results.json"
@@ -36,6 +37,7 @@ class Results:
     measures: dict[str, float]
     intervals: dict[str, Interval]
     labels: tuple[str, ...] = ()
+    classes: dict[str, Counts] = field(default_factory=dict)
     confusion: list[list[int]] = field(default_factory=list)  # right class, class said
     calibration: Calibration | None = None
     errors: list[tuple[Example, Verdict]] = field(default_factory=list)
@@ -49,6 +51,7 @@ class Results:
             "measures": self.measures,
             "intervals": self.intervals,
             "labels": self.labels,
+            "classes": {name: vars(counts) for name, counts in self.classes.items()},
             "confusion": self.confusion,
             "calibration": None if calibration is None else {**vars(calibration), "bins": [vars(one) for one in calibration.bins]},
             "errors": [{"texts": example.texts, "place": example.place, **vars(verdict)} for example, verdict in self.errors],
@@ -100,7 +103,8 @@ def look(task: Task, predictions: list[Any], examples: list[Example], shown: int
     errors = [(examples[at], verdict) for verdict, at in verdicts if verdict.wrong][:shown]
     labels: tuple[str, ...] = task.labels if isinstance(task, Classify) else ()
     table = confusion(rows[:, 0], rows[:, 1], len(labels)).tolist() if labels else []
-    return Results(task.measure(rows), intervals(task.measure, [rows]), labels, table, errors=errors, evidence=rows)
+    classes = task.by_class(predictions, examples)
+    return Results(task.measure(rows), intervals(task.measure, [rows]), labels, classes, table, errors=errors, evidence=rows)
 
 
 @dataclass(frozen=True)
@@ -147,12 +151,13 @@ def best_threshold(task: SpanTask, predictions: list[Answered], examples: list[E
     return float(edges[best])
 
 
-def count_tokens(features: list[Features], examples: list[Example], limit: int) -> dict[str, Ledger]:
+def count_tokens(task: Task, features: list[Features], examples: list[Example], reader: Reader) -> dict[str, Ledger]:
     """What became of long texts: of all, and of each class where there are few."""
-    found: dict[str, Ledger] = {"": Ledger(limit)}
+    found: dict[str, Ledger] = {"": Ledger()}
     for one, example in zip(features, examples, strict=True):
         names = ["", *([example.answer] if isinstance(example.answer, str) else [])]
         for name in names:
-            ledger = found.setdefault(name, Ledger(limit))
+            ledger = found.setdefault(name, Ledger())
+            ledger.limit = task.room(example, reader)
             ledger.count(one.tokens, windows=len(one.windows) > one.n_ways, lost=one.lost)
     return found

@@ -39,7 +39,14 @@ EARLY = 0.3  # of a run, in which no seed is given up
 def finetune_seeds(config: FinetuneConfig, data: Data, source: Source, out: Path, *, init: str, n_seeds: int, watch: Watch) -> Outcome:
     """The config's seed and those after it. A budget is for all of them."""
     seeds = [config.train.seed + at for at in range(n_seeds)]
-    record = new_record(finetune.SEEDS, config, init=named(init), source=source.from_anywhere(), data=data.fingerprint, seeds=seeds)
+    record = new_record(
+        finetune.SEEDS,
+        config,
+        init=named(init),
+        source=source.settled(data.columns),
+        data=data.fingerprint,
+        seeds=seeds,
+    )
     with locked(out):
         check_new(out, record, restarted=False)
         write_json(out / RUN, record)
@@ -48,6 +55,7 @@ def finetune_seeds(config: FinetuneConfig, data: Data, source: Source, out: Path
         except BertworksError:
             if not (_folder(out, seeds[0]) / RUN).is_file():  # nothing has begun: there is no run
                 (out / RUN).unlink()
+                shutil.rmtree(_folder(out, seeds[0]), ignore_errors=True)
             raise
 
 
@@ -97,7 +105,7 @@ def _say(watch: Watch, event: Event) -> None:
 
 @dataclass(frozen=True)
 class Behind:
-    """Whether a seed is so far behind those before it that its time is better spent on the next (Dodge et al. 2020): past the first part of
+    """Whether a seed is so far behind those before it that its time is better saved (Dodge et al. 2020): past the first part of
     the run, and its best is worse than that of each of them was at the same place, by more than the noise of dev."""
 
     curves: list[list[tuple[float, float]]]  # of each of the others: progress and error of its looks

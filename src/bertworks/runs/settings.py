@@ -13,6 +13,7 @@ from bertworks.config import (
     FinetuneConfig,
     Frozen,
     HeadConfig,
+    ModelConfig,
     ObjectiveConfig,
     OptimConfig,
     PretrainConfig,
@@ -100,19 +101,12 @@ def settle(
 ) -> PretrainConfig:
     """`limit`: steps, epochs or budget; without any, ten minutes."""
     asked = parse_settings(settings, PRETRAIN)
-    twice = [f"train.{name}" for name in limit if name in asked["train"]]
-    twice += ["data.masking"] * (masking is not None and "masking" in asked["data"])
-    twice += ["objective.name"] * (objective is not None and "name" in asked["objective"])
-    twice += ["data.pairs"] * (objective is not None and "pairs" in asked["data"])
-    if twice:
-        raise BadConfig(f"given twice, as an option and by --set: {', '.join(twice)}", remedy="give it once")
+    options = [f"train.{name}" for name in limit] + ["data.masking"] * (masking is not None)
+    _check_once(options + ["objective.name", "data.pairs"] * (objective is not None), asked)
     if (preset is None) == (init is None):
         raise BadConfig("a run starts from a preset or from a model", remedy="name one of --preset and --init")
     if init is not None:
-        wrong = [name for name in asked["model"] if name not in CHANGEABLE]
-        if wrong:
-            raise BadConfig(f"a trained model cannot change its {', '.join(wrong)}", remedy=f"it can: {', '.join(CHANGEABLE)}")
-        model = init.config.override(**asked["model"])
+        model = _changed(init, asked["model"])
     else:
         assert preset is not None
         model = fit_to(preset_config(preset), tokenizer)
@@ -150,10 +144,10 @@ def settle_task(
 ) -> FinetuneConfig:
     """The config of a fine-tuning: what the task is, how models of this width like to learn it, and what the user wants otherwise."""
     asked = parse_settings(settings, FINETUNE)
-    wrong = [name for name in asked["model"] if name not in CHANGEABLE]
-    if wrong:
-        raise BadConfig(f"a trained model cannot change its {', '.join(wrong)}", remedy=f"it can: {', '.join(CHANGEABLE)}")
-    model = task_model(init.config.override(**asked["model"]), task)
+    _check_once([f"train.{name}" for name in limit] + ["data.on_long"] * (on_long is not None), asked)
+    _check_task(task, asked["task"])
+    task = task.model_copy(update={"labels": tuple(asked["task"].get("labels", task.labels))})
+    model = task_model(_changed(init, asked["model"]), task)
     lr = 3e-5 * (768 / model.encoder.hidden_size) ** 1.5  # BERT-base was fine-tuned with 2e-5 to 5e-5; narrower models bear more
     optim = {"lr": float(f"{lr:.1g}"), "warmup": 0.1, "beta2": 0.999, "layer_decay": 0.95, **asked["optim"]}
     longest = [n for n in (init.limit, model.encoder.n_positions, 512) if n is not None]
@@ -163,8 +157,38 @@ def settle_task(
         train.setdefault("attention_dropout", None)  # whoever sets the model's own wants it
     if not any(train.get(name) is not None for name in ("steps", "epochs", "budget")):
         train["epochs"] = DEFAULT_EPOCHS
-    measure = asked["task"].get("measure", task.measure)
-    if measure not in MEASURES[task.shape]:
-        raise BadConfig(f"task.measure = {measure!r}", remedy=f"{task.shape} has {', '.join(MEASURES[task.shape])}")
+    if "cooldown" in asked["optim"] and optim.get("schedule") != "constant":
+        raise BadConfig("without effect in this run: optim.cooldown", remedy="leave it out, or optim.schedule=constant")
     values = {"task": {**task.model_dump(), **asked["task"]}, "data": data, "optim": optim, "train": train}
     return check_finetune({"model": model.model_dump(), **values})
+
+
+def _check_task(task: TaskConfig, asked: Mapping[str, Any]) -> None:
+    """What follows from the examples stays; the order of the labels may change: of two, F1 is about the second."""
+    fixed = [f"task.{name}" for name in ("shape", "pairs", "shift", "scale") if name in asked]
+    if fixed:
+        raise BadConfig(f"this follows from the examples: {', '.join(fixed)}", remedy="leave it out")
+    shapes = {"class_weights": ("classify",), "smoothing": ("classify", "tag"), "no_answer": ("span",)}
+    idle = [f"task.{name}" for name in asked if task.shape not in shapes.get(name, (task.shape,))]
+    if idle:
+        raise BadConfig(f"without effect for {task.shape}: {', '.join(idle)}", remedy="leave it out")
+    labels = asked.get("labels", task.labels)
+    if not isinstance(labels, list | tuple) or sorted(labels, key=str) != sorted(task.labels):
+        raise BadConfig(f"task.labels = {labels!r}", remedy=f"the same in another order: {json.dumps(task.labels, ensure_ascii=False)}")
+    measure = asked.get("measure", task.measure)
+    if measure not in MEASURES[task.shape]:
+        raise BadConfig(f"task.measure = {measure!r}", remedy=f"{task.shape} has {', '.join(MEASURES[task.shape])}")
+
+
+def _check_once(options: Iterable[str], asked: Mapping[str, Mapping[str, Any]]) -> None:
+    """Options that `--set` gives too."""
+    twice = [key for key in options if key.partition(".")[2] in asked[key.partition(".")[0]]]
+    if twice:
+        raise BadConfig(f"given twice, as an option and by --set: {', '.join(twice)}", remedy="give it once")
+
+
+def _changed(init: Workbench, asked: Mapping[str, Any]) -> ModelConfig:
+    wrong = [name for name in asked if name not in CHANGEABLE]
+    if wrong:
+        raise BadConfig(f"a trained model cannot change its {', '.join(wrong)}", remedy=f"it can: {', '.join(CHANGEABLE)}")
+    return init.config.override(**asked)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
 from bertworks.files import read_json, whole_file
 from bertworks.model.locate import RUN
 from bertworks.page.curves import STYLE as CURVES
@@ -15,7 +13,6 @@ from bertworks.runs.report import REPORT, STEPS, details, facts, last, points
 from bertworks.runs.report import STYLE as FACTS
 from bertworks.runs.results import OverSeeds, Results
 from bertworks.tasks.example import Example
-from bertworks.tasks.metrics import class_f1
 from bertworks.text.ledger import Ledger
 from bertworks.train.log import METRICS, Event, read_events
 
@@ -39,6 +36,7 @@ NAMES = {  # of measures: English, Chinese
     "exact": ("exact match", "完全匹配"),
 }
 LOSSES = ("class", "square", "mark", "tag", "start", "choice")
+SURE = {"regress": ("off by", "误差"), "span": ("by what margin", "领先幅度")}  # what the errors are sorted by
 LONGEST = 600  # characters of a text that is shown
 
 
@@ -52,7 +50,7 @@ def write_task_report(run: Path, results: Results, measure: str, seeds: OverSeed
         _measures(results),
         *_confusion(results),
         *_classes(results),
-        *_errors(results),
+        *_errors(results, record["config"]["task"]["shape"]),
         _ledgers(results),
         *details(record),
     ]
@@ -124,8 +122,10 @@ def _measures(results: Results) -> str:
             interval = " – ".join(_number(name, edge) for edge in other.intervals[name])
             rows.append((f"{escape(split)}: {both(*NAMES[name])}", _number(name, value), interval))
     said = ""
+    if len(results.labels) == 2:
+        said = both(f"F1 is that of the class “{escape(results.labels[1])}”.", f"F1 指“{escape(results.labels[1])}”一类。") + " "
     if (found := results.calibration) is not None:
-        said = both(
+        said += both(
             f"Confidence is off by {found.error_before:.1%} on average (ECE); with the temperature {found.temperature:.2f}, "
             f"which the model keeps, by {found.error_after:.1%}.",
             f"信心平均偏差 {found.error_before:.1%}（ECE）；用温度 {found.temperature:.2f}（已存入模型）后为 {found.error_after:.1%}。",
@@ -148,25 +148,29 @@ def _confusion(results: Results) -> list[str]:
 
 
 def _classes(results: Results) -> list[str]:
-    if not results.confusion:
+    if not results.classes:
         return []
-    counts = np.array(results.confusion)
-    said, there, hits = counts.sum(0), counts.sum(1), counts.diagonal()
-    f1 = class_f1(counts)
-    head = [both("class", "类别"), both("examples", "样本"), both("precision", "精确率"), both("recall", "召回率"), "F1"]
+    head = [
+        both("class", "类别"),
+        both("there are", "实有"),
+        both("found", "找到"),
+        both("precision", "精确率"),
+        both("recall", "召回率"),
+        "F1",
+    ]
     rows = [
-        (escape(label), int(there[at]), f"{hits[at] / max(1, said[at]):.1%}", f"{hits[at] / max(1, there[at]):.1%}", f"{f1[at]:.1%}")
-        for at, label in enumerate(results.labels)
+        (escape(name), one.there, one.found, f"{one.precision:.1%}", f"{one.recall:.1%}", f"{one.f1:.1%}")
+        for name, one in results.classes.items()
     ]
     return [f"<h2>{both('Class by class', '逐类成绩')}</h2>{table(head, rows)}"]
 
 
-def _errors(results: Results) -> list[str]:
+def _errors(results: Results, shape: str) -> list[str]:
     if not results.errors:
         return []
-    head = [both("text", "文本"), both("right", "正确"), both("said", "回答"), both("how sure", "信心")]
+    head = [both("text", "文本"), both("right", "正确"), both("said", "回答"), both(*SURE.get(shape, ("how sure", "信心")))]
     rows = [(_shown(example), verdict.right, verdict.said, f"{verdict.sure:.2f}") for example, verdict in results.errors]
-    title = both("The most confident errors", "最有把握的错误")
+    title = both("The largest errors", "最大的误差") if shape == "regress" else both("The most confident errors", "最有把握的错误")
     return [f'<h2>{title}</h2><div class="errors">{table(head, rows)}</div>']
 
 

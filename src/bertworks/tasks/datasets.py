@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
+from functools import partial
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +42,23 @@ class DataSet:
     no_answer: bool = False  # span: the passage need not say
     others: Mapping[str, Read] = field(default_factory=dict)  # splits that are written otherwise
 
+    @property
+    def columns(self) -> Columns | None:
+        """Of a table."""
+        return self.read.columns if isinstance(self.read, Tabbed) else None
+
+    def reader(self, split: str) -> Read:
+        return self.others.get(split, self.read)
+
+    def split_of(self, file: str) -> str | None:
+        """What the official file of this name holds."""
+        return next((split for split, names in self.files.items() if file in names), None)
+
     def find(self, folder: Path, split: str) -> Path | None:
         return next((folder / name for name in self.files.get(split, ()) if (folder / name).exists()), None)
 
     def examples(self, path: Path, split: str, findings: Findings) -> list[Example]:
-        return self.others.get(split, self.read)(path, findings)
+        return self.reader(split)(path, findings)
 
 
 # ---------------------------------------------------------------------- readers
@@ -66,31 +79,47 @@ def opened_table(path: Path, findings: Findings) -> Iterator[Iterator[tuple[str,
     """The rows of a table, each with its place."""
     try:
         with unpacked(path) as (stream, _):
-            yield rows_of(stream, str(kind_of(path)), str(path), findings)
+            yield rows_of(stream, str(kind_of(path)), str(path), findings, all_columns=True)
     except Damaged as error:
         raise NotFound(f"cannot be read: {getattr(error, 'strerror', None) or error}", place=str(path)) from None
 
 
-def tabbed(lines: Iterator[tuple[str, str]], header: Sequence[str] | None, findings: Findings) -> Iterator[tuple[str, Row]]:
-    """Rows between tabs as GLUE has them: quotes are signs like any other. `header`: where the file has none."""
-    for place, line in lines:
-        fields = line.split("\t")
-        if header is None:
-            header = fields
-        elif line and len(fields) != len(header):
-            findings.bad_row(f"{len(fields)} fields, {len(header)} are usual", place)
-        elif line:
-            yield place, dict(zip(header, fields, strict=True))
+class Tabbed:
+    """Reads rows between tabs as GLUE has them: quotes are signs like any other. `header`: where the file has none; `torn`: the official
+    file has rows of another width, and all leave them out."""
 
+    def __init__(
+        self,
+        *texts: str,
+        label: str | None,
+        names: Mapping[str, str] | None = None,
+        header: Sequence[str] | None = None,
+        shape: Shape = "classify",
+        torn: bool = False,
+    ) -> None:
+        self.columns, self.header, self.shape, self.torn = Columns(texts, label, names or {}), header, shape, torn
 
-def table(
-    *texts: str, label: str | None, names: Mapping[str, str] | None = None, header: Sequence[str] | None = None, shape: Shape = "classify"
-) -> Read:
-    def read(path: Path, findings: Findings) -> list[Example]:
-        rows = tabbed(lines_of(path, findings), header, findings)
-        return make_examples(_with_columns(rows, texts, path), Columns(texts, label, names or {}), shape, findings)
+    def __call__(self, path: Path, findings: Findings) -> list[Example]:
+        return make_examples(self.rows(path, findings), self.columns, self.shape, findings)
 
-    return read
+    def rows(self, path: Path, findings: Findings) -> Iterator[tuple[str, Row]]:
+        return _with_columns(self._all_rows(path, findings), self.columns.texts, path)
+
+    @contextmanager
+    def opened(self, path: Path, findings: Findings) -> Iterator[Iterator[tuple[str, Row]]]:
+        """As `opened_table`."""
+        yield self.rows(path, findings)
+
+    def _all_rows(self, path: Path, findings: Findings) -> Iterator[tuple[str, Row]]:
+        header = self.header
+        for place, line in lines_of(path, findings):
+            fields = line.split("\t")
+            if header is None:
+                header = fields
+            elif line and len(fields) != len(header):
+                (findings.torn_row if self.torn else findings.bad_row)(f"{len(fields)} fields, {len(header)} are usual", place)
+            elif line:
+                yield place, dict(zip(header, fields, strict=True))
 
 
 def _with_columns(rows: Iterator[tuple[str, Row]], texts: Sequence[str], path: Path) -> Iterator[tuple[str, Row]]:
@@ -105,18 +134,18 @@ def chnsenticorp(path: Path, findings: Findings) -> list[Example]:
     """With the header `label, text_a`, or text and label alone; the test file has no labels."""
     first = next(iter(islice(lines_of(path, Findings()), 1)), ("", ""))[1].split("\t")
     if "text_a" in first:
-        return table("text_a", label="label", names=POLARITY)(path, findings)
-    return table("text", label="label", names={"negative": "negative", "positive": "positive"}, header=("text", "label"))(path, findings)
+        return Tabbed("text_a", label="label", names=POLARITY)(path, findings)
+    return Tabbed("text", label="label", names={"negative": "negative", "positive": "positive"}, header=("text", "label"))(path, findings)
 
 
 def imdb(path: Path, findings: Findings) -> list[Example]:
     """The folders pos/ and neg/ of aclImdb, or rows with text and label."""
     if path.is_dir():
         found = []
-        for name in ("neg", "pos"):
-            for file in sorted((path / name).glob("*.txt")):
-                text = "\n".join(line for _, line in lines_of(file, findings))
-                found.append(Example((text.replace("<br />", "\n"),), name, str(file)))
+        sides = [sorted((path / name).glob("*.txt")) for name in ("neg", "pos")]
+        for file in (file for pair in zip_longest(*sides) for file in pair if file is not None):  # in turn: the first ones are of both
+            text = "\n".join(line for _, line in lines_of(file, findings))
+            found.append(Example((text.replace("<br />", "\n"),), file.parent.name, str(file)))
         return found
     with opened_table(path, findings) as rows:
         plain = ((place, {**row, "text": str(row.get("text")).replace("<br />", "\n")}) for place, row in rows)
@@ -128,7 +157,7 @@ def squad(path: Path, findings: Findings) -> list[Example]:
     try:
         asked = [
             (article, paragraph["context"], question)
-            for article in _json(path, findings)["data"]
+            for article in _json(path)["data"]
             for paragraph in article["paragraphs"]
             for question in paragraph["qas"]
         ]
@@ -148,50 +177,55 @@ def _question(article: Any, passage: str, question: Any, path: Path, findings: F
     return Example((question["question"].strip(), passage), answers, place, question["id"], group=article.get("title") or passage)
 
 
-def _json(path: Path, findings: Findings) -> Any:
+def _json(path: Path) -> Any:
+    """All of a file: SQuAD's are one long line."""
     try:
-        return json.loads("\n".join(line for _, line in lines_of(path, findings)))
+        with unpacked(path) as (stream, _):
+            return json.loads(stream.read())
+    except Damaged as error:
+        raise NotFound(f"cannot be read: {getattr(error, 'strerror', None) or error}", place=str(path)) from None
     except (ValueError, RecursionError) as error:
         raise BadText(f"not JSON: {str(error)[:100]}", place=str(path)) from None
 
 
-def conll(path: Path, findings: Findings) -> list[Example]:
-    """A word and its tag on a line, first and last of its columns; a blank line ends a sentence. Or a sentence and its tags on a line."""
+def conll(path: Path, findings: Findings, *, tagged: bool = True) -> list[Example]:
+    """A word and its tag on a line, first and last of its columns; a blank line ends a sentence. Or a sentence and its tags on a line,
+    between them a tab. Without tags, or with tags that do not count, if not `tagged`."""
+    lines = list(lines_of(path, findings))
     found: list[Example] = []
-    words: list[str] = []
-    tags: list[str] = []
+    sentence: list[tuple[str, str]] = []
     start = ""
-    for place, line in [*lines_of(path, findings), ("", "")]:
-        parts, halves = line.split(), line.split("\t")
-        if len(halves) == 2 and len(halves[0].split()) > 1 and len(halves[0].split()) == len(halves[1].split()):
-            found.append(Example(tuple(halves[0].split()), tuple(halves[1].split()), place))
-        elif not parts or parts[0] == "-DOCSTART-":
-            if words:
-                found.append(Example(tuple(words), tuple(tags), start))
-            words, tags = [], []
-        elif len(parts) < 2:
+
+    def add(words: Sequence[str], tags: Sequence[str], place: str) -> None:
+        if words:
+            found.append(Example(tuple(words), tuple(tags) if tagged else None, place))
+
+    if _are_sentences(line for _, line in lines):
+        for place, line in lines:
+            words, _, tags = line.partition("\t")
+            add(words.split(), tags.split(), place)
+        return found
+    for place, line in [*lines, ("", "")]:
+        parts = line.split()
+        if not parts or parts[0] == "-DOCSTART-":
+            add([word for word, _ in sentence], [tag for _, tag in sentence], start)
+            sentence = []
+        elif tagged and len(parts) < 2:
             findings.bad_row("a word without a tag", place)
         else:
-            start = start if words else place
-            words.append(parts[0])
-            tags.append(parts[-1])
+            start = start if sentence else place
+            sentence.append((parts[0], parts[-1]))
     return found
 
 
-def conll_words(path: Path, findings: Findings) -> list[Example]:
-    """The same files without their tags, if they have any: sentences to be tagged."""
-    found: list[Example] = []
-    words: list[str] = []
-    start = ""
-    for place, line in [*lines_of(path, findings), ("", "")]:
-        parts = line.split()
-        if parts and parts[0] != "-DOCSTART-":
-            start = start if words else place
-            words.append(parts[0])
-        elif words:
-            found.append(Example(tuple(words), None, start))
-            words = []
-    return found
+conll_words = partial(conll, tagged=False)
+
+
+def _are_sentences(lines: Iterable[str]) -> bool:
+    """Whether each line has as many words before its tab as tags behind it, and some have several."""
+    halves = [[part.split() for part in line.split("\t")] for line in lines if line.strip()]
+    equal = all(len(one) == 2 and len(one[0]) == len(one[1]) for one in halves)
+    return equal and any(len(one[0]) > 1 for one in halves)
 
 
 def swag(path: Path, findings: Findings) -> list[Example]:
@@ -207,12 +241,15 @@ def swag(path: Path, findings: Findings) -> list[Example]:
 def dream(path: Path, findings: Findings) -> list[Example]:
     """Questions about dialogues."""
     found = []
-    for turns, asked, name in _json(path, findings):
-        for at, question in enumerate(asked):
-            ways = tuple(f"{question['question']} {choice}" for choice in question["choice"])
-            answer = question["choice"].index(question["answer"])
-            place = f"{path}, dialogue {name}, question {at + 1}"
-            found.append(Example(("\n".join(turns), *ways), answer, place, f"{name}-{at}", group=name))
+    try:
+        for turns, asked, name in _json(path):
+            for at, question in enumerate(asked):
+                ways = tuple(f"{question['question']} {choice}" for choice in question["choice"])
+                answer = question["choice"].index(question["answer"])
+                place = f"{path}, dialogue {name}, question {at + 1}"
+                found.append(Example(("\n".join(turns), *ways), answer, place, f"{name}-{at}", group=name))
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadText(f"not a file of DREAM's: {error!r}", place=str(path), remedy="or a table with the choices in columns") from None
     return found
 
 
@@ -227,23 +264,23 @@ _CONLL = {
 _PAIR = ("sentence1", "sentence2")
 TASKS: dict[str, DataSet] = {
     "sst2": DataSet(
-        "classify", "accuracy", _GLUE, table("sentence", label="label", names=POLARITY), "sentiment of a sentence (GLUE)", seen=True
+        "classify", "accuracy", _GLUE, Tabbed("sentence", label="label", names=POLARITY), "sentiment of a sentence (GLUE)", seen=True
     ),
     "cola": DataSet(
         "classify",
         "matthews",
         _GLUE,
-        table("sentence", label="label", names=ACCEPTABLE, header=("source", "label", "star", "sentence")),
+        Tabbed("sentence", label="label", names=ACCEPTABLE, header=("source", "label", "star", "sentence")),
         "is it English? (GLUE)",
         tuple(ACCEPTABLE.values()),
         seen=True,
-        others={"test": table("sentence", label=None)},
+        others={"test": Tabbed("sentence", label=None)},
     ),
     "mrpc": DataSet(
         "classify",
         "f1",
         _GLUE,
-        table("#1 String", "#2 String", label="Quality", names=EQUIVALENT),
+        Tabbed("#1 String", "#2 String", label="Quality", names=EQUIVALENT),
         "do two sentences say the same? (GLUE)",
         tuple(EQUIVALENT.values()),
         seen=True,
@@ -252,12 +289,12 @@ TASKS: dict[str, DataSet] = {
         "classify",
         "f1",
         _GLUE,
-        table("question1", "question2", label="is_duplicate", names=DUPLICATE),
+        Tabbed("question1", "question2", label="is_duplicate", names=DUPLICATE, torn=True),
         "are two questions one? (GLUE)",
         tuple(DUPLICATE.values()),
     ),
     "qnli": DataSet(
-        "classify", "accuracy", _GLUE, table("question", "sentence", label="label"), "does a sentence answer a question? (GLUE)", seen=True
+        "classify", "accuracy", _GLUE, Tabbed("question", "sentence", label="label"), "does a sentence answer a question? (GLUE)", seen=True
     ),
     "mnli": DataSet(
         "classify",
@@ -268,15 +305,15 @@ TASKS: dict[str, DataSet] = {
             "mismatched": ("dev_mismatched.tsv",),
             "test": ("test_matched.tsv",),
         },
-        table(*_PAIR, label="gold_label"),
+        Tabbed(*_PAIR, label="gold_label"),
         "entailment, contradiction, neither (GLUE)",
     ),
-    "rte": DataSet("classify", "accuracy", _GLUE, table(*_PAIR, label="label"), "does a text entail another? (GLUE)"),
+    "rte": DataSet("classify", "accuracy", _GLUE, Tabbed(*_PAIR, label="label"), "does a text entail another? (GLUE)"),
     "wnli": DataSet(
-        "classify", "accuracy", _GLUE, table(*_PAIR, label="label", names=ENTAILED), "what a pronoun stands for (GLUE)", seen=True
+        "classify", "accuracy", _GLUE, Tabbed(*_PAIR, label="label", names=ENTAILED), "what a pronoun stands for (GLUE)", seen=True
     ),
     "stsb": DataSet(
-        "regress", "pearson_spearman", _GLUE, table(*_PAIR, label="score", shape="regress"), "how alike two sentences are, 0 to 5 (GLUE)"
+        "regress", "pearson_spearman", _GLUE, Tabbed(*_PAIR, label="score", shape="regress"), "how alike two sentences are, 0 to 5 (GLUE)"
     ),
     "imdb": DataSet(
         "classify",
@@ -314,7 +351,7 @@ TASKS: dict[str, DataSet] = {
         "classify",
         "accuracy",
         {"train": ("train.txt", "train.tsv"), "dev": ("dev.txt", "dev.tsv"), "test": ("test.txt", "test.tsv")},
-        table("text_a", "text_b", label="label", names=SIMILAR, header=("text_a", "text_b", "label")),
+        Tabbed("text_a", "text_b", label="label", names=SIMILAR, header=("text_a", "text_b", "label")),
         "do two Chinese questions ask the same?",
         seen=True,
     ),

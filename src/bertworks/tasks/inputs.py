@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import IO, TypeVar
+from unicodedata import category
 
 from bertworks.config import LearnedConfig, TaskConfig
 from bertworks.data.tables import Row, decoded, kind_of
 from bertworks.errors import BadConfig, BadText, NotFound
-from bertworks.tasks.datasets import Read, conll_words, opened_table, squad
+from bertworks.tasks.datasets import TASKS, Read, Tabbed, conll_words, lines_of, opened_table, squad
 from bertworks.tasks.example import Example, is_blank
 from bertworks.tasks.rows import GUESSED_FROM, Columns, Findings, guess_columns, make_examples
 
@@ -22,6 +23,7 @@ Input = str | Sequence[str] | tuple[str, Sequence[str]]
 SIGN = r"\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"  # Chinese and Japanese: each is a word
 WORD = re.compile(rf"[{SIGN}]|[^\W{SIGN}]+(?:[-'’.][^\W{SIGN}]+)*|[^\w\s]")
 OF_SHAPE: dict[str, dict[str, Read]] = {"span": {".json": squad}, "tag": dict.fromkeys((".conll", ".bio", ".bmes"), conll_words)}
+CLINGING = ("Mn", "Mc", "Me", "Cf")  # categories of Unicode
 PART = 1024  # examples of a file that are read, answered and written together
 EXPECTED = {
     "classify": "a text",
@@ -56,9 +58,17 @@ class Inputs:
         is_table = file != "-" and kind_of(path) is not None
         if (text is not None or pair) and not is_table:
             raise BadConfig("--text and --pair name columns, and this is no table", place=file, remedy="leave them out")
-        readers = OF_SHAPE.get(self.task.shape, {})
-        self._read = next((readers[suffix] for suffix in path.suffixes if suffix in readers), None)
-        self._columns = _columns(path, learned, text, pair) if is_table and self._read is None else None
+        self._read: Read | None = None  # of a file that is no table
+        self._columns: Columns | None = None  # of a table
+        self._open = opened_table
+        row = TASKS[learned.dataset] if learned.dataset in TASKS and text is None and not pair else None
+        split = row.split_of(path.name) if row is not None else None
+        official = row.reader(split) if row is not None and split is not None else None
+        if isinstance(official, Tabbed):
+            self._open, self._columns = official.opened, replace(official.columns, label=None)
+        elif file != "-":
+            self._read = official or _special(path, self.task)
+            self._columns = _columns(path, learned, text, pair) if self._read is None and is_table else None
         if file != "-":
             self.total = 0
             for part in self._parts(self.findings):
@@ -94,7 +104,7 @@ class Inputs:
             for examples in _in_parts(self._read(path, findings)):
                 yield Asked(examples, [])
         elif self._columns is not None:
-            with opened_table(path, findings) as rows:
+            with self._open(path, findings) as rows:
                 for part in _in_parts(rows):
                     by_place = dict(part)
                     examples = make_examples(iter(part), self._columns, self.task.shape, findings)
@@ -112,12 +122,39 @@ def as_example(given: Input, task: TaskConfig, at: int) -> Example:
     if all(map(is_blank, texts)) if task.shape == "tag" else any(map(is_blank, texts)):
         raise BadText("an empty text", place=place, remedy="leave it out")
     if task.shape == "tag" and isinstance(given, str):
-        return Example(texts, None, place, whole=given, begins=tuple(found.start() for found in WORD.finditer(given)))
+        return Example(texts, None, place, whole=given, begins=tuple(start for start, _ in words_of(given)))
     return Example(texts, None, place)
 
 
+def words_of(text: str) -> list[tuple[int, str]]:
+    """Each word and where it begins. What belongs to the sign before it, an accent or a joiner, goes with it."""
+    found: list[tuple[int, str]] = []
+    joined = False
+    for match in WORD.finditer(text):
+        touches = bool(found) and match.start() == found[-1][0] + len(found[-1][1])
+        clings = category(match[0][0]) in CLINGING
+        if touches and (clings or (joined and match[0][0].isalnum())):
+            found[-1] = found[-1][0], found[-1][1] + match[0]
+            joined = category(match[0][-1]) in CLINGING or joined
+        else:
+            found.append((match.start(), match[0]))
+            joined = False
+    return found
+
+
 def _wanted(task: TaskConfig) -> str:
-    return "two texts" if task.pairs else EXPECTED[task.shape]
+    return "two texts" if task.pairs else "a text, or two" if task.pairs is None else EXPECTED[task.shape]
+
+
+def _special(path: Path, task: TaskConfig) -> Read | None:
+    """How a file is read that is neither a table nor plain text: by its name, or by tags that the model knows at the end of each line."""
+    readers = OF_SHAPE.get(task.shape, {})
+    found = next((readers[suffix] for suffix in path.suffixes if suffix in readers), None)
+    if found is not None or task.shape != "tag" or kind_of(path) is not None:
+        return found
+    lines = (line.split() for _, line in lines_of(path, Findings()))
+    words = list(islice((parts for parts in lines if parts and parts[0] != "-DOCSTART-"), GUESSED_FROM))
+    return conll_words if words and all(len(parts) > 1 and parts[-1] in task.labels for parts in words) else None
 
 
 def _in_parts(items: Iterable[T]) -> Iterator[list[T]]:
@@ -136,19 +173,19 @@ def _columns(path: Path, learned: LearnedConfig, text: str | None, pair: Sequenc
     if text is None and not pair and learned.columns and all(name in rows[0] for name in learned.columns):
         columns = Columns(learned.columns, None)
     else:
-        columns = guess_columns(rows, task.shape, text=text, pair=pair, label="", paired=task.pairs, place=place)
-    several = task.shape == "choice" or len(columns.texts) == (2 if task.pairs or task.shape == "span" else 1)
-    if not several:
+        columns = guess_columns(rows, task.shape, text=text, pair=pair, label="", paired=bool(task.pairs), place=place)
+    if task.shape != "choice" and len(columns.texts) not in _n_texts(task):
         raise BadText(f"{len(columns.texts)} columns of text; this model takes {_wanted(task)}", place=place)
     return columns
 
 
 def _of_lines(stream: IO[bytes], name: str, task: TaskConfig, findings: Findings) -> Iterator[Example]:
-    several = task.pairs or task.shape in ("span", "choice")
+    several = task.shape == "choice" or 2 in _n_texts(task)
     for number, line in enumerate(decoded(stream, name, findings), start=1):
         if line.strip():
+            given = line.split("\t") if several and "\t" in line else line
             try:
-                yield replace(as_example(line.split("\t") if several else line, task, 0), place=f"{name}, line {number}")
+                yield replace(as_example(given, task, 0), place=f"{name}, line {number}")
             except BadText as reason:
                 findings.bad_row(reason.cause, f"{name}, line {number}")
 
@@ -156,7 +193,7 @@ def _of_lines(stream: IO[bytes], name: str, task: TaskConfig, findings: Findings
 def _texts(given: Input, task: TaskConfig) -> tuple[str, ...] | None:
     """None: these are not the texts that the task takes."""
     if task.shape == "tag":
-        words = tuple(WORD.findall(given)) if isinstance(given, str) else _strings(given)
+        words = tuple(word for _, word in words_of(given)) if isinstance(given, str) else _strings(given)
         return words or None
     if task.shape == "choice":
         if isinstance(given, str) or len(given) < 2:
@@ -165,8 +202,14 @@ def _texts(given: Input, task: TaskConfig) -> tuple[str, ...] | None:
         found = _strings([first, *rest])
         return found if found is not None and len(found) > 2 else None
     found = (given,) if isinstance(given, str) else _strings(given)
-    wanted = 2 if task.pairs or task.shape == "span" else 1
-    return found if found is not None and len(found) == wanted else None
+    return found if found is not None and len(found) in _n_texts(task) else None
+
+
+def _n_texts(task: TaskConfig) -> tuple[int, ...]:
+    """How many texts are read together."""
+    if task.shape == "span" or task.pairs:
+        return (2,)
+    return (1, 2) if task.pairs is None else (1,)
 
 
 def _strings(given: Sequence[object]) -> tuple[str, ...] | None:

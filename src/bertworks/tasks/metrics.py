@@ -8,14 +8,49 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
+TAG = re.compile(r"([BIOESMLU])(?:[-_](.+))?")
+SIGNS = {"L": "E", "U": "S"}  # BILOU's names of last and only
 ARTICLES = re.compile(r"\b(a|an|the)\b", re.UNICODE)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Of one class: found where it is, there in all, found in all."""
+
+    hits: int
+    there: int
+    found: int
+
+    @property
+    def precision(self) -> float:
+        return self.hits / max(1, self.found)
+
+    @property
+    def recall(self) -> float:
+        return self.hits / max(1, self.there)
+
+    @property
+    def f1(self) -> float:
+        return 2 * self.hits / max(1, self.there + self.found)
+
+
+def count_classes(pairs: Iterable[tuple[Set[Any], Set[Any]]], class_of: Callable[[Any], str]) -> dict[str, Counts]:
+    """`pairs`: what is right in an example and what was found, each of a class."""
+    hits, there, found = Counter[str](), Counter[str](), Counter[str]()
+    for right, said in pairs:
+        hits.update(map(class_of, right & said))
+        there.update(map(class_of, right))
+        found.update(map(class_of, said))
+    return {name: Counts(hits[name], there[name], found[name]) for name in sorted(there | found)}
 
 
 def of_classes(truth: Floats, said: Floats, n_classes: int) -> dict[str, float]:
@@ -83,14 +118,13 @@ def of_marks(truth: Flags, said: Flags) -> dict[str, float]:
 
 
 def entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
-    """(kind, first, last) of each stretch of words with one name, for BIO, BIOES and BMES alike.
+    """(kind, first, last) of each stretch of words with one name, for BIO, BIOES, BMES, BILOU and names alone.
 
     As the CoNLL scorer does: a stretch begins at B, S, or where the kind changes or nothing was open, and ends at E, S or before the next.
     """
     found, kind, first, ended = [], "", 0, True
     for at, tag in enumerate([*tags, "O"]):
-        sign, _, name = tag.partition("-")
-        name = name or "_"
+        sign, name = sign_and_name(tag)
         begins = sign in ("B", "S") or (sign != "O" and (ended or name != kind))
         if not ended and (sign == "O" or begins):
             found.append((kind, first, at - 1))
@@ -101,6 +135,17 @@ def entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
             found.append((kind, first, at))
             ended = True
     return found
+
+
+def sign_and_name(tag: str) -> tuple[str, str]:
+    """Where in a stretch a word stands, and of which kind it is; a tag that says only the kind may be anywhere in it."""
+    parts = TAG.fullmatch(tag)
+    return (SIGNS.get(parts[1], parts[1]), parts[2] or "_") if parts else ("I", tag)
+
+
+def mark_stretches(tags: Sequence[str]) -> bool:
+    """Whether these tags say where something begins and ends, or at least where nothing is; parts of speech do not."""
+    return "O" in tags or all(TAG.fullmatch(tag) for tag in tags)
 
 
 def entity_counts(truth: Sequence[str], said: Sequence[str]) -> tuple[int, int, int, int, int]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
+from ast import literal_eval
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bertworks.config import Shape
@@ -31,12 +33,14 @@ LABEL_NAMES = (
     "answers",
     "answer",
 )
+NUMBER_NAMES = ("score", "rating")
 PASSAGE_NAMES = ("context", "passage", "paragraph", "document", "text")
 CHOICES = re.compile(r"(ending|choice|option)s?_?(\d+|[a-e])", re.IGNORECASE)
 CHOICE_LISTS = ("choices", "endings", "options")
 SEPARATORS = re.compile(r"\s*[;|,]\s*")
 GUESSED_FROM = 1000  # rows
 SHOWN = 5  # rows named in a message
+MOST_DAMAGED = 0.05  # lines with damaged signs, for each example
 MOST_CLASSES = 0.2  # of the rows, in a column that is guessed to be the label
 
 
@@ -47,6 +51,10 @@ class Columns:
     texts: tuple[str, ...]
     label: str | None
     names: Mapping[str, str] = field(default_factory=dict)  # what the data set's own labels are called here
+    by_text: bool = False  # choice: the label is the text of the right one
+
+    def __str__(self) -> str:
+        return ", ".join(self.texts) + (f" -> {self.label}" if self.label is not None else "")
 
 
 class Unreadable(Exception):
@@ -58,16 +66,30 @@ class Findings:
     """What reading a data set found: rows that are no examples, and signs that were not whole. A `data.tables.Reader`."""
 
     bad: list[tuple[str, str]] = field(default_factory=list)  # cause, place
+    torn: list[tuple[str, str]] = field(default_factory=list)  # rows of official files that all leave out
+    damaged: list[str] = field(default_factory=list)  # places with signs that are not UTF-8
     replaced: int = 0
 
     def bad_row(self, cause: str, place: str) -> None:
         self.bad.append((cause, place))
 
+    def torn_row(self, cause: str, place: str) -> None:
+        self.torn.append((cause, place))
+
     def bad_signs(self, count: int, cause: str, place: str) -> None:
         self.replaced += count
+        self.damaged.append(place)
 
     def remarks(self) -> list[str]:
-        return [f"{self.replaced:,} signs were not UTF-8 and became U+FFFD"] if self.replaced else []
+        found = [f"{len(self.torn):,} rows left out, the first: {self.torn[0][1]}: {self.torn[0][0]}"] if self.torn else []
+        where = f", the first in {self.damaged[0]}" if self.damaged else ""
+        return [*found, *([f"{self.replaced:,} signs were not UTF-8 and became U+FFFD{where}"] if self.replaced else [])]
+
+    def check_encoding(self, n_examples: int) -> None:
+        """A few damaged signs are a remark; a file in another encoding is an error."""
+        if len(self.damaged) > MOST_DAMAGED * n_examples:
+            remedy = "is it in another encoding? convert it, for example: iconv -f GB18030 -t UTF-8 FILE (or -f LATIN1)"
+            raise BadText(f"{self.replaced:,} signs that are not UTF-8", place=self.damaged[0], remedy=remedy)
 
     def said(self) -> str:
         """The bad rows: where the first of them are and why, and if there are many, how many for which reason."""
@@ -119,16 +141,29 @@ def _words(row: Row, columns: Columns) -> tuple[str, ...]:
 
 def _listed(value: Any, name: str) -> tuple[str, ...]:
     """A list, or words between spaces."""
+    value = _unwritten(value)
     if isinstance(value, str):
         return tuple(value.split())
-    if isinstance(value, list) and all(isinstance(one, str) and one.strip() for one in value):
-        return tuple(value)
+    if isinstance(value, list) and all(isinstance(one, str | int) and str(one).strip() for one in value):
+        return tuple(map(str, value))
     raise Unreadable(f"no list of words in column {name!r}")
+
+
+def _unwritten(value: Any) -> Any:
+    """A list that was written into a cell, as JSON or as Python shows it."""
+    if isinstance(value, str) and value.startswith("[") and value.endswith("]"):
+        for read in (json.loads, literal_eval):
+            try:
+                found = read(value)
+            except (ValueError, SyntaxError, MemoryError, RecursionError):
+                continue
+            return found if isinstance(found, list) else value
+    return value
 
 
 def _ways(row: Row, columns: Columns) -> tuple[str, ...]:
     first, *others = columns.texts
-    listed = row.get(others[0])
+    listed = _unwritten(row.get(others[0]))
     ways = tuple(listed) if len(others) == 1 and isinstance(listed, list) else tuple(_text(row, name) for name in others)
     if len(ways) < 2 or not all(isinstance(way, str) and not is_blank(way) for way in ways):
         raise Unreadable("a choice needs two texts to choose from")
@@ -172,6 +207,7 @@ def _number(value: Any, texts: tuple[str, ...], columns: Columns) -> Answer:
 def _classes(value: Any, texts: tuple[str, ...], columns: Columns) -> Answer:
     if value is None:
         raise Unreadable("no labels")
+    value = _unwritten(value)
     if isinstance(value, str):
         return tuple(name for name in SEPARATORS.split(value.strip()) if name)
     if isinstance(value, list) and all(isinstance(one, str | int) for one in value):
@@ -202,9 +238,9 @@ def _spans(value: Any, texts: tuple[str, ...], columns: Columns) -> Answer:
 
 
 def _which(value: Any, texts: tuple[str, ...], columns: Columns) -> Answer:
-    """Its number from 0, its letter, or its text."""
+    """Its number from 0, its letter, or its text; the text first, where all labels of the table are texts to choose from."""
     ways = texts[1:]
-    if isinstance(value, str) and value in ways:
+    if columns.by_text and value in ways:
         return ways.index(value)
     letters = {chr(ord("A") + at): at for at in range(len(ways))}
     if isinstance(value, str) and value.strip().upper() in letters:
@@ -212,6 +248,8 @@ def _which(value: Any, texts: tuple[str, ...], columns: Columns) -> Answer:
     try:
         number = int(value)
     except (TypeError, ValueError):
+        if value in ways:
+            return ways.index(value)
         raise Unreadable(f"{value!r} is none of the choices") from None
     if not 0 <= number < len(ways):
         raise Unreadable(f"choice {number} of {len(ways)}; they are counted from 0")
@@ -241,6 +279,8 @@ def guess_columns(
             raise BadText(f"no column {name!r}", place=place, remedy=nearest(name, known))
     if shape == "tag" and (pair or paired):
         raise BadText("a sentence is in one column", place=place, remedy="leave --pair out")
+    if shape != "choice" and len(pair) > 1:
+        raise BadText(f"{len(pair)} columns named by --pair; {shape} reads two texts together", place=place, remedy="name one")
     named = [name for name in (text, *pair, label) if name]
     free = [name for name in known if name not in named]
     if shape == "span":
@@ -262,10 +302,23 @@ def guess_columns(
         texts = (first, *(pair or ([_usual(free, PAIR_NAMES, "the second text", "--pair", known, place)] if second_needed else [])))
     if label is None:  # "": there is none
         rest = [name for name in free if name not in texts]
-        label = next((name for name in rest if name.lower() in LABEL_NAMES), None) or _repetitive(rows, rest)
+        usual = sorted(LABEL_NAMES, key=lambda name: name not in NUMBER_NAMES) if shape == "regress" else LABEL_NAMES
+        label = next((name for known_name in usual for name in rest if name.lower() == known_name), None) or _repetitive(rows, rest)
         if label is None:
             raise BadText("no column that looks like labels", place=place, remedy=f"name it with --label; columns: {', '.join(known)}")
-    return Columns(texts, label or None)
+    columns = Columns(texts, label or None)
+    return replace(columns, by_text=_are_texts(rows, columns)) if shape == "choice" and label else columns
+
+
+def _are_texts(rows: Sequence[Row], columns: Columns) -> bool:
+    """Whether each label is one of the texts to choose from."""
+    for row in rows:
+        try:
+            if row.get(str(columns.label)) not in _ways(row, columns)[1:]:
+                return False
+        except Unreadable:
+            continue
+    return True
 
 
 def _usual(free: Sequence[str], names: Sequence[str], what: str, option: str, known: Sequence[str], place: str) -> str:

@@ -130,6 +130,10 @@ class Classify(OfSequence):
     def verdict(self, prediction: Classified, example: Example) -> Verdict:
         return Verdict(prediction.label != example.answer, prediction.confidence, str(example.answer), str(prediction.label))
 
+    def by_class(self, predictions: Sequence[Classified], examples: Sequence[Example]) -> dict[str, metrics.Counts]:
+        pairs = (({example.answer}, {said.label}) for example, said in zip(examples, predictions, strict=True))
+        return metrics.count_classes(pairs, str)
+
     def check_confidence(self) -> None:
         pass
 
@@ -213,6 +217,10 @@ class Multilabel(OfSequence):
         wrong = right ^ set(prediction.labels)
         sure = max((abs(prediction.scores[label] - 0.5) for label in wrong if label in prediction.scores), default=0.0)
         return Verdict(bool(wrong), sure, ", ".join(sorted(right)) or "–", ", ".join(prediction.labels) or "–")
+
+    def by_class(self, predictions: Sequence[Marked], examples: Sequence[Example]) -> dict[str, metrics.Counts]:
+        pairs = ((set(example.answer), set(said.labels)) for example, said in zip(examples, predictions, strict=True))  # type: ignore[arg-type]
+        return metrics.count_classes(pairs, str)
 
     def measure(self, rows: metrics.Floats) -> Measures:
         truth, said = np.split(rows > 0, 2, axis=1)

@@ -59,7 +59,8 @@ def guess_task(model: Model, problem: str | None, limit: int) -> LearnedConfig:
     if shape == "classify":
         problems: dict[str | None, Shape] = {"regression": "regress", "multi_label_classification": "multilabel"}
         shape = "regress" if len(labels) == 1 else problems.get(problem, shape)
-    return LearnedConfig(task=TaskConfig(shape=shape, labels=labels), data=ReadConfig(max_length=limit))
+    pairs = None if HEADS[shape] == "sequence" else False  # their files do not say
+    return LearnedConfig(task=TaskConfig(shape=shape, labels=labels, pairs=pairs), data=ReadConfig(max_length=limit))
 
 
 def task_model(config: ModelConfig, task: TaskConfig) -> ModelConfig:

@@ -17,8 +17,9 @@ from bertworks.config import Frozen, Shape, TaskConfig
 from bertworks.data.chance import Purpose, chance
 from bertworks.data.tables import Row, kind_of
 from bertworks.errors import BadText, NotFound, nearest
-from bertworks.tasks.datasets import TASKS, conll, opened_table, squad
+from bertworks.tasks.datasets import TASKS, Read, conll, opened_table, squad
 from bertworks.tasks.example import Example
+from bertworks.tasks.metrics import mark_stretches
 from bertworks.tasks.rows import GUESSED_FROM, Columns, Findings, guess_columns, make_examples
 
 MEASURES: dict[Shape, tuple[str, ...]] = {  # by which models may be compared, the higher the better; the first unless asked
@@ -48,10 +49,15 @@ class Source(Frozen):
     split_seed: int = 0
     skip_bad: bool = False
 
-    def from_anywhere(self) -> dict[str, Any]:
-        """For a record: files by their paths from the root, so that a run can go on from another folder."""
+    def settled(self, columns: Columns | None) -> dict[str, Any]:
+        """For a record: files by their paths from the root, so that a run can go on from another folder, and the columns that were
+        guessed by their names, so that other files are read in the same way."""
         paths = {name: getattr(self, name) for name in ("folder", "train", "dev")}
-        return {**self.model_dump(mode="json"), **{name: path and str(Path(path).resolve()) for name, path in paths.items()}}
+        changes: dict[str, Any] = {name: path and str(Path(path).resolve()) for name, path in paths.items()}
+        if columns is not None and self.dataset is None:
+            first, *others = reversed(columns.texts) if self.shape == "span" else columns.texts
+            changes |= {"text": first, "pair": tuple(others), "label": columns.label}
+        return self.model_copy(update=changes).model_dump(mode="json")
 
 
 @dataclass
@@ -81,18 +87,19 @@ def read_data(source: Source) -> Data:
     findings = Findings()
     columns = None
     if source.dataset is not None:
-        found = _official(source, findings)
+        found, columns = _official(source, findings), TASKS[source.dataset].columns
     else:
         assert source.train is not None
         columns = columns_of(source, source.train)
         found = {"train": read_file(source, source.train, columns, findings)}
         found["dev"] = read_file(source, source.dev, columns, findings) if source.dev else []
+    findings.check_encoding(sum(map(len, found.values())))
     data = Data(found.pop("train")[: source.first], found.pop("dev"), columns, others=found)
-    if columns is not None:
-        data.remarks.append(f"columns: {', '.join(columns.texts)} -> {columns.label}")
-    if source.dev is not None and not data.dev and not findings.bad:
+    if columns is not None and source.dataset is None:
+        data.remarks.append(f"columns: {columns}")
+    if source.dev is not None and not data.dev and (source.skip_bad or not findings.bad):
         raise BadText("no examples", place=source.dev, remedy="leave --dev out, and a part of train is kept for that")
-    if not data.dev:
+    if not data.dev and source.dev is None:
         data.train, data.dev = split(data.train, source)
         data.remarks.append(f"no dev file: {len(data.dev):,} of the examples are kept as dev, drawn with seed {source.split_seed}")
     _check(data, source, findings)
@@ -101,7 +108,7 @@ def read_data(source: Source) -> Data:
 
 def read_more(source: Source, where: Path, task: TaskConfig) -> Data:
     """Other examples of the same kind, to be judged by: a file, or the folder of a data set with its dev."""
-    findings = Findings()
+    findings, columns = Findings(), None
     if source.dataset is not None:
         row = TASKS[source.dataset]
         path = row.find(where, "dev") if where.is_dir() else where
@@ -109,8 +116,10 @@ def read_more(source: Source, where: Path, task: TaskConfig) -> Data:
             raise NotFound(f"no {' or '.join(row.files['dev'])} in this folder", place=str(where))
         found = row.examples(path, "dev", findings)
     else:
-        found = read_file(source, str(where), columns_of(source, str(where)), findings)
-    data = Data([], [])
+        columns = columns_of(source, str(where), strict=False)
+        found = read_file(source, str(where), columns, findings)
+    findings.check_encoding(len(found))
+    data = Data([], [], remarks=[f"columns: {columns}"] if columns is not None else [])
     for example in found:
         strange = [label for label in _labels(example) if label not in task.labels]
         if example.answer is None:
@@ -139,29 +148,42 @@ def _official(source: Source, findings: Findings) -> dict[str, list[Example]]:
     return {"dev": [], **found}
 
 
-def columns_of(source: Source, file: str) -> Columns | None:
-    """Which columns of a table hold what; None for files that have no columns."""
+def columns_of(source: Source, file: str, *, strict: bool = True) -> Columns | None:
+    """Which columns of a table hold what; None for files that have no columns. If not `strict`, columns of other names will do."""
     path = Path(file)
     if not path.is_file():
         raise NotFound("no such file", place=file)
-    if kind_of(path) is None:
+    if _reader(source.shape, path) is not None:
         return None
     with opened_table(path, Findings()) as found:
         rows = [row for _, row in islice(found, GUESSED_FROM)]
     if not rows:
         raise BadText("no rows in this table", place=file)
-    return guess_columns(rows, source.shape, text=source.text, pair=source.pair, label=source.label, paired=source.paired, place=file)
+    named: dict[str, Any] = {"text": source.text, "pair": source.pair, "label": source.label}
+    wanted, known = {source.text, *source.pair, source.label} - {None}, {name for row in rows for name in row}
+    if not strict and not wanted <= known:
+        named = {"text": None, "pair": (), "label": None}
+    return guess_columns(rows, source.shape, **named, paired=source.paired or bool(source.pair), place=file)
+
+
+def _reader(shape: Shape, path: Path) -> Read | None:
+    """Of files that are no tables."""
+    if shape == "span" and ".json" in path.suffixes:
+        return squad
+    if kind_of(path) is None and shape == "tag":
+        return conll
+    if kind_of(path) is None:
+        raise BadText("not a table", place=str(path), remedy="known kinds: .csv, .tsv, .jsonl, .json, .parquet")
+    return None
 
 
 def read_file(source: Source, file: str, columns: Columns | None, findings: Findings) -> list[Example]:
     path = Path(file)
     if not path.is_file():
         raise NotFound("no such file", place=file)
-    if kind_of(path) is None:
-        readers = {"tag": conll, "span": squad}
-        if source.shape not in readers:
-            raise BadText("not a table", place=file, remedy="known kinds: .csv, .tsv, .jsonl, .parquet")
-        return readers[source.shape](path, findings)
+    read = _reader(source.shape, path)
+    if read is not None:
+        return read(path, findings)
     assert columns is not None
     with opened_table(path, findings) as rows:
         return make_examples(_with(rows, columns, file), columns, source.shape, findings)
@@ -221,6 +243,8 @@ def _check(data: Data, source: Source, findings: Findings) -> None:
     for name, examples in (("train", data.train), ("dev", data.dev)):
         if not examples:
             raise BadText(f"no examples for {name}", place=where, remedy="more rows are needed")
+    if source.shape == "multilabel" and not labels:
+        raise BadText("no row has a label", place=where, remedy="is it the right column? --label names another")
     if source.shape in ("classify", "tag") and len(labels) < 2:
         raise BadText(
             f"all rows have the same label, {min(labels)!r}", place=where, remedy="there is nothing to tell apart; is it the right column?"
@@ -270,12 +294,16 @@ def describe_task(data: Data, source: Source) -> TaskConfig:
     return TaskConfig(
         shape=source.shape,
         labels=tuple(known) if known and set(labels) <= set(known) else labels,
-        measure=row.measure if row is not None else MEASURES[source.shape][0],
+        measure=row.measure if row is not None else _usual_measure(source.shape, labels),
         pairs=len(data.train[0].texts) == 2 and source.shape in ("classify", "regress", "multilabel"),
         no_answer=row.no_answer if row is not None else any(example.answer == () for example in data.train),
         shift=shift,
         scale=scale,
     )
+
+
+def _usual_measure(shape: Shape, labels: Sequence[str]) -> str:
+    return "tag_accuracy" if shape == "tag" and not mark_stretches(labels) else MEASURES[shape][0]
 
 
 def find_source(
@@ -292,18 +320,20 @@ def find_source(
 ) -> Source:
     """From what the user named, or an error that says what is missing."""
     if task in TASKS:
-        if data is None or train is not None:
+        if data is None:
             raise BadText(
                 f"{task} is a data set: name the folder with its files", remedy=f"--data FOLDER with {TASKS[task].files['train'][0]}"
             )
-        idle = [f"--{name}" for name, value in {"dev": dev, "text": text, "pair": pair, "label": label}.items() if value]
+        idle = [f"--{name}" for name, value in {"train": train, "dev": dev, "text": text, "pair": pair, "label": label}.items() if value]
         if idle:
             raise BadText(f"{task} knows its files and columns: {', '.join(idle)}", remedy="leave it out")
         return Source(dataset=task, folder=str(data), shape=TASKS[task].shape, first=first, skip_bad=skip_bad)
     shapes: dict[str, Shape] = {**{shape: shape for shape in MEASURES}, "pair": "classify"}
     if task not in shapes:
         raise NotFound(f"no task is called {task!r}", remedy=nearest(task, [*TASKS, *shapes]))
-    if train is None or data is not None:
+    if train is None:
         raise BadText(f"{task} needs examples of your own", remedy="--train FILE")
+    if data is not None:
+        raise BadText(f"--data is for data sets, {task} reads your own files", remedy="leave it out; --train FILE [--dev FILE]")
     named = {"text": text, "pair": pair, "label": label}
     return Source(train=train, dev=dev, shape=shapes[task], paired=task == "pair", first=first, skip_bad=skip_bad, **named)

@@ -1,7 +1,8 @@
 """An answer that is a stretch of a passage (Devlin et al. 2019, sections 4.2 and 4.3).
 
-The passage is read in windows, each after the question. Every window has a place that means "not here", its [CLS]; in a window without the
-answer that is the right one. The best stretch of all windows is the answer, unless the best "not here" is better by `no_answer`.
+The passage is read in windows, each after the question. Every window has a place that means "not here", its [CLS], or its end where a token
+sees only what is before it; in a window without the answer that is the right one. The best stretch of all windows is the answer, unless the
+best "not here" is better by `no_answer`.
 
     R  tokens of a window that may be read: "not here", then the passage
 """
@@ -51,7 +52,7 @@ class SpanTask(Task):
         self.no_answer = no_answer
 
     def features(self, examples: Sequence[Example], reader: Reader) -> list[Features]:
-        reader = reader.sharing(LONGEST)
+        reader = reader.sharing(LONGEST, closed=self.model.config.encoder.causal)
         questions = reader.tokenizer.encode([example.texts[0] for example in examples])
         passages = list(dict.fromkeys(example.texts[1] for example in examples))  # one passage has many questions
         encodings = reader.tokenizer.encodings(passages)
@@ -69,7 +70,7 @@ class SpanTask(Task):
         for cut in cuts:
             ids, segments, (_, start) = reader.frame((question, passage), cut)
             begin, end = cut.parts[1]
-            blank = _blank(ids, reader)
+            blank = len(ids) - 1 if self.model.config.encoder.causal else _blank(ids, reader)
             read = np.concatenate([[blank], np.arange(start, start + end - begin)])
             about = np.concatenate([[[-1, -1]], offsets[begin:end]])
             windows.append(Window(ids, segments, read, about, _targets(answer, cut)))
@@ -97,7 +98,8 @@ class SpanTask(Task):
             first, last, score = best_stretch(table[1:])
             if score > best.score:
                 start, end = int(window.about[1 + first, 0]), int(window.about[1 + last, 1])
-                best = Answered(example.texts[1][start:end].strip(), start, score, inf)
+                found = example.texts[1][start:end]
+                best = Answered(found.strip(), start + len(found) - len(found.lstrip()), score, inf)
         answer, start = ("", -1) if blank - best.score > self.no_answer else (best.answer, best.start)
         return Answered(answer, start, best.score, blank, best.answer)
 

@@ -73,6 +73,9 @@ class Tag(Task):
         lost = len(ids) - cuts[0].size if reader.on_long == "truncate" else 0
         return Features(tuple(windows), len(ids), lost)
 
+    def room(self, example: Example, reader: Reader) -> int:
+        return reader.room(1)
+
     def logits(self, batch: Batch) -> Tensor:
         return self.model.read(self.head, self.states(batch))
 
@@ -101,6 +104,11 @@ class Tag(Task):
         tags = [str(tag) for tag in example.answer]  # type: ignore[union-attr]
         wrong = [sure for tag, said, sure in zip(tags, prediction.tags, prediction.confidences, strict=True) if tag != said]
         return Verdict(bool(wrong), max(wrong, default=0.0), _named(example.texts, tags), _named(example.texts, prediction.tags))
+
+    def by_class(self, predictions: Sequence[Tagged], examples: Sequence[Example]) -> dict[str, metrics.Counts]:
+        tags = [[str(tag) for tag in example.answer] for example in examples]  # type: ignore[union-attr]
+        pairs = ((set(metrics.entities(right)), set(metrics.entities(said.tags))) for right, said in zip(tags, predictions, strict=True))
+        return metrics.count_classes(pairs, lambda entity: str(entity[0]))
 
     def measure(self, rows: metrics.Floats) -> Measures:
         return metrics.of_entities(rows)

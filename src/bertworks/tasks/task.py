@@ -21,6 +21,7 @@ from bertworks.errors import Unsupported
 from bertworks.model.layout import Tokens
 from bertworks.model.loss import Loss, Trainable
 from bertworks.model.model import Model
+from bertworks.tasks import metrics
 from bertworks.tasks.example import Batch, Example, Features, Numbers, Values, gather
 from bertworks.tasks.metrics import Floats
 from bertworks.tasks.windows import Reader
@@ -76,6 +77,10 @@ class Task(Trainable):
         """What the evidence of many examples, one in each row, amounts to."""
         raise NotImplementedError
 
+    def by_class(self, predictions: Sequence[Any], examples: Sequence[Example]) -> dict[str, metrics.Counts]:
+        """How each class fares, where there are classes."""
+        return {}
+
     def check_confidence(self) -> None:
         """Whether `unless_unsure` can be asked."""
         raise Unsupported("this task has no confidence to abstain by", remedy="only classify and choice have; leave --min-confidence out")
@@ -89,6 +94,10 @@ class Task(Trainable):
         return self.model, config
 
     # ------------------------------------------------------------------ what follows from it
+
+    def room(self, example: Example, reader: Reader) -> int:
+        """Tokens of its texts that fit into a window."""
+        return reader.room(min(2, len(example.texts)))
 
     def score(self, predictions: Sequence[Any], examples: Sequence[Example]) -> Measures:
         return self.measure(self.rows(predictions, examples))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import get_args
 
 import numpy as np
@@ -42,23 +43,28 @@ class Cut:
 class Reader:
     """Tokens to windows, with what a model takes at once and what is to be done with more."""
 
-    def __init__(self, tokenizer: Tokenizer, limit: int, overlap: int, on_long: OnLong) -> None:
+    def __init__(self, tokenizer: Tokenizer, limit: int, overlap: int, on_long: OnLong, *, closed: bool = False) -> None:
+        """`closed`: there is a special token behind the texts."""
         if on_long not in get_args(OnLong):
             raise BadConfig(f"on_long = {on_long!r} is not one of {', '.join(get_args(OnLong))}")
-        self.tokenizer, self.limit, self.overlap, self.on_long = tokenizer, limit, overlap, on_long
+        self.tokenizer, self.limit, self.overlap, self.on_long, self.closed = tokenizer, limit, overlap, on_long, closed
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, config: ReadConfig, on_long: OnLong | None = None) -> Reader:
         return cls(tokenizer, config.max_length, config.overlap, on_long or config.on_long)
 
-    def sharing(self, overlap: int) -> Reader:
+    def sharing(self, overlap: int, *, closed: bool) -> Reader:
         """With windows that share at least so many tokens."""
-        return Reader(self.tokenizer, self.limit, max(self.overlap, overlap), self.on_long)
+        return Reader(self.tokenizer, self.limit, max(self.overlap, overlap), self.on_long, closed=closed)
+
+    def room(self, n_texts: int) -> int:
+        """Tokens of so many texts that fit into a window."""
+        return self.limit - self._frames[n_texts].size
 
     def cut(self, lengths: tuple[int, ...], place: str) -> list[Cut]:
         """Windows of one text, or of two. Of two the shorter is whole in each of them, or, if it takes more than half of the room, in
         windows of its own, and each of these meets all of the other's."""
-        room = self.limit - self._frame(len(lengths)).size
+        room = self.room(len(lengths))
         if room < len(lengths):
             raise BadConfig(f"a limit of {self.limit} tokens leaves no room for text beside the special ones")
         if sum(lengths) <= room:
@@ -80,7 +86,7 @@ class Reader:
 
     def frame(self, texts: tuple[Numbers, ...], cut: Cut) -> tuple[Numbers, Numbers, list[int]]:
         """A window with its special tokens: ids, segments, and where each text begins in it."""
-        frame, starts, size = self._frame(len(texts)), [], 0
+        frame, starts, size = self._frames[len(texts)], [], 0
         ids: list[Values] = []
         segments: list[Values] = []
         for at, (special, special_segments) in enumerate(frame.parts):
@@ -95,5 +101,14 @@ class Reader:
                 size += end - begin
         return np.concatenate(ids).astype(np.int64), np.concatenate(segments).astype(np.int64), starts
 
-    def _frame(self, n_texts: int) -> Frame:
-        return self.tokenizer.frame if n_texts == 1 else self.tokenizer.pair_frame
+    @cached_property
+    def _frames(self) -> dict[int, Frame]:
+        """Around one text and around two. GPT's tokenizer sets nothing between and behind them; its end mark tells what is what (Radford et
+        al. 2018)."""
+        one, two = self.tokenizer.frame, self.tokenizer.pair_frame
+        if "sep" in self.tokenizer.special:
+            mark = np.array([self.tokenizer.id_of("sep")], np.int32), np.zeros(1, np.int32)
+            before, between, behind = two.parts
+            behind = mark if self.closed and not len(behind[0]) else behind
+            two = Frame((before, between if len(between[0]) else mark, behind), two.segments)
+        return {1: one, 2: two}
