@@ -106,6 +106,14 @@ def test_class_by_class(drawn: tuple[int, list[tuple[int, int]]]) -> None:
         assert (one.precision, one.recall, one.f1, one.there) == pytest.approx((precision, recall, f1, there))
 
 
+def test_no_error_among_few_is_no_certainty() -> None:
+    def accuracy(rows: np.ndarray) -> dict[str, float]:
+        return {"accuracy": float(rows.mean())}
+
+    assert intervals(accuracy, [np.ones((60, 1))]) == {"accuracy": (pytest.approx(0.95), 1.0)}
+    assert intervals(accuracy, [np.ones((2, 1))]) == {"accuracy": (0.0, 1.0)}
+
+
 @pytest.mark.parametrize(
     ("rights", "said", "f1", "exact"),
     [

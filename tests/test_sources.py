@@ -75,7 +75,7 @@ def test_a_quote_far_down_does_not_swallow_rows(tmp_path: Path) -> None:
     data = own(write(tmp_path / "a.tsv", "text\tlabel", *rows))
     assert len(data.train) + len(data.dev) == 1500
     (tmp_path / "b.tsv").write_bytes(b"text\tlabel\none\rtwo\ta\n")
-    with pytest.raises(BadText, match="not a table"):
+    with pytest.raises(BadText, match=r"b\.tsv, line 2: a carriage return"):
         own(tmp_path / "b.tsv")
 
 
@@ -90,6 +90,107 @@ def test_a_quote_that_never_closes_is_said(tmp_path: Path) -> None:
     assert len(data.train) + len(data.dev) == 1500
 
 
+def test_quotes_that_do_not_fit_cost_one_line(tmp_path: Path) -> None:
+    rows = [f'"text {at}","{"ab"[at % 2]}"' for at in range(100)]
+    rows[20], rows[60], rows[80] = '"closed too late,"a"', '"he said \\"hi\\" there","a"', '"never closed,a'
+    path = write(tmp_path / "a.csv", "text,label", *rows)
+    with pytest.raises(BadText) as raised:
+        own(path)
+    said = str(raised.value)
+    assert "a.csv, line 22: text behind a closing quote" in said and "a.csv, line 62: text behind" in said
+    assert "a.csv, line 82: a quote that is opened and not closed" in said or "a.csv, line 82: text behind a closing quote" in said
+    data = own(path, skip_bad=True)
+    assert len(data.train) + len(data.dev) == 97
+    several = write(tmp_path / "b.csv", "", "text ,label", *['"two\nlines",a', "one,b"] * 10, ",b")
+    with pytest.raises(BadText, match=r"b\.csv, line 33: an empty text"):
+        own(several)
+
+
+@pytest.mark.parametrize("head", [["text;label"], ["sep=;", "text;label"]])
+def test_other_delimiters(head: list[str], tmp_path: Path) -> None:
+    data = own(write(tmp_path / "a.csv", *head, *[f"yes, {at};{'ab'[at % 2]}" for at in range(20)]))
+    assert data.train[0].texts[0].startswith("yes, ") and {example.answer for example in data.train} == {"a", "b"}
+
+
+def test_all_rows_are_bad(tmp_path: Path) -> None:
+    with pytest.raises(BadText, match=r"a\.csv, line 2: 3 fields, the header has 2"):
+        own(write(tmp_path / "a.csv", "text,label", "a, x,pos", "b, y,neg"))
+    with pytest.raises(NotFound, match="this is a folder"):
+        own(tmp_path)
+
+
+def test_answers_stand_where_the_table_says(tmp_path: Path) -> None:
+    def span(**row: Any) -> Any:
+        rows = [{"question": f"which {at}?", "context": f"man has a plan {at}", "answer": "a", **row} for at in range(20)]
+        (answer,) = own(write(tmp_path / "s.jsonl", *map(json.dumps, rows)), "span").train[0].answer  # type: ignore[misc, union-attr]
+        return answer
+
+    assert span().start == 8, "a word of its own"
+    assert span(answer_start=1).start == 1 and span(answer_start="12").start == 12
+    with pytest.raises(BadText, match="'a' is not in the passage"):
+        span(answer_start=0)
+    assert own(
+        write(tmp_path / "one.jsonl", *[json.dumps({"question": str(at), "context": "I am", "answer": "I"}) for at in range(20)]), "span"
+    ).dev
+
+
+def test_choices_counted_from_one(tmp_path: Path) -> None:
+    data = own(write(tmp_path / "c.csv", "question,option1,option2,answer", *[f"q {at},x,y,{1 + at % 2}" for at in range(20)]), "choice")
+    assert {(example.texts[0][-1] in "02468", example.answer) for example in data.train} == {(True, 0), (False, 1)}
+    assert any("counted from 1" in remark for remark in data.remarks)
+
+
+def test_a_column_for_each_class(tmp_path: Path) -> None:
+    rows = [f"t {at},{at % 2},{at % 3 // 2}" for at in range(20)]
+    data = own(write(tmp_path / "m.csv", "comment_text,toxic,insult", *rows), "multilabel", label="toxic,insult")
+    assert {example.answer for example in data.train} == {(), ("toxic",), ("insult",), ("toxic", "insult")}
+    with pytest.raises(BadText, match="the names of its classes are wanted"):
+        own(write(tmp_path / "h.jsonl", *['{"text": "a", "labels": [1, 0, 1]}'] * 20), "multilabel")
+    with pytest.raises(BadText, match="'2' in column 'toxic', where 0 or 1 should be"):
+        own(write(tmp_path / "m.csv", "text,toxic,insult", *[f"t {at},2,0" for at in range(20)]), "multilabel", label="toxic,insult")
+
+
+def test_what_was_found_is_said(tmp_path: Path) -> None:
+    data = own(write(tmp_path / "a.csv", "id,sentence1,sentence2,label", *[f"{at},a {at},b,{'xy'[at % 2]}" for at in range(20)]))
+    assert data.train[0].texts[1] == "b", "two columns that belong together"
+    assert data.remarks[0] == "columns: sentence1, sentence2 -> label; not used: id" and "labels: x 9, y 9" in data.remarks
+    scores = own(write(tmp_path / "b.csv", "text,score", *[f"a {at},{at / 2}" for at in range(20)]), "regress")
+    assert any(remark.startswith("labels: numbers from 0") for remark in scores.remarks)
+
+
+@pytest.mark.parametrize(
+    ("task", "rows", "said"),
+    [
+        ("regress", [f"a {at},1.5" for at in range(20)], "all rows have the same number"),
+        ("regress", [f'a {at},"0,5"' for at in range(20)], "a decimal comma"),
+        ("classify", [f"a {at},{at}.5" for at in range(20)], "20 different labels in 20 rows"),
+    ],
+)
+def test_labels_that_make_no_sense(task: str, rows: list[str], said: str, tmp_path: Path) -> None:
+    with pytest.raises(BadText, match=said):
+        own(write(tmp_path / "a.csv", "text,label", *rows), task)
+    with pytest.raises(BadText, match="both a text and the label"):
+        own(write(tmp_path / "a.csv", "text,label", *rows), task, text="label", label="label")
+
+
+def test_equal_texts_stay_together(tmp_path: Path) -> None:
+    data = own(write(tmp_path / "a.csv", "text,label", *[f"text {at % 30},{'ab'[at % 2]}" for at in range(120)]))
+    assert not {example.texts for example in data.dev} & {example.texts for example in data.train} and len(data.dev) == 16
+    assert len(own(write(tmp_path / "b.csv", "text,label", *[f"t {at},{'ab'[at % 2]}" for at in range(8)])).dev) == 2, "few, but some"
+
+
+def test_universal_dependencies(tmp_path: Path) -> None:
+    lines = [
+        "# text = des",
+        "1-2\tdes\t_\t_\t_\t_\t_\t_\t_\t_",
+        "1\tde\tde\tADP\t_\t_\t0\t_\t_\t_",
+        "2\tles\tle\tDET\t_\t_\t1\t_\t_\t_",
+        "",
+    ]
+    data = own(write(tmp_path / "u.conllu", *lines * 20), "tag")
+    assert data.train[0].texts == ("de", "les") and data.train[0].answer == ("ADP", "DET")
+
+
 def test_another_encoding_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes("text,label\n很好吃,好\n太难吃,坏\n".encode("gb18030") * 5)
     with pytest.raises(BadText, match=r"not UTF-8\n(.|\n)*a\.csv, line 2(.|\n)*iconv"):
@@ -98,7 +199,7 @@ def test_another_encoding_is_named(tmp_path: Path) -> None:
         b"text,label\n" + b"".join(b"text %d,%s\n" % (at, [b"a", b"b"][at % 2]) for at in range(60)) + b"caf\xe9,a\n"
     )
     data = own(tmp_path / "b.csv")
-    assert any("1 signs were not UTF-8" in remark and "b.csv, line 62" in remark for remark in data.remarks)
+    assert any("1 signs were not whole" in remark and "b.csv, line 62" in remark for remark in data.remarks)
 
 
 def test_all_of_a_parquet_file_is_read(tmp_path: Path) -> None:
@@ -197,7 +298,7 @@ def test_columns_of_a_run_are_those_of_its_training(tmp_path: Path) -> None:
     settled = Source.model_validate(source.settled(read_data(source).columns))
     assert (settled.text, settled.label) == ("review", "label") and settled.train == str(path)
     more = read_more(settled, path, TaskConfig(labels=("a", "b")))
-    assert more.dev[0].texts == ("review 0",) and more.remarks == ["columns: review -> label"]
+    assert more.dev[0].texts == ("review 0",) and more.remarks == ["columns: review -> label; not used: text"]
     other = write(tmp_path / "b.csv", "sentence,class", "something,a")
     assert read_more(settled, other, TaskConfig(labels=("a", "b"))).remarks == ["columns: sentence -> class"]
     asked = write(tmp_path / "s.jsonl", *[json.dumps({"q": "who?", "p": f"it was I {at}", "a": "I"}) for at in range(20)])

@@ -9,6 +9,8 @@ import typer
 
 from bertworks.cli.show import AsJson, show_json, show_table
 
+Text = Annotated[str | None, typer.Option(help="Column of the text; as in training, or guessed.")]
+Pair = Annotated[list[str] | None, typer.Option(help="Column of the second text; of each way to go on (choice).")]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out rows that are no examples, and count them.")]
 
 
@@ -16,8 +18,8 @@ def predict(
     run: Annotated[str, typer.Argument(help="A run of `bertworks finetune`, or a folder with a fine-tuned model.")],
     file: Annotated[str, typer.Argument(help="A table, or a file with a text on each line; '-' for standard input.")],
     out: Annotated[Path | None, typer.Option(help="Write to this file: .csv and .tsv beside the columns of the table, or .jsonl.")] = None,
-    text: Annotated[str | None, typer.Option(help="Column of the text; guessed if not given.")] = None,
-    pair: Annotated[list[str] | None, typer.Option(help="Column of the second text; of each way to go on (choice).")] = None,
+    text: Text = None,
+    pair: Pair = None,
     min_confidence: Annotated[float, typer.Option(min=0, max=1, help="Give no answer below this.")] = 0.0,
     on_long: Annotated[Literal["window", "truncate", "error"] | None, typer.Option(help="Texts longer than the model.")] = None,
     skip_bad: SkipBad = False,
@@ -26,37 +28,42 @@ def predict(
     """Answers of a fine-tuned model, one for each text."""
     from bertworks.cli.show import progress_bar
     from bertworks.runs.answers import answer_all, check_out, opened_out
+    from bertworks.runs.results import unfinished
     from bertworks.tasks.inputs import Inputs
     from bertworks.workbench import load
 
-    check_out(out, as_json=json)
+    check_out(out, file, as_json=json)
     bench = load(run)
     inputs = Inputs(file, bench.task()[0], text=text, pair=pair or (), skip_bad=skip_bad)
     with progress_bar("answers") as advance, opened_out(out, inputs.header, as_json=json) as write:
         ledger, silent = answer_all(bench, inputs, write, on_long=on_long, min_confidence=min_confidence, progress=advance)
     said = [f"{silent:,} of {ledger.texts:,} less sure than {min_confidence}: no answer"] if min_confidence else []
-    for remark in (*inputs.remarks, *said, str(ledger)):
+    for remark in (*unfinished(Path(run)), *inputs.remarks, *said, str(ledger)):
         typer.echo(remark, err=True)
 
 
 def evaluate(
     run: Annotated[Path, typer.Argument(help="A run of `bertworks finetune`.")],
     data: Annotated[Path, typer.Option(help="Examples with labels: a file like the one it was trained on, or a data set's folder.")],
+    text: Text = None,
+    pair: Pair = None,
+    label: Annotated[str | None, typer.Option(help="Column of the labels; as in training, or guessed.")] = None,
     skip_bad: SkipBad = False,
     json: AsJson = False,
 ) -> None:
     """How good a fine-tuned model is on other examples, with 95 % intervals."""
     from bertworks.cli.show import progress_bar
     from bertworks.runs.finetune import evaluate as look
+    from bertworks.runs.results import unfinished
 
     with progress_bar("examples") as advance:
-        results, ledger, remarks = look(run, data, skip_bad=skip_bad, progress=advance)
+        results, ledger, remarks = look(run, data, text=text, pair=tuple(pair or ()), label=label, skip_bad=skip_bad, progress=advance)
     if json:
         show_json({"measures": results.measures, "intervals": results.intervals, "ledger": vars(ledger)})
     else:
         rows = [(_name(name), f"{value:.4f}", _interval(results.intervals[name])) for name, value in results.measures.items()]
         show_table(("measure", "value", "95 % interval"), rows)
-    for remark in (*remarks, str(ledger)):
+    for remark in (*unfinished(run), *remarks, str(ledger)):
         typer.echo(remark, err=True)
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections import deque
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from io import BytesIO
-from itertools import chain, islice
+from itertools import chain, dropwhile, islice
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -18,6 +20,13 @@ TABLES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv",
 LONGEST_LINE = 2**25  # bytes
 PARQUET_ROWS = 256  # held at once
 SAMPLED = 1000  # lines that show whether a table quotes its cells
+OPEN_QUOTE = "a quote that is opened and not closed"
+CSV_ERRORS = {  # what csv says -> what is meant
+    "unexpected end of data": OPEN_QUOTE,
+    "field larger than": OPEN_QUOTE,
+    "expected after": "text behind a closing quote",
+    "new-line character": "a carriage return inside of a line",
+}
 Row = dict[str, Any]
 
 
@@ -113,21 +122,59 @@ def _whole(value: Any, place: str, reader: Reader) -> Any:
 
 def csv_rows(lines: Iterator[str], name: str, delimiter: str, reader: Reader) -> Iterator[tuple[str, Row]]:
     csv.field_size_limit(LONGEST_LINE)
-    sample = list(islice(lines, SAMPLED))
-    rows = _cells(chain(sample, lines), delimiter, quoted=delimiter != "\t" or _are_quoted(sample))
-    try:
-        header: list[str] = next(rows, [])
-        check_columns(header, name)
-        for row in rows:
-            place = f"{name}, line {rows.line_num}"
-            if delimiter == "\t" and any("\n" in cell and "\t" in cell for cell in row):
-                reader.bad_row("a cell with tabs and line breaks: a quote that is opened and not closed", place)
-            elif len(row) == len(header):
-                yield place, dict(zip(header, row, strict=True))
-            elif row:
-                reader.bad_row(f"{len(row)} fields, the header has {len(header)}", place)
-    except csv.Error as error:
-        raise BadText(f"not a table: {error}", place=f"{name}, line {rows.line_num}") from None
+    numbered = dropwhile(lambda pair: not pair[1].strip(), enumerate(lines, start=1))
+    sample = list(islice(numbered, SAMPLED))
+    if sample and (said := re.fullmatch("sep=(.)", sample[0][1])):  # as Excel has it
+        delimiter = said[1]
+        del sample[0]
+    elif sample:
+        delimiter = _delimiter(sample[0][1], delimiter)
+    quoted = delimiter != "\t" or _are_quoted([line for _, line in sample])
+    header: list[str] | None = None
+    for number, row in _cells(chain(sample, numbered), delimiter, quoted, name, reader):
+        place = f"{name}, line {number}"
+        if header is None:
+            header = [cell.strip() for cell in row]
+            check_columns(header, name)
+        elif delimiter == "\t" and any("\n" in cell and "\t" in cell for cell in row):
+            reader.bad_row(OPEN_QUOTE, place)
+        elif len(row) == len(header):
+            yield place, dict(zip(header, row, strict=True))
+        elif row:
+            reader.bad_row(f"{len(row)} fields, the header has {len(header)}", place)
+
+
+def _delimiter(header: str, usual: str) -> str:
+    """What stands between the columns, where it is not what the file's name promises."""
+    others = [sign for sign in ";\t,|" if sign in header]
+    return others[0] if usual not in header and others else usual
+
+
+def _cells(lines: Iterator[tuple[int, str]], delimiter: str, quoted: bool, name: str, reader: Reader) -> Iterator[tuple[int, list[str]]]:
+    """Rows, each with the number of its first line. Where quotes do not fit, the line in which a row begins is bad, and reading goes on
+    in the next."""
+    fed: list[tuple[int, str]] = []
+    again: deque[tuple[int, str]] = deque()
+
+    def feed() -> Iterator[str]:
+        while (pair := again.popleft() if again else next(lines, None)) is not None:
+            fed.append(pair)
+            yield pair[1] + "\n"
+
+    quoting: Any = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+    while True:
+        rows = csv.reader(feed(), delimiter=delimiter, quoting=quoting, strict=True)
+        try:
+            for row in rows:
+                if row:
+                    yield fed[0][0], row
+                fed.clear()
+            return
+        except csv.Error as error:
+            said = next((ours for theirs, ours in CSV_ERRORS.items() if theirs in str(error)), str(error))
+            reader.bad_row(said, f"{name}, line {fed[0][0]}")
+            again.extendleft(reversed(fed[1:]))
+            fed.clear()
 
 
 def _are_quoted(lines: Sequence[str]) -> bool:
@@ -136,7 +183,8 @@ def _are_quoted(lines: Sequence[str]) -> bool:
 
     def whole_rows(*, quoted: bool) -> int:
         try:
-            widths = [len(row) for row in _cells(lines, "\t", quoted=quoted) if row]
+            rows = csv.reader((line + "\n" for line in lines), delimiter="\t", quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE)
+            widths = [len(row) for row in rows if row]
         except csv.Error:
             return -len(lines)
         return sum(1 if width == widths[0] else -1 for width in widths)
@@ -144,12 +192,6 @@ def _are_quoted(lines: Sequence[str]) -> bool:
     cells = [cell for line in lines for cell in line.split("\t") if '"' in cell]
     marked = bool(cells) and all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in cells)
     return (whole_rows(quoted=True), marked) > (whole_rows(quoted=False), False)
-
-
-def _cells(lines: Iterable[str], delimiter: str, *, quoted: bool) -> Any:
-    """A `csv.reader`."""
-    ended = (line + "\n" for line in lines)
-    return csv.reader(ended, delimiter=delimiter) if quoted else csv.reader(ended, delimiter=delimiter, quoting=csv.QUOTE_NONE)
 
 
 def parquet_rows(file: IO[bytes], name: str, *, all_columns: bool) -> Iterator[tuple[str, Row]]:

@@ -13,8 +13,10 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, TextIO
 
+from bertworks.data.tables import Row
 from bertworks.errors import BadConfig, NotFound
 from bertworks.files import whole_file
+from bertworks.tasks.example import Example
 from bertworks.tasks.inputs import Asked, Inputs
 from bertworks.text.ledger import Ledger, OnLong
 from bertworks.workbench import Workbench
@@ -25,8 +27,10 @@ Write = Callable[[Asked, Sequence[Any]], None]
 JOINED = {"labels": ", ", "words": " ", "tags": " "}
 
 
-def check_out(out: Path | None, *, as_json: bool) -> None:
+def check_out(out: Path | None, file: str, *, as_json: bool) -> None:
     """Before any work is done."""
+    if out is not None and file != "-" and out.resolve() == Path(file).resolve():
+        raise BadConfig("this would replace the file that is asked", place=str(out), remedy="--out names another file")
     if out is not None and as_json:
         raise BadConfig("--json prints, --out writes", remedy="one of them; a file that ends in .jsonl holds the same")
     if out is not None and out.suffix not in (*DELIMITERS, *LINES):
@@ -70,36 +74,53 @@ def opened_out(out: Path | None, header: Collection[str], *, as_json: bool) -> I
         text.detach()
 
 
+def _joined(asked: Asked, answers: Sequence[Any]) -> Iterator[tuple[Row, Example | None, Any]]:
+    """Each place of a file with its answer, None where there is nothing to answer."""
+    given = iter(answers)
+    for row, example in zip(asked.rows or [{}] * len(asked.places), asked.places, strict=True):
+        yield row, example, next(given) if example is not None else None
+
+
 def _write_plain(file: TextIO, asked: Asked, answers: Sequence[Any]) -> None:
-    """For people, between tabs."""
-    for answer in answers:
-        cells = (f"{cell:.4f}" if isinstance(cell, float) else " ".join(str(cell).split()) for cell in _flat(answer).values())
-        file.write("\t".join(cells) + "\n")
+    """For people, between tabs; as many lines as the file has."""
+    for _, _, answer in _joined(asked, answers):
+        cells = _flat(answer).values() if answer is not None else ()
+        file.write("\t".join(f"{cell:.4f}" if isinstance(cell, float) else " ".join(str(cell).split()) for cell in cells) + "\n")
 
 
 def _write_json(file: TextIO, asked: Asked, answers: Sequence[Any]) -> None:
     """One object for each answer, with what it is an answer to."""
-    for example, answer in zip(asked.examples, answers, strict=True):
-        about = {"place": example.place, **({"id": example.name} if example.name else {})}
-        file.write(json.dumps({**about, **asdict(answer)}, ensure_ascii=False) + "\n")
+    for row, example, answer in _joined(asked, answers):
+        if example is not None:
+            about = {"place": example.place, **({"id": example.name} if example.name else {}), **row}
+            said = {_free(name, row): value for name, value in asdict(answer).items()}
+            file.write(_as_json({**about, **said}) + "\n")
 
 
 class _Table:
+    """Rows with cells for the answer, which are empty where there is none."""
+
     def __init__(self, file: TextIO, header: Collection[str], delimiter: str) -> None:
         self.file, self.header, self.delimiter = file, header, delimiter
         self.writer: csv.DictWriter[str] | None = None
+        self.waiting: list[Row] = []  # for the first answer: what its cells are
 
     def __call__(self, asked: Asked, answers: Sequence[Any]) -> None:
-        rows = asked.rows or [{"text": example.whole or " ".join(example.texts)} for example in asked.examples]
-        for row, answer in zip(rows, answers, strict=True):
-            said = {_free(name, self.header): value for name, value in _flat(answer).items()}
-            if self.writer is None:
+        for row, example, answer in _joined(asked, answers):
+            text = {} if asked.rows or example is None else {"text": example.whole or " ".join(example.texts)}
+            given = {name: _as_json(value) if isinstance(value, list | dict) else value for name, value in {**row, **text}.items()}
+            said = {_free(name, self.header): cell for name, cell in _flat(answer).items()} if answer is not None else {}
+            self.waiting.append({**given, **said})
+            if self.writer is None and said:
                 self.writer = csv.DictWriter(self.file, [*self.header, *said], delimiter=self.delimiter)
                 self.writer.writeheader()
-            given = {
-                name: json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value for name, value in row.items()
-            }
-            self.writer.writerow({**given, **said})
+            if self.writer is not None:
+                self.writer.writerows(self.waiting)
+                self.waiting.clear()
+
+
+def _as_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _flat(answer: Any) -> dict[str, Any]:

@@ -115,6 +115,10 @@ def _run(record: Record, data: Data, out: Path, ranks: Ranks, watch: Watch, bega
         )
         run.go_on(trainer)
         trainer.say({"kind": "start", **run.machine, "matrix_gflops": trainer.matrix_rate / 1e9, "train": len(train), "dev": len(dev)})
+        for name, features, examples in (("train", train, data.train), ("dev", dev, data.dev)):
+            ledger = count_tokens(task, features, examples, reader)[""]
+            if ledger.windowed_texts or ledger.cut_texts:
+                trainer.say({"kind": "remark", "text": f"{name}: {ledger}"})
         signal = trainer.run()
         if log is not None:
             if not signal:
@@ -155,12 +159,22 @@ def conclude(
     return results
 
 
-def evaluate(out: Path, where: Path, *, skip_bad: bool, progress: Progress) -> tuple[Results, Ledger, list[str]]:
+def evaluate(
+    out: Path,
+    where: Path,
+    *,
+    text: str | None = None,
+    pair: tuple[str, ...] = (),
+    label: str | None = None,
+    skip_bad: bool = False,
+    progress: Progress = lambda done, total: None,
+) -> tuple[Results, Ledger, list[str]]:
     """A run's model on other examples of the same kind."""
-    source = Source.model_validate({**read_run(out, *KINDS)["source"], "skip_bad": skip_bad})
+    named = {name: value for name, value in {"text": text, "pair": pair, "label": label}.items() if value}
+    source = Source.model_validate({**read_run(out, *KINDS)["source"], **named, "skip_bad": skip_bad})
     bench = load(out)
     learned, task = bench.task()
-    data = read_more(source, where, learned.task)
+    data = read_more(source, where, learned.task, strict=bool(named))
     examples = data.dev
     reader = Reader.of(bench.tokenizer, learned.data)
     features = task.features(examples, reader)

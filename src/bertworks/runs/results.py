@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bertworks.config import LearnedConfig
+from bertworks.model.locate import RUN
 from bertworks.tasks.calibration import Bin, calibration_error, fit_temperature, reliability, soften
 from bertworks.tasks.chances import Interval, intervals
 from bertworks.tasks.choice import Choice, Chosen
@@ -20,6 +22,13 @@ from bertworks.tasks.windows import Reader
 from bertworks.text.ledger import Ledger
 
 RESULTS = "results.json"
+
+
+def unfinished(run: Path) -> list[str]:
+    """What is to be said of answers, if a run has not come to its end."""
+    if not (run / RUN).is_file() or (run / RESULTS).is_file():
+        return []
+    return [f"this run has not come to its end, these are answers of its best look so far; `bertworks resume {run}` goes on with it"]
 
 
 @dataclass(frozen=True)

@@ -177,6 +177,7 @@ def compare(first: Path, second: Path) -> tuple[list[Compared], tuple[int, int]]
 
 
 def _results(run: Path) -> dict[str, Any]:
+    read_run(run, *finetune.KINDS)
     if not (run / RESULTS).is_file():
         raise NotFound("this run has not come to its end", place=str(run), remedy=f"`bertworks resume {run}` goes on with it")
     return read_json(run / RESULTS)

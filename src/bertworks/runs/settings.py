@@ -73,7 +73,8 @@ def parse_settings(settings: Iterable[str], sections: Sections) -> dict[str, dic
         if not equals:
             raise BadConfig(f"{setting!r} is not key=value", remedy="for example --set optim.lr=1e-3")
         if key not in known:
-            raise BadConfig(f"no such key: {key!r}", remedy=nearest(key, known))
+            same = [name for name in known if name.rpartition(".")[2] == key.rpartition(".")[2]]
+            raise BadConfig(f"no such key: {key!r}", remedy=f"did you mean {same[0]!r}?" if same else nearest(key, known))
         section, _, name = key.partition(".")
         try:
             found[section][name] = json.loads(value)

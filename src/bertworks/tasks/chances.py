@@ -27,7 +27,10 @@ def mean(measure: Measure, runs: Runs) -> Measures:
 def intervals(measure: Measure, runs: Runs) -> dict[str, Interval]:
     """95 % of what the means of the measures are when all is drawn again."""
     drawn = [mean(measure, again) for (again,) in _draws(runs)]
-    return {name: _middle([one[name] for one in drawn]) for name in drawn[0]}
+    found = {name: _middle([one[name] for one in drawn]) for name in drawn[0]}
+    # Where no error was seen there is none to draw; of n examples without one, 3 / n may still be wrong (Hanley and Lippman-Hand 1983).
+    unseen = max(0.0, 1 - 3 / len(runs[0]))
+    return {name: (unseen, 1.0) if edges == (1.0, 1.0) else edges for name, edges in found.items()}
 
 
 def differences(measure: Measure, a: Runs, b: Runs) -> dict[str, Interval]:

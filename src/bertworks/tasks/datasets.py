@@ -19,7 +19,7 @@ from bertworks.data.packed import Damaged, unpacked
 from bertworks.data.tables import Row, decoded, kind_of, rows_of
 from bertworks.errors import BadText, NotFound
 from bertworks.tasks.example import Example, Span
-from bertworks.tasks.rows import Columns, Findings, make_examples
+from bertworks.tasks.rows import GUESSED_FROM, Columns, Findings, make_examples
 
 Read = Callable[[Path, Findings], list[Example]]
 POLARITY = {"0": "negative", "1": "positive"}
@@ -82,6 +82,23 @@ def opened_table(path: Path, findings: Findings) -> Iterator[Iterator[tuple[str,
             yield rows_of(stream, str(kind_of(path)), str(path), findings, all_columns=True)
     except Damaged as error:
         raise NotFound(f"cannot be read: {getattr(error, 'strerror', None) or error}", place=str(path)) from None
+
+
+def check_file(path: Path) -> None:
+    if path.is_dir():
+        raise NotFound("this is a folder", place=str(path), remedy="name a file in it")
+    if not path.is_file():
+        raise NotFound("no such file", place=str(path))
+
+
+def first_rows(path: Path) -> list[Row]:
+    """Of a table, to guess from."""
+    findings = Findings()
+    with opened_table(path, findings) as found:
+        rows = [row for _, row in islice(found, GUESSED_FROM)]
+    if not rows:
+        raise BadText(findings.said() if findings.bad else "no rows in this table", place=str(path))
+    return rows
 
 
 class Tabbed:
@@ -200,6 +217,8 @@ def conll(path: Path, findings: Findings, *, tagged: bool = True) -> list[Exampl
         if words:
             found.append(Example(tuple(words), tuple(tags) if tagged else None, place))
 
+    if path.suffix == ".conllu":
+        lines = [(place, pair) for place, line in lines if (pair := _universal(line)) is not None]
     if _are_sentences(line for _, line in lines):
         for place, line in lines:
             words, _, tags = line.partition("\t")
@@ -219,6 +238,14 @@ def conll(path: Path, findings: Findings, *, tagged: bool = True) -> list[Exampl
 
 
 conll_words = partial(conll, tagged=False)
+
+
+def _universal(line: str) -> str | None:
+    """Word and part of speech of a line of CoNLL-U; None: a comment, or words written together, which follow one by one."""
+    parts = line.split("\t")
+    if len(parts) == 10 and parts[0].isdecimal():
+        return f"{parts[1].replace(' ', '_')} {parts[3]}"
+    return None if line.strip() else ""
 
 
 def _are_sentences(lines: Iterable[str]) -> bool:

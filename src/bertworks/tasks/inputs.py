@@ -13,8 +13,8 @@ from unicodedata import category
 
 from bertworks.config import LearnedConfig, TaskConfig
 from bertworks.data.tables import Row, decoded, kind_of
-from bertworks.errors import BadConfig, BadText, NotFound
-from bertworks.tasks.datasets import TASKS, Read, Tabbed, conll_words, lines_of, opened_table, squad
+from bertworks.errors import BadConfig, BadText
+from bertworks.tasks.datasets import TASKS, Read, Tabbed, check_file, conll_words, first_rows, lines_of, opened_table, squad
 from bertworks.tasks.example import Example, is_blank
 from bertworks.tasks.rows import GUESSED_FROM, Columns, Findings, guess_columns, make_examples
 
@@ -37,10 +37,14 @@ EXPECTED = {
 
 @dataclass(frozen=True)
 class Asked:
-    """A part of what a file asks a model, and its rows as they stand there, where it is a table."""
+    """A part of what a file asks a model, line by line or row by row, and its rows as they stand there, where it is a table."""
 
-    examples: list[Example]
+    places: list[Example | None]  # None: nothing that could be answered
     rows: list[Row]
+
+    @property
+    def examples(self) -> list[Example]:
+        return [example for example in self.places if example is not None]
 
 
 class Inputs:
@@ -53,8 +57,8 @@ class Inputs:
         self.findings = Findings()
         self.total: int | None = None  # examples, if that is known
         self.header: dict[str, None] = {}  # columns of the table
-        if file != "-" and not path.is_file():
-            raise NotFound("no such file", place=file)
+        if file != "-":
+            check_file(path)
         is_table = file != "-" and kind_of(path) is not None
         if (text is not None or pair) and not is_table:
             raise BadConfig("--text and --pair name columns, and this is no table", place=file, remedy="leave them out")
@@ -102,17 +106,16 @@ class Inputs:
         path = Path(self.file)
         if self._read is not None:
             for examples in _in_parts(self._read(path, findings)):
-                yield Asked(examples, [])
+                yield Asked(list(examples), [])
         elif self._columns is not None:
             with self._open(path, findings) as rows:
                 for part in _in_parts(rows):
-                    by_place = dict(part)
-                    examples = make_examples(iter(part), self._columns, self.task.shape, findings)
-                    yield Asked(examples, [by_place[example.place] for example in examples])
+                    found = {example.place: example for example in make_examples(iter(part), self._columns, self.task.shape, findings)}
+                    yield Asked([found.get(place) for place, _ in part], [row for _, row in part])
         else:
             with sys.stdin.buffer if self.file == "-" else path.open("rb") as stream:
-                for examples in _in_parts(_of_lines(stream, self.file, self.task, findings)):
-                    yield Asked(examples, [])
+                for lines in _in_parts(_of_lines(stream, self.file, self.task, findings)):
+                    yield Asked(lines, [])
 
 
 def as_example(given: Input, task: TaskConfig, at: int) -> Example:
@@ -166,10 +169,7 @@ def _in_parts(items: Iterable[T]) -> Iterator[list[T]]:
 def _columns(path: Path, learned: LearnedConfig, text: str | None, pair: Sequence[str]) -> Columns:
     """The columns that the user names, or those of the table it was trained on, or usual names."""
     task, place = learned.task, str(path)
-    with opened_table(path, Findings()) as found:
-        rows = [row for _, row in islice(found, GUESSED_FROM)]
-    if not rows:
-        raise BadText("no rows in this table", place=place)
+    rows = first_rows(path)
     if text is None and not pair and learned.columns and all(name in rows[0] for name in learned.columns):
         columns = Columns(learned.columns, None)
     else:
@@ -179,15 +179,18 @@ def _columns(path: Path, learned: LearnedConfig, text: str | None, pair: Sequenc
     return columns
 
 
-def _of_lines(stream: IO[bytes], name: str, task: TaskConfig, findings: Findings) -> Iterator[Example]:
+def _of_lines(stream: IO[bytes], name: str, task: TaskConfig, findings: Findings) -> Iterator[Example | None]:
+    """None for lines that are blank or bad."""
     several = task.shape == "choice" or 2 in _n_texts(task)
     for number, line in enumerate(decoded(stream, name, findings), start=1):
+        example = None
         if line.strip():
             given = line.split("\t") if several and "\t" in line else line
             try:
-                yield replace(as_example(given, task, 0), place=f"{name}, line {number}")
+                example = replace(as_example(given, task, 0), place=f"{name}, line {number}")
             except BadText as reason:
                 findings.bad_row(reason.cause, f"{name}, line {number}")
+        yield example
 
 
 def _texts(given: Input, task: TaskConfig) -> tuple[str, ...] | None:

@@ -16,8 +16,29 @@ from bertworks.data.tables import Row
 from bertworks.errors import BadText, nearest
 from bertworks.tasks.example import Answer, Example, Span, is_blank
 
-TEXT_NAMES = ("text", "sentence", "sentence1", "text_a", "question1", "premise", "review", "content", "document", "body", "words", "tokens")
-PAIR_NAMES = ("pair", "sentence2", "text_b", "question2", "hypothesis", "question")
+TEXT_NAMES = (
+    "text",
+    "sentence",
+    "sentence1",
+    "text_a",
+    "question1",
+    "premise",
+    "review",
+    "content",
+    "document",
+    "body",
+    "comment",
+    "comment_text",
+    "message",
+    "words",
+    "word",
+    "tokens",
+    "文本",
+    "内容",
+    "句子",
+)
+PARTNERS = {"sentence1": "sentence2", "text_a": "text_b", "question1": "question2", "premise": "hypothesis"}  # read together
+PAIR_NAMES = ("pair", *PARTNERS.values(), "question")
 LABEL_NAMES = (
     "label",
     "labels",
@@ -32,9 +53,13 @@ LABEL_NAMES = (
     "ner",
     "answers",
     "answer",
+    "标签",
+    "类别",
 )
 NUMBER_NAMES = ("score", "rating")
 PASSAGE_NAMES = ("context", "passage", "paragraph", "document", "text")
+QUESTION_NAMES = ("question", "query", "prompt")
+START_NAMES = ("answer_start", "start")
 CHOICES = re.compile(r"(ending|choice|option)s?_?(\d+|[a-e])", re.IGNORECASE)
 CHOICE_LISTS = ("choices", "endings", "options")
 SEPARATORS = re.compile(r"\s*[;|,]\s*")
@@ -52,9 +77,13 @@ class Columns:
     label: str | None
     names: Mapping[str, str] = field(default_factory=dict)  # what the data set's own labels are called here
     by_text: bool = False  # choice: the label is the text of the right one
+    counted_from: int = 0  # choice: the first one's number
+    unused: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return ", ".join(self.texts) + (f" -> {self.label}" if self.label is not None else "")
+        said = ", ".join(self.texts) + (f" -> {self.label}" if self.label is not None else "")
+        said += " (choices are counted from 1)" if self.counted_from else ""
+        return said + (f"; not used: {', '.join(self.unused[:SHOWN])}" if self.unused else "")
 
 
 class Unreadable(Exception):
@@ -78,12 +107,13 @@ class Findings:
 
     def bad_signs(self, count: int, cause: str, place: str) -> None:
         self.replaced += count
-        self.damaged.append(place)
+        if cause.startswith("not UTF-8"):
+            self.damaged.append(place)
 
     def remarks(self) -> list[str]:
         found = [f"{len(self.torn):,} rows left out, the first: {self.torn[0][1]}: {self.torn[0][0]}"] if self.torn else []
         where = f", the first in {self.damaged[0]}" if self.damaged else ""
-        return [*found, *([f"{self.replaced:,} signs were not UTF-8 and became U+FFFD{where}"] if self.replaced else [])]
+        return [*found, *([f"{self.replaced:,} signs were not whole and became U+FFFD{where}"] if self.replaced else [])]
 
     def check_encoding(self, n_examples: int) -> None:
         """A few damaged signs are a remark; a file in another encoding is an error."""
@@ -107,12 +137,39 @@ def make_examples(rows: Iterator[tuple[str, Row]], columns: Columns, shape: Shap
     for place, row in rows:
         try:
             texts = TEXTS[shape](row, columns)
-            label = row.get(columns.label) if columns.label is not None else None
-            unknown = columns.label is None or columns.label not in row
-            found.append(Example(texts, None if unknown else ANSWERS[shape](label, texts, columns), place, str(row.get("id", ""))))
+            known = columns.label is not None and all(name in row for name in label_columns(columns.label, shape))
+            answer = ANSWERS[shape](_label(row, columns, shape), texts, columns) if known else None
+            found.append(Example(texts, answer, place, str(row.get("id", ""))))
         except Unreadable as reason:
             findings.bad_row(str(reason), place)
     return found
+
+
+def label_columns(label: str, shape: Shape) -> list[str]:
+    """One, or for classes that have a column each, all of them."""
+    return label.split(",") if shape == "multilabel" else [label]
+
+
+def _label(row: Row, columns: Columns, shape: Shape) -> Any:
+    names = label_columns(str(columns.label), shape)
+    if len(names) > 1:
+        return [name for name in names if _is_set(row[name], name)]
+    value = row[names[0]]
+    start = next((row[name] for name in START_NAMES if name in row), None)
+    if shape == "span" and value and isinstance(value, str) and start not in (None, ""):
+        try:
+            return {"text": [value], "answer_start": [int(start)]}
+        except (TypeError, ValueError):
+            raise Unreadable(f"the answer begins at {start!r}, which is not a number") from None
+    return value
+
+
+def _is_set(value: Any, name: str) -> bool:
+    if str(value).strip().lower() in ("1", "1.0", "true", "yes"):
+        return True
+    if str(value).strip().lower() in ("0", "0.0", "false", "no", ""):
+        return False
+    raise Unreadable(f"{value!r} in column {name!r}, where 0 or 1 should be")
 
 
 # ---------------------------------------------------------------------- texts
@@ -124,8 +181,10 @@ def _plain(row: Row, columns: Columns) -> tuple[str, ...]:
 
 def _text(row: Row, name: str) -> str:
     value = row.get(name)
-    if not isinstance(value, str):
+    if value is None:
         raise Unreadable(f"no text in column {name!r}")
+    if not isinstance(value, str):
+        raise Unreadable(f"no text in column {name!r}, but a {type(value).__name__}")
     if is_blank(value):
         raise Unreadable(f"an empty text in column {name!r}")
     return value
@@ -198,7 +257,8 @@ def _number(value: Any, texts: tuple[str, ...], columns: Columns) -> Answer:
     try:
         number = float(value)
     except (TypeError, ValueError):
-        raise Unreadable(f"{value!r} is not a number") from None
+        comma = "; a decimal comma?" if isinstance(value, str) and "," in value else ""
+        raise Unreadable(f"{value!r} is not a number{comma}") from None
     if not math.isfinite(number):
         raise Unreadable(f"{value!r} is not a finite number")
     return number
@@ -211,7 +271,9 @@ def _classes(value: Any, texts: tuple[str, ...], columns: Columns) -> Answer:
     if isinstance(value, str):
         return tuple(name for name in SEPARATORS.split(value.strip()) if name)
     if isinstance(value, list) and all(isinstance(one, str | int) for one in value):
-        return tuple(map(str, value))
+        if len(set(value)) < len(value):
+            raise Unreadable(f"{str(value)[:60]}: the names of its classes are wanted, each once")
+        return tuple(name for one in value if (name := str(one)).strip())
     raise Unreadable("labels that are neither a list nor names between commas")
 
 
@@ -228,13 +290,19 @@ def _spans(value: Any, texts: tuple[str, ...], columns: Columns) -> Answer:
     if isinstance(value, dict) and isinstance(value.get("text"), list) and isinstance(value.get("answer_start"), list):
         found = [Span(start, text) for start, text in zip(value["answer_start"], value["text"], strict=False)]
     elif value is None or isinstance(value, str):
-        found = [Span(passage.find(value), value)] if value else []
+        found = [Span(_find(value, passage), value)] if value else []
     else:
         raise Unreadable("an answer that is no text")
     for span in found:
         if span.start < 0 or passage[span.start : span.end] != span.text:
             raise Unreadable(f"the answer {span.text[:60]!r} is not in the passage")
     return tuple(found)
+
+
+def _find(answer: str, passage: str) -> int:
+    """Where it stands as words of its own, or else at all."""
+    words = re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", passage)
+    return words.start() if words else passage.find(answer)
 
 
 def _which(value: Any, texts: tuple[str, ...], columns: Columns) -> Answer:
@@ -251,9 +319,9 @@ def _which(value: Any, texts: tuple[str, ...], columns: Columns) -> Answer:
         if value in ways:
             return ways.index(value)
         raise Unreadable(f"{value!r} is none of the choices") from None
-    if not 0 <= number < len(ways):
-        raise Unreadable(f"choice {number} of {len(ways)}; they are counted from 0")
-    return number
+    if not columns.counted_from <= number < columns.counted_from + len(ways):
+        raise Unreadable(f"choice {number} of {len(ways)}; they are counted from {columns.counted_from}")
+    return number - columns.counted_from
 
 
 ANSWERS: dict[Shape, Callable[[Any, tuple[str, ...], Columns], Answer]] = {
@@ -274,14 +342,17 @@ def guess_columns(
 ) -> Columns:
     """Those that the user named, and usual names for the others; what is guessed is for the caller to say."""
     known = list(dict.fromkeys(key for row in rows for key in row if key is not None))
-    for name in (text, *pair, label):
+    labels = label_columns(label, shape) if label else []
+    for name in (text, *pair, *labels):
         if name and name not in known:
             raise BadText(f"no column {name!r}", place=place, remedy=nearest(name, known))
+    if {text, *pair} & set(labels):
+        raise BadText(f"column {label!r} cannot be both a text and the label", place=place, remedy="name another")
     if shape == "tag" and (pair or paired):
         raise BadText("a sentence is in one column", place=place, remedy="leave --pair out")
     if shape != "choice" and len(pair) > 1:
         raise BadText(f"{len(pair)} columns named by --pair; {shape} reads two texts together", place=place, remedy="name one")
-    named = [name for name in (text, *pair, label) if name]
+    named = [name for name in (text, *pair, *labels) if name]
     free = [name for name in known if name not in named]
     if shape == "span":
         second = text or _usual(free, PASSAGE_NAMES, "the passage", "--text", known, place)
@@ -292,33 +363,40 @@ def guess_columns(
         if not ways:
             raise BadText("no columns with choices", place=place, remedy=f"name them with --pair; columns: {', '.join(known)}")
         first = text or _usual(
-            [name for name in free if name not in ways], (*PASSAGE_NAMES, *TEXT_NAMES), "the text", "--text", known, place
+            [name for name in free if name not in ways], (*PASSAGE_NAMES, *TEXT_NAMES, *QUESTION_NAMES), "the text", "--text", known, place
         )
         texts = (first, *ways)
     else:
         first = text or _usual(free, TEXT_NAMES, "the text", "--text", known, place)
         free = [name for name in free if name != first]
-        second_needed = paired and not pair
-        texts = (first, *(pair or ([_usual(free, PAIR_NAMES, "the second text", "--pair", known, place)] if second_needed else [])))
+        partner = [name for name in free if name.lower() == PARTNERS.get(first.lower())] if text is None and shape != "tag" else []
+        if paired and not pair and not partner:
+            partner = [_usual(free, PAIR_NAMES, "the second text", "--pair", known, place)]
+        texts = (first, *(pair or partner))
     if label is None:  # "": there is none
         rest = [name for name in free if name not in texts]
         usual = sorted(LABEL_NAMES, key=lambda name: name not in NUMBER_NAMES) if shape == "regress" else LABEL_NAMES
         label = next((name for known_name in usual for name in rest if name.lower() == known_name), None) or _repetitive(rows, rest)
         if label is None:
             raise BadText("no column that looks like labels", place=place, remedy=f"name it with --label; columns: {', '.join(known)}")
-    columns = Columns(texts, label or None)
-    return replace(columns, by_text=_are_texts(rows, columns)) if shape == "choice" and label else columns
+    unused = tuple(name for name in known if name not in (*texts, *label_columns(label, shape)))
+    columns = Columns(texts, label or None, unused=unused)
+    return _with_choices(rows, columns) if shape == "choice" and label else columns
 
 
-def _are_texts(rows: Sequence[Row], columns: Columns) -> bool:
-    """Whether each label is one of the texts to choose from."""
+def _with_choices(rows: Sequence[Row], columns: Columns) -> Columns:
+    """How the right one is named: by its text, or by its number from 0 or from 1."""
+    by_text, numbers = [], []
     for row in rows:
         try:
-            if row.get(str(columns.label)) not in _ways(row, columns)[1:]:
-                return False
+            ways, value = _ways(row, columns)[1:], row.get(str(columns.label))
         except Unreadable:
             continue
-    return True
+        by_text.append(value in ways)
+        if str(value).isdecimal():
+            numbers.append((int(str(value)), len(ways)))
+    from_one = bool(numbers) and all(number >= 1 for number, _ in numbers) and any(number == count for number, count in numbers)
+    return replace(columns, by_text=all(by_text), counted_from=int(from_one))
 
 
 def _usual(free: Sequence[str], names: Sequence[str], what: str, option: str, known: Sequence[str], place: str) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,10 @@ from bertworks.config import Frozen, Shape, TaskConfig
 from bertworks.data.chance import Purpose, chance
 from bertworks.data.tables import Row, kind_of
 from bertworks.errors import BadText, NotFound, nearest
-from bertworks.tasks.datasets import TASKS, Read, conll, opened_table, squad
+from bertworks.tasks.datasets import TASKS, Read, check_file, conll, first_rows, opened_table, squad
 from bertworks.tasks.example import Example
 from bertworks.tasks.metrics import mark_stretches
-from bertworks.tasks.rows import GUESSED_FROM, Columns, Findings, guess_columns, make_examples
+from bertworks.tasks.rows import Columns, Findings, guess_columns, make_examples
 
 MEASURES: dict[Shape, tuple[str, ...]] = {  # by which models may be compared, the higher the better; the first unless asked
     "classify": ("accuracy", "f1", "matthews"),
@@ -30,6 +30,9 @@ MEASURES: dict[Shape, tuple[str, ...]] = {  # by which models may be compared, t
     "span": ("f1", "exact"),
     "choice": ("accuracy",),
 }
+
+
+MOST_SHOWN = 12  # labels
 
 
 class Source(Frozen):
@@ -106,7 +109,7 @@ def read_data(source: Source) -> Data:
     return data
 
 
-def read_more(source: Source, where: Path, task: TaskConfig) -> Data:
+def read_more(source: Source, where: Path, task: TaskConfig, *, strict: bool = False) -> Data:
     """Other examples of the same kind, to be judged by: a file, or the folder of a data set with its dev."""
     findings, columns = Findings(), None
     if source.dataset is not None:
@@ -116,7 +119,7 @@ def read_more(source: Source, where: Path, task: TaskConfig) -> Data:
             raise NotFound(f"no {' or '.join(row.files['dev'])} in this folder", place=str(where))
         found = row.examples(path, "dev", findings)
     else:
-        columns = columns_of(source, str(where), strict=False)
+        columns = columns_of(source, str(where), strict=strict)
         found = read_file(source, str(where), columns, findings)
     findings.check_encoding(len(found))
     data = Data([], [], remarks=[f"columns: {columns}"] if columns is not None else [])
@@ -151,14 +154,10 @@ def _official(source: Source, findings: Findings) -> dict[str, list[Example]]:
 def columns_of(source: Source, file: str, *, strict: bool = True) -> Columns | None:
     """Which columns of a table hold what; None for files that have no columns. If not `strict`, columns of other names will do."""
     path = Path(file)
-    if not path.is_file():
-        raise NotFound("no such file", place=file)
+    check_file(path)
     if _reader(source.shape, path) is not None:
         return None
-    with opened_table(path, Findings()) as found:
-        rows = [row for _, row in islice(found, GUESSED_FROM)]
-    if not rows:
-        raise BadText("no rows in this table", place=file)
+    rows = first_rows(path)
     named: dict[str, Any] = {"text": source.text, "pair": source.pair, "label": source.label}
     wanted, known = {source.text, *source.pair, source.label} - {None}, {name for row in rows for name in row}
     if not strict and not wanted <= known:
@@ -179,8 +178,7 @@ def _reader(shape: Shape, path: Path) -> Read | None:
 
 def read_file(source: Source, file: str, columns: Columns | None, findings: Findings) -> list[Example]:
     path = Path(file)
-    if not path.is_file():
-        raise NotFound("no such file", place=file)
+    check_file(path)
     read = _reader(source.shape, path)
     if read is not None:
         return read(path, findings)
@@ -204,19 +202,22 @@ def split(examples: Sequence[Example], source: Source) -> tuple[list[Example], l
     """A part of each class; or of the articles, dialogues or passages, so that none is on both sides."""
     together = source.shape == "span" or any(example.group for example in examples)
     apart = len({example.group for example in examples}) > 1  # or there is one article, and its passages are divided
-    groups: dict[str, list[int]] = {}
+    passages = len({example.texts[-1] for example in examples}) > 1  # or there is one, and its questions are
+    distinct = len({example.texts for example in examples}) > len({str(example.answer) for example in examples})
+    units: dict[Any, list[int]] = {}  # what stays together; equal texts do, if there are others
     for at, example in enumerate(examples):
-        name = (example.group if apart else example.texts[-1]) if together else _class(example, source.shape)
-        groups.setdefault(name, []).append(at)
-    draw, chosen = chance(source.split_seed, Purpose.HELD_OUT), set()
-    if together:
-        names = sorted(groups)
-        kept = draw.permutation(len(names))[: max(1, round(source.dev_share * len(names)))]
-        chosen = {at for name in kept for at in groups[names[name]]}
-    else:
-        for members in (groups[name] for name in sorted(groups)):
-            count = round(source.dev_share * len(members)) if len(members) > 1 else 0
-            chosen |= set(np.array(members)[draw.permutation(len(members))[:count]].tolist())
+        key = (example.group if apart else example.texts[-1]) if together and (apart or passages) else example.texts if distinct else (at,)
+        units.setdefault(key, []).append(at)
+    groups: dict[str, list[Any]] = {}
+    for key in sorted(units) if together else units:
+        groups.setdefault("" if together else _class(examples[units[key][0]], source.shape), []).append(key)
+    draw, chosen = chance(source.split_seed, Purpose.HELD_OUT), set[int]()
+    for least in (0, 1):  # where a share of each class is nothing: one of each
+        for keys in (groups[name] for name in sorted(groups)):
+            count = max(least, round(source.dev_share * len(keys))) if len(keys) > 1 else 0
+            chosen |= {at for kept in draw.permutation(len(keys))[:count] for at in units[keys[kept]]}
+        if chosen:
+            break
     train = [example for at, example in enumerate(examples) if at not in chosen]
     return train, [examples[at] for at in sorted(chosen)]
 
@@ -240,15 +241,21 @@ def _check(data: Data, source: Source, findings: Findings) -> None:
         _say_bad(findings, data, skip=source.skip_bad)
     data.remarks += findings.remarks()
     where = source.train or source.folder
+    n = len(data.train) + len(data.dev)
+    if source.shape == "classify" and len(labels) > max(2, n / 2):
+        raise BadText(f"{len(labels):,} different labels in {n:,} rows", place=where, remedy="is it the right column? for numbers: regress")
     for name, examples in (("train", data.train), ("dev", data.dev)):
         if not examples:
             raise BadText(f"no examples for {name}", place=where, remedy="more rows are needed")
+    if source.shape == "regress" and len({example.answer for example in data.train}) == 1:
+        raise BadText("all rows have the same number", place=where, remedy="there is nothing to learn; is it the right column?")
     if source.shape == "multilabel" and not labels:
         raise BadText("no row has a label", place=where, remedy="is it the right column? --label names another")
     if source.shape in ("classify", "tag") and len(labels) < 2:
         raise BadText(
             f"all rows have the same label, {min(labels)!r}", place=where, remedy="there is nothing to tell apart; is it the right column?"
         )
+    data.remarks += _said_labels(data.train)
     seen = {example.texts: example.place for example in data.train}
     twice = [example for example in data.dev if example.texts in seen]
     if twice:
@@ -256,6 +263,16 @@ def _check(data: Data, source: Source, findings: Findings) -> None:
         data.remarks.append(
             f"{len(twice):,} of {len(data.dev):,} dev examples are in train too, the first: {first.place} = {seen[first.texts]}"
         )
+
+
+def _said_labels(examples: Sequence[Example]) -> list[str]:
+    """How often each occurs, or between what numbers lie."""
+    counts = Counter(label for example in examples for label in _labels(example))
+    if counts:
+        shown = ", ".join(f"{label} {count:,}" for label, count in counts.most_common(MOST_SHOWN))
+        return [f"labels: {shown}{f' and {len(counts) - MOST_SHOWN:,} more' if len(counts) > MOST_SHOWN else ''}"]
+    numbers = [example.answer for example in examples if isinstance(example.answer, float)]
+    return [f"labels: numbers from {min(numbers):.4g} to {max(numbers):.4g}"] if numbers else []
 
 
 def _known(examples: Sequence[Example], labels: set[str], split: str, source: Source, findings: Findings) -> Iterator[Example]:
