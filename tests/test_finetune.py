@@ -6,6 +6,8 @@ import csv
 import json
 import random
 import shutil
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +32,8 @@ from bertworks.tasks.source import Data, Source, describe_task, find_source, rea
 from bertworks.tasks.tag import _entity
 from bertworks.train.ranks import Ranks
 from test_cli import run
-from test_tasks import SMALL, WORDS
+from test_tasks import SMALL, WORDS, sizes
+from test_trainer import free_port, weights
 from texts import tiny_tokenizer
 from training import digest, events
 
@@ -134,6 +137,24 @@ def test_other_examples_are_refused(start: Path, table: Path, tmp_path: Path) ->
     own.write_text(table.read_text().replace("ba", "ku", 1))
     with pytest.raises(BadText, match="not the examples that the run began with"):
         resume(tmp_path / "run", ranks=Ranks(), watch=lambda event: None, began=time.monotonic())
+
+
+@pytest.mark.parametrize("preset", ["bert-mini", "xlnet-mini"])
+def test_two_processes_are_one(preset: str, table: Path, tmp_path: Path) -> None:
+    """torchrun with two processes against one, in float64 without dropout."""
+    bench = bertworks.new(preset, tokenizer=tiny_tokenizer(), **{**sizes(preset), "head_dropout": 0.0, "ffn_dropout": 0.0})
+    start, script = bench.save(tmp_path / "start"), str(Path(__file__).with_name("in_float64.py"))
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port())]
+    for name, command in (("one", [sys.executable]), ("two", torchrun)):
+        call = [*command, script, "finetune", "classify", "--train", str(table), "--model", str(start), "--out", str(tmp_path / name)]
+        options = [part for setting in (*QUICK, "train.keep=9") for part in ("--set", setting)]
+        done = subprocess.run([*call, "--steps", "6", *options], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    one, two, before = weights(tmp_path / "one", 6), weights(tmp_path / "two", 6), weights(tmp_path / "one", 0)
+    assert max(float((one[name] - two[name]).abs().max()) for name in one) < 1e-9
+    assert max(float((one[name] - before[name]).abs().max()) for name in one) > 1e-3
+    said = [json.loads((tmp_path / name / "results.json").read_text())["evidence"] for name in ("one", "two")]
+    assert said[0] == said[1]
 
 
 def test_it_stops_when_nothing_gets_better(start: Path, table: Path, tmp_path: Path) -> None:

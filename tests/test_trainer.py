@@ -234,7 +234,7 @@ def test_accumulation_is_exact(objective: str, shards: Shards, tmp_path: Path, f
 def test_two_processes_are_one(settings: list[str], shards: Shards, tmp_path: Path) -> None:
     """torchrun with two processes against one, in float64 without dropout, ten steps."""
     script = str(Path(__file__).with_name("in_float64.py"))
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(_port())]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port())]
     every = [*TINY, "train.evaluations=1", "train.keep=9", *settings]
     for name, command in (("one", [sys.executable]), ("two", torchrun)):
         call = [*command, script, "pretrain", str(shards.folder), "--preset", "bert-mini", "--steps", "10", "--out", str(tmp_path / name)]
@@ -247,7 +247,7 @@ def test_two_processes_are_one(settings: list[str], shards: Shards, tmp_path: Pa
     assert held_out[0] == pytest.approx(held_out[1], abs=1e-9)
 
 
-def _port() -> int:
+def free_port() -> int:
     import socket
 
     with socket.socket() as found:
@@ -548,7 +548,7 @@ def resume_process(out: Path) -> subprocess.Popen[str]:
 def test_a_rank_that_dies_is_started_again(shards: Shards, tmp_path: Path) -> None:
     """One of two processes is killed; torchrun starts both again and the run goes on from its checkpoint."""
     out = tmp_path / "run"
-    elastic = ["--nproc-per-node", "2", "--max-restarts", "2", "--master-port", str(_port())]
+    elastic = ["--nproc-per-node", "2", "--max-restarts", "2", "--master-port", str(free_port())]
     call = [sys.executable, "-m", "torch.distributed.run", *elastic, "-m", "bertworks", "pretrain", str(shards.folder)]
     call += ["--preset", "bert-mini", "--steps", "200", "--out", str(out)]
     call += [part for setting in (*TINY, "train.checkpoint_every=5", "train.evaluations=0") for part in ("--set", setting)]

@@ -14,15 +14,17 @@ from unicodedata import category
 from bertworks.config import LearnedConfig, TaskConfig
 from bertworks.data.tables import Row, decoded, kind_of
 from bertworks.errors import BadConfig, BadText
-from bertworks.tasks.datasets import TASKS, Read, Tabbed, check_file, conll_words, first_rows, lines_of, opened_table, squad
+from bertworks.tasks.columns import GUESSED_FROM, guess_columns
+from bertworks.tasks.datasets import TASKS
 from bertworks.tasks.example import Example, is_blank
-from bertworks.tasks.rows import GUESSED_FROM, Columns, Findings, guess_columns, make_examples
+from bertworks.tasks.formats import Read, Tabbed, check_file, conll_words, first_rows, lines_of, opened_table, squad
+from bertworks.tasks.rows import Columns, Findings, make_examples
 
 T = TypeVar("T")
 Input = str | Sequence[str] | tuple[str, Sequence[str]]
 SIGN = r"\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"  # Chinese and Japanese: each is a word
 WORD = re.compile(rf"[{SIGN}]|[^\W{SIGN}]+(?:[-'’.][^\W{SIGN}]+)*|[^\w\s]")
-OF_SHAPE: dict[str, dict[str, Read]] = {"span": {".json": squad}, "tag": dict.fromkeys((".conll", ".bio", ".bmes"), conll_words)}
+OF_SHAPE: dict[str, dict[str, Read]] = {"span": {".json": squad}, "tag": dict.fromkeys((".conll", ".conllu", ".bio", ".bmes"), conll_words)}
 CLINGING = ("Mn", "Mc", "Me", "Cf")  # categories of Unicode
 PART = 1024  # examples of a file that are read, answered and written together
 EXPECTED = {
@@ -78,6 +80,7 @@ class Inputs:
             for part in self._parts(self.findings):
                 self.total += len(part.examples)
                 self.header |= dict.fromkeys(name for row in part.rows for name in row)
+            self.findings.check_encoding(self.total)
             self._check(self.total)
 
     def __iter__(self) -> Iterator[Asked]:

@@ -1,4 +1,4 @@
-"""From rows to examples: which columns hold what, what an answer looks like in each shape, and what is wrong with a row."""
+"""From rows to examples: what texts and answers look like in each shape, and what is wrong with a row."""
 
 from __future__ import annotations
 
@@ -7,66 +7,19 @@ import math
 import re
 from ast import literal_eval
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from bertworks.config import Shape
 from bertworks.data.tables import Row
-from bertworks.errors import BadText, nearest
+from bertworks.errors import BadText
 from bertworks.tasks.example import Answer, Example, Span, is_blank
 
-TEXT_NAMES = (
-    "text",
-    "sentence",
-    "sentence1",
-    "text_a",
-    "question1",
-    "premise",
-    "review",
-    "content",
-    "document",
-    "body",
-    "comment",
-    "comment_text",
-    "message",
-    "words",
-    "word",
-    "tokens",
-    "文本",
-    "内容",
-    "句子",
-)
-PARTNERS = {"sentence1": "sentence2", "text_a": "text_b", "question1": "question2", "premise": "hypothesis"}  # read together
-PAIR_NAMES = ("pair", *PARTNERS.values(), "question")
-LABEL_NAMES = (
-    "label",
-    "labels",
-    "class",
-    "category",
-    "target",
-    "sentiment",
-    "score",
-    "rating",
-    "tags",
-    "ner_tags",
-    "ner",
-    "answers",
-    "answer",
-    "标签",
-    "类别",
-)
-NUMBER_NAMES = ("score", "rating")
-PASSAGE_NAMES = ("context", "passage", "paragraph", "document", "text")
-QUESTION_NAMES = ("question", "query", "prompt")
 START_NAMES = ("answer_start", "start")
-CHOICES = re.compile(r"(ending|choice|option)s?_?(\d+|[a-e])", re.IGNORECASE)
-CHOICE_LISTS = ("choices", "endings", "options")
 SEPARATORS = re.compile(r"\s*[;|,]\s*")
-GUESSED_FROM = 1000  # rows
 SHOWN = 5  # rows named in a message
 MOST_DAMAGED = 0.05  # lines with damaged signs, for each example
-MOST_CLASSES = 0.2  # of the rows, in a column that is guessed to be the label
 
 
 @dataclass(frozen=True)
@@ -220,7 +173,7 @@ def _unwritten(value: Any) -> Any:
     return value
 
 
-def _ways(row: Row, columns: Columns) -> tuple[str, ...]:
+def ways_of(row: Row, columns: Columns) -> tuple[str, ...]:
     first, *others = columns.texts
     listed = _unwritten(row.get(others[0]))
     ways = tuple(listed) if len(others) == 1 and isinstance(listed, list) else tuple(_text(row, name) for name in others)
@@ -235,7 +188,7 @@ TEXTS: dict[Shape, Callable[[Row, Columns], tuple[str, ...]]] = {
     "multilabel": _plain,
     "tag": _words,
     "span": _plain,
-    "choice": _ways,
+    "choice": ways_of,
 }
 
 
@@ -332,82 +285,3 @@ ANSWERS: dict[Shape, Callable[[Any, tuple[str, ...], Columns], Answer]] = {
     "span": _spans,
     "choice": _which,
 }
-
-
-# ---------------------------------------------------------------------- which columns
-
-
-def guess_columns(
-    rows: Sequence[Row], shape: Shape, *, text: str | None, pair: Sequence[str], label: str | None, paired: bool, place: str
-) -> Columns:
-    """Those that the user named, and usual names for the others; what is guessed is for the caller to say."""
-    known = list(dict.fromkeys(key for row in rows for key in row if key is not None))
-    labels = label_columns(label, shape) if label else []
-    for name in (text, *pair, *labels):
-        if name and name not in known:
-            raise BadText(f"no column {name!r}", place=place, remedy=nearest(name, known))
-    if {text, *pair} & set(labels):
-        raise BadText(f"column {label!r} cannot be both a text and the label", place=place, remedy="name another")
-    if shape == "tag" and (pair or paired):
-        raise BadText("a sentence is in one column", place=place, remedy="leave --pair out")
-    if shape != "choice" and len(pair) > 1:
-        raise BadText(f"{len(pair)} columns named by --pair; {shape} reads two texts together", place=place, remedy="name one")
-    named = [name for name in (text, *pair, *labels) if name]
-    free = [name for name in known if name not in named]
-    if shape == "span":
-        second = text or _usual(free, PASSAGE_NAMES, "the passage", "--text", known, place)
-        first = pair[0] if pair else _usual([name for name in free if name != second], PAIR_NAMES, "the question", "--pair", known, place)
-        texts: tuple[str, ...] = (first, second)
-    elif shape == "choice":
-        ways = tuple(pair) or tuple(n for n in free if CHOICES.fullmatch(n)) or tuple(n for n in free if n.lower() in CHOICE_LISTS)[:1]
-        if not ways:
-            raise BadText("no columns with choices", place=place, remedy=f"name them with --pair; columns: {', '.join(known)}")
-        first = text or _usual(
-            [name for name in free if name not in ways], (*PASSAGE_NAMES, *TEXT_NAMES, *QUESTION_NAMES), "the text", "--text", known, place
-        )
-        texts = (first, *ways)
-    else:
-        first = text or _usual(free, TEXT_NAMES, "the text", "--text", known, place)
-        free = [name for name in free if name != first]
-        partner = [name for name in free if name.lower() == PARTNERS.get(first.lower())] if text is None and shape != "tag" else []
-        if paired and not pair and not partner:
-            partner = [_usual(free, PAIR_NAMES, "the second text", "--pair", known, place)]
-        texts = (first, *(pair or partner))
-    if label is None:  # "": there is none
-        rest = [name for name in free if name not in texts]
-        usual = sorted(LABEL_NAMES, key=lambda name: name not in NUMBER_NAMES) if shape == "regress" else LABEL_NAMES
-        label = next((name for known_name in usual for name in rest if name.lower() == known_name), None) or _repetitive(rows, rest)
-        if label is None:
-            raise BadText("no column that looks like labels", place=place, remedy=f"name it with --label; columns: {', '.join(known)}")
-    unused = tuple(name for name in known if name not in (*texts, *label_columns(label, shape)))
-    columns = Columns(texts, label or None, unused=unused)
-    return _with_choices(rows, columns) if shape == "choice" and label else columns
-
-
-def _with_choices(rows: Sequence[Row], columns: Columns) -> Columns:
-    """How the right one is named: by its text, or by its number from 0 or from 1."""
-    by_text, numbers = [], []
-    for row in rows:
-        try:
-            ways, value = _ways(row, columns)[1:], row.get(str(columns.label))
-        except Unreadable:
-            continue
-        by_text.append(value in ways)
-        if str(value).isdecimal():
-            numbers.append((int(str(value)), len(ways)))
-    from_one = bool(numbers) and all(number >= 1 for number, _ in numbers) and any(number == count for number, count in numbers)
-    return replace(columns, by_text=all(by_text), counted_from=int(from_one))
-
-
-def _usual(free: Sequence[str], names: Sequence[str], what: str, option: str, known: Sequence[str], place: str) -> str:
-    found = [name for usual in names for name in free if name.lower() == usual]
-    if found:
-        return found[0]
-    raise BadText(f"no column that looks like {what}", place=place, remedy=f"name it with {option}; columns: {', '.join(known)}")
-
-
-def _repetitive(rows: Sequence[Row], names: Sequence[str]) -> str | None:
-    """The column with fewest different values, if they are few."""
-    counts = {name: len({str(row.get(name)) for row in rows}) for name in names}
-    best = min(counts, key=lambda name: counts[name], default=None)
-    return best if best is not None and 2 <= counts[best] <= max(2.0, MOST_CLASSES * len(rows)) else None

@@ -14,13 +14,15 @@ import numpy as np
 from pydantic import Field
 
 from bertworks.config import Frozen, Shape, TaskConfig
-from bertworks.data.chance import Purpose, chance
 from bertworks.data.tables import Row, kind_of
 from bertworks.errors import BadText, NotFound, nearest
-from bertworks.tasks.datasets import TASKS, Read, check_file, conll, first_rows, opened_table, squad
+from bertworks.tasks.columns import guess_columns
+from bertworks.tasks.datasets import TASKS
 from bertworks.tasks.example import Example
+from bertworks.tasks.formats import Read, check_file, conll, first_rows, opened_table, squad
 from bertworks.tasks.metrics import mark_stretches
-from bertworks.tasks.rows import Columns, Findings, guess_columns, make_examples
+from bertworks.tasks.rows import Columns, Findings, make_examples
+from bertworks.tasks.split import split
 
 MEASURES: dict[Shape, tuple[str, ...]] = {  # by which models may be compared, the higher the better; the first unless asked
     "classify": ("accuracy", "f1", "matthews"),
@@ -103,7 +105,7 @@ def read_data(source: Source) -> Data:
     if source.dev is not None and not data.dev and (source.skip_bad or not findings.bad):
         raise BadText("no examples", place=source.dev, remedy="leave --dev out, and a part of train is kept for that")
     if not data.dev and source.dev is None:
-        data.train, data.dev = split(data.train, source)
+        data.train, data.dev = split(data.train, source.shape, source.dev_share, source.split_seed)
         data.remarks.append(f"no dev file: {len(data.dev):,} of the examples are kept as dev, drawn with seed {source.split_seed}")
     _check(data, source, findings)
     return data
@@ -193,37 +195,6 @@ def _with(rows: Iterator[tuple[str, Row]], columns: Columns, file: str) -> Itera
         if missing and not at:
             raise BadText(f"no column {missing[0]!r}", place=file, remedy=f"columns: {', '.join(map(str, row))}")
         yield place, row
-
-
-# ---------------------------------------------------------------------- dev, if there is none
-
-
-def split(examples: Sequence[Example], source: Source) -> tuple[list[Example], list[Example]]:
-    """A part of each class; or of the articles, dialogues or passages, so that none is on both sides."""
-    together = source.shape == "span" or any(example.group for example in examples)
-    apart = len({example.group for example in examples}) > 1  # or there is one article, and its passages are divided
-    passages = len({example.texts[-1] for example in examples}) > 1  # or there is one, and its questions are
-    distinct = len({example.texts for example in examples}) > len({str(example.answer) for example in examples})
-    units: dict[Any, list[int]] = {}  # what stays together; equal texts do, if there are others
-    for at, example in enumerate(examples):
-        key = (example.group if apart else example.texts[-1]) if together and (apart or passages) else example.texts if distinct else (at,)
-        units.setdefault(key, []).append(at)
-    groups: dict[str, list[Any]] = {}
-    for key in sorted(units) if together else units:
-        groups.setdefault("" if together else _class(examples[units[key][0]], source.shape), []).append(key)
-    draw, chosen = chance(source.split_seed, Purpose.HELD_OUT), set[int]()
-    for least in (0, 1):  # where a share of each class is nothing: one of each
-        for keys in (groups[name] for name in sorted(groups)):
-            count = max(least, round(source.dev_share * len(keys))) if len(keys) > 1 else 0
-            chosen |= {at for kept in draw.permutation(len(keys))[:count] for at in units[keys[kept]]}
-        if chosen:
-            break
-    train = [example for at, example in enumerate(examples) if at not in chosen]
-    return train, [examples[at] for at in sorted(chosen)]
-
-
-def _class(example: Example, shape: Shape) -> str:
-    return str(example.answer) if shape == "classify" else ""
 
 
 # ---------------------------------------------------------------------- what is wrong
