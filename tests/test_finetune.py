@@ -29,7 +29,7 @@ from bertworks.tasks.inputs import PART, Asked, as_example
 from bertworks.tasks.metrics import entities
 from bertworks.tasks.sequence import Classified
 from bertworks.tasks.source import Data, Source, describe_task, find_source, read_data
-from bertworks.tasks.tag import _entity
+from bertworks.tasks.tag import Tag, Tagged, _entity
 from bertworks.train.ranks import Ranks
 from test_cli import run
 from test_tasks import SMALL, WORDS, sizes
@@ -410,6 +410,13 @@ def test_entities_are_found_again_in_the_text() -> None:
     tagged = [_entity(example, *found) for found in entities(["O", "O", "B-x", "O", "B-x", "I-x", "I-x", "I-x", "O"])]
     assert [(one.text, one.start, one.end) for one in tagged] == [("Li", 4, 6), ("New-York, Inc.", 10, 24)]
     assert all(example.whole[one.start : one.end] == one.text for one in tagged)
+
+
+def test_an_error_shows_what_differs() -> None:
+    example = Example(tuple("Ann saw Bob in Rome".split()), ("B-per", "O", "B-per", "O", "B-loc"))
+    said = Tagged(list(example.texts), ["B-per", "O", "B-loc", "O", "B-loc"], [0.9, 0.8, 0.7, 0.9, 0.9], [])
+    verdict = Tag(bertworks.new("bert-tiny").model, ("B-per", "B-loc", "O")).verdict(said, example)
+    assert (verdict.wrong, verdict.sure, verdict.right, verdict.said) == (True, 0.7, "Bob (per)", "Bob (loc)")
 
 
 def test_no_column_of_a_table_is_lost(tmp_path: Path) -> None:

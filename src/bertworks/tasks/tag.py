@@ -100,10 +100,12 @@ class Tag(Task):
         return metrics.entity_counts([str(tag) for tag in example.answer], prediction.tags)  # type: ignore[union-attr]
 
     def verdict(self, prediction: Tagged, example: Example) -> Verdict:
-        """As sure as of the surest wrong tag."""
+        """As sure as of the surest wrong tag; entities that are in one and not in the other."""
         tags = [str(tag) for tag in example.answer]  # type: ignore[union-attr]
         wrong = [sure for tag, said, sure in zip(tags, prediction.tags, prediction.confidences, strict=True) if tag != said]
-        return Verdict(bool(wrong), max(wrong, default=0.0), _named(example.texts, tags), _named(example.texts, prediction.tags))
+        right, said = metrics.entities(tags), metrics.entities(prediction.tags)
+        missed, invented = ([one for one in a if one not in b] for a, b in ((right, said), (said, right)))
+        return Verdict(bool(wrong), max(wrong, default=0.0), _named(example.texts, missed), _named(example.texts, invented))
 
     def by_class(self, predictions: Sequence[Tagged], examples: Sequence[Example]) -> dict[str, metrics.Counts]:
         tags = [[str(tag) for tag in example.answer] for example in examples]  # type: ignore[union-attr]
@@ -121,9 +123,9 @@ def _entity(example: Example, kind: str, first: int, last: int) -> Entity:
     return Entity(kind, example.whole[start:end], first, last, start, end)
 
 
-def _named(words: Sequence[str], tags: Sequence[str]) -> str:
-    """The entities, for people."""
-    return ", ".join(f"{' '.join(words[first : last + 1])} ({kind})" for kind, first, last in metrics.entities(tags)) or "–"
+def _named(words: Sequence[str], found: Sequence[tuple[str, int, int]]) -> str:
+    """Entities, for people."""
+    return ", ".join(f"{' '.join(words[first : last + 1])} ({kind})" for kind, first, last in found) or "–"
 
 
 def nearest_middle(pieces: Numbers, cuts: Sequence[Cut], length: int) -> Numbers:
