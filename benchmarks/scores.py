@@ -22,7 +22,7 @@ import numpy as np
 import bertworks
 from bertworks.tasks.example import Example
 from bertworks.tasks.metrics import of_classes
-from bertworks.tasks.source import Source, read_data
+from bertworks.tasks.source import Source, describe_task, read_data
 
 
 def their_rows(folder: Path, examples: list[Example], labels: list[str]) -> list[dict[str, Any]]:
@@ -69,8 +69,9 @@ def main() -> None:
     parser.add_argument("--first", type=int)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     arguments = parser.parse_args()
-    data = read_data(Source(dataset=arguments.dataset, folder=arguments.folder, shape="classify", first=arguments.first))
-    labels = sorted({str(example.answer) for example in data.train})
+    source = Source(dataset=arguments.dataset, folder=arguments.folder, shape="classify", first=arguments.first)
+    data = read_data(source)
+    labels = list(describe_task(data, source).labels)  # in our order: of two, F1 is about the second
     scores: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory() as folder:
         start = bertworks.load("minilm").save(Path(folder) / "minilm")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import random
 import shutil
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +33,7 @@ from bertworks.tasks.sequence import Classified
 from bertworks.tasks.source import Data, Source, describe_task, find_source, read_data
 from bertworks.tasks.tag import Tag, Tagged, _entity
 from bertworks.train.ranks import Ranks
-from test_cli import run
+from test_cli import BERTWORKS, run
 from test_tasks import SMALL, WORDS, sizes
 from test_trainer import free_port, weights
 from texts import tiny_tokenizer
@@ -387,6 +389,9 @@ def test_tables_are_answered_beside_their_columns(start: Path, table: Path, tmp_
     assert "would replace" in run("predict", tmp_path / "run", given, "--out", given, code=2).stderr
     done = run("predict", tmp_path / "run", given, "--min-confidence", "1")
     assert "2 of 2 less sure than 1.0: no answer" in done.stderr and done.stdout.startswith("\t0.")
+    given.write_text("text,label\nde ba,x\ngo ku,\n")
+    said_lines = [json.loads(line) for line in run("predict", tmp_path / "run", given, "--json").stdout.splitlines()]
+    assert [line["predicted_label"] for line in said_lines] == ["first", "second"]
     given.write_text('text\nde ba\n""\n')
     assert "new.csv, line 3: an empty text" in run("predict", tmp_path / "run", given, code=2).stderr
     lines = run("predict", tmp_path / "run", given, "--skip-bad").stdout.split("\n")
@@ -450,6 +455,24 @@ def test_other_shapes_answer_files(shape: str, tmp_path: Path) -> None:
     if shape != "tag":
         given.write_text("one text alone\n")
         assert "given.txt, line 1" in run("predict", folder, given, code=2).stderr
+
+
+def test_answers_go_where_they_are_sent_while_a_terminal_shows_progress(start: Path, table: Path, tmp_path: Path) -> None:
+    """`bertworks predict RUN FILE > answers`, typed into a terminal."""
+    tune(start, table, tmp_path / "run", steps=2)
+    (tmp_path / "texts.txt").write_text("ba de\nku fi\n")
+    master, slave = os.openpty()
+    with (tmp_path / "answers").open("wb") as answers:
+        call = [BERTWORKS, "predict", str(tmp_path / "run"), str(tmp_path / "texts.txt")]
+        process = subprocess.Popen(call, stdout=answers, stderr=slave, env={**os.environ, "TERM": "xterm"})
+    os.close(slave)
+    shown = b""
+    with suppress(OSError):  # the other side is closed
+        while part := os.read(master, 4096):
+            shown += part
+    os.close(master)
+    assert process.wait() == 0 and b"2 texts" in shown
+    assert len((tmp_path / "answers").read_text().splitlines()) == 2
 
 
 def test_from_the_command_line(start: Path, table: Path, tmp_path: Path) -> None:

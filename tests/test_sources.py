@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections import Counter
 from pathlib import Path
@@ -85,6 +86,8 @@ def test_a_quote_that_never_closes_is_said(tmp_path: Path) -> None:
     rows[3], rows[1200], rows[1400] = '"Hello there."\ta', '"open\ta', 'and again"\tb'
     with pytest.raises(BadText, match="a quote that is opened and not closed"):
         own(write(tmp_path / "a.tsv", "text\tlabel", *rows))
+    data = own(tmp_path / "a.tsv", skip_bad=True)
+    assert len(data.train) + len(data.dev) == 1499, "the rows in between are not lost"
     rows[5] = 'So "did" I.\ta'  # a quote inside of a cell: they are signs
     data = own(write(tmp_path / "a.tsv", "text\tlabel", *rows))
     assert len(data.train) + len(data.dev) == 1500
@@ -101,6 +104,11 @@ def test_quotes_that_do_not_fit_cost_one_line(tmp_path: Path) -> None:
     assert "a.csv, line 82: a quote that is opened and not closed" in said or "a.csv, line 82: text behind a closing quote" in said
     data = own(path, skip_bad=True)
     assert len(data.train) + len(data.dev) == 97
+    swallowed = ['"open,a', *[f"text {at},b" for at in range(5)], 'size 5",a', *[f"t {at},{'ab'[at % 2]}" for at in range(20)]]
+    with pytest.raises(BadText, match=r"c\.csv, line 2: a quote that is opened"):
+        own(write(tmp_path / "c.csv", "text,label", *swallowed))
+    with pytest.raises(BadText, match="the quotes of the header do not fit"):
+        own(write(tmp_path / "d.csv", '"text" x,label', "a,b", "c,d"))
     several = write(tmp_path / "b.csv", "", "text ,label", *['"two\nlines",a', "one,b"] * 10, ",b")
     with pytest.raises(BadText, match=r"b\.csv, line 33: an empty text"):
         own(several)
@@ -138,12 +146,19 @@ def test_choices_counted_from_one(tmp_path: Path) -> None:
     data = own(write(tmp_path / "c.csv", "question,option1,option2,answer", *[f"q {at},x,y,{1 + at % 2}" for at in range(20)]), "choice")
     assert {(example.texts[0][-1] in "02468", example.answer) for example in data.train} == {(True, 0), (False, 1)}
     assert any("counted from 1" in remark for remark in data.remarks)
+    source = find_source("choice", **{**NOTHING, "train": str(tmp_path / "c.csv")})
+    few = write(tmp_path / "few.csv", "question,option1,option2,answer", "q,x,y,1")
+    more = read_more(Source.model_validate(source.settled(read_data(source).columns)), few, TaskConfig(shape="choice"))
+    assert more.dev[0].answer == 0, "as in training, whatever the file shows"
 
 
 def test_a_column_for_each_class(tmp_path: Path) -> None:
     rows = [f"t {at},{at % 2},{at % 3 // 2}" for at in range(20)]
     data = own(write(tmp_path / "m.csv", "comment_text,toxic,insult", *rows), "multilabel", label="toxic,insult")
     assert {example.answer for example in data.train} == {(), ("toxic",), ("insult",), ("toxic", "insult")}
+    source = find_source("multilabel", **{**NOTHING, "train": str(tmp_path / "m.csv"), "label": "toxic,insult"})
+    settled = Source.model_validate(source.settled(data.columns))
+    assert len(read_more(settled, tmp_path / "m.csv", TaskConfig(shape="multilabel", labels=("toxic", "insult"))).dev) == 20
     with pytest.raises(BadText, match="the names of its classes are wanted"):
         own(write(tmp_path / "h.jsonl", *['{"text": "a", "labels": [1, 0, 1]}'] * 20), "multilabel")
     with pytest.raises(BadText, match="'2' in column 'toxic', where 0 or 1 should be"):
@@ -187,7 +202,8 @@ def test_universal_dependencies(tmp_path: Path) -> None:
         "2\tles\tle\tDET\t_\t_\t1\t_\t_\t_",
         "",
     ]
-    data = own(write(tmp_path / "u.conllu", *lines * 20), "tag")
+    (tmp_path / "u.conllu.gz").write_bytes(gzip.compress("\n".join(lines * 20).encode()))
+    data = own(tmp_path / "u.conllu.gz", "tag")
     assert data.train[0].texts == ("de", "les") and data.train[0].answer == ("ADP", "DET")
 
 
@@ -224,6 +240,10 @@ def test_lists_in_cells(tmp_path: Path) -> None:
     assert {label for example in own(marks, "multilabel").train for label in example.answer} == {"x", "y, z"}  # type: ignore[union-attr]
     tags = write(tmp_path / "t.csv", "words,tags", *["\"['New', 'York']\",\"['B-LOC', 'I-LOC']\"", "I,O"] * 10)
     assert {example.texts for example in own(tags, "tag").train} == {("New", "York"), ("I",)}
+    arrays = write(tmp_path / "a.csv", "words,tags", *["\"['EU' 'rejects']\",\"['B-ORG' 'O']\"", "\"['I']\",['O']"] * 10)
+    data = own(arrays, "tag")  # numpy sets no commas
+    assert {(example.texts, example.answer) for example in data.train} == {(("EU", "rejects"), ("B-ORG", "O")), (("I",), ("O",))}
+    assert own(write(tmp_path / "n.csv", "text,labels", *['"x [{[1]}]","[{[1]}]"', "t,b"] * 10), "multilabel").train
 
 
 def test_a_choice_by_number_letter_or_text(tmp_path: Path) -> None:
@@ -234,6 +254,7 @@ def test_a_choice_by_number_letter_or_text(tmp_path: Path) -> None:
     assert answers("a,1,2,0,1", "b,5,6,7,2") == {("a", 1), ("b", 2)}, "not all are texts to choose from: numbers"
     assert answers("a,1,2,0,1", "b,5,6,7,6") == {("a", 0), ("b", 1)}, "all are"
     assert answers("a,x,y,z,C", "b,x,y,z,a") == {("a", 2), ("b", 0)}
+    assert answers("a,O,A,B,A", "b,O,A,B,B", "c,O,A,B,O", "d,O,A,B,1") == {("a", 1), ("b", 2), ("c", 0), ("d", 1)}, "most are texts"
 
 
 @pytest.mark.parametrize(
@@ -241,6 +262,8 @@ def test_a_choice_by_number_letter_or_text(tmp_path: Path) -> None:
     [
         ("classify", "text,score,label", "a {},{},{}", "label"),
         ("regress", "text,label,score", "a {},{},{}", "score"),
+        ("tag", "class,tokens,tags", "{},a b,O B-x", "tags"),
+        ("choice", "question,option1,option2,category,answer", "q {},x,y,{},{}", "answer"),
     ],
 )
 def test_the_likeliest_label_is_taken(shape: str, header: str, row: str, expected: str, tmp_path: Path) -> None:
@@ -275,6 +298,10 @@ def test_json_files_are_tables_too(tmp_path: Path) -> None:
     for name, text in (("list", json.dumps(rows)), ("data", json.dumps({"data": rows})), ("lines", "\n".join(map(json.dumps, rows)))):
         data = own(write(tmp_path / f"{name}.json", text), "tag")
         assert len(data.train) + len(data.dev) == 20 and data.train[0].answer == ("O", "B-x")
+    asked = [{"question": "who?", "context": f"it was I {at}", "answers": {"text": ["I"], "answer_start": [7]}} for at in range(20)]
+    assert own(write(tmp_path / "span.json", json.dumps(asked)), "span").train[0].answer == (Span(7, "I"),)
+    with pytest.raises(BadText, match=r"not JSON: (Illegal trailing comma|Expecting)"):
+        own(write(tmp_path / "bad.json", '[{"text": "a"},', "]"), "classify")
 
 
 def test_parts_of_speech_are_measured_by_tags(tmp_path: Path) -> None:
@@ -289,6 +316,8 @@ def test_sentences_on_lines_with_their_tags(tmp_path: Path) -> None:
     learned = LearnedConfig(task=TaskConfig(shape="tag", labels=("B-LOC", "I-LOC", "O")))
     (part,) = Inputs(str(path), learned, text=None, pair=(), skip_bad=False)
     assert [example.texts for example in part.examples[:2]] == [("New", "York", "!"), ("Yes",)]
+    with pytest.raises(BadText, match=r"s\.txt, line 21: 2 words, 1 tags"):
+        own(write(path, *["New York !\tB-LOC I-LOC O", "Yes\tO"] * 10, "Torn line\tO"), "tag")
 
 
 def test_columns_of_a_run_are_those_of_its_training(tmp_path: Path) -> None:
@@ -299,6 +328,8 @@ def test_columns_of_a_run_are_those_of_its_training(tmp_path: Path) -> None:
     assert (settled.text, settled.label) == ("review", "label") and settled.train == str(path)
     more = read_more(settled, path, TaskConfig(labels=("a", "b")))
     assert more.dev[0].texts == ("review 0",) and more.remarks == ["columns: review -> label; not used: text"]
+    gold = write(tmp_path / "g.csv", "review,text,gold", *[f"review {at},title,{'ab'[at % 2]}" for at in range(20)])
+    assert read_more(settled, gold, TaskConfig(labels=("a", "b"))).remarks[0].startswith("columns: review -> gold")
     other = write(tmp_path / "b.csv", "sentence,class", "something,a")
     assert read_more(settled, other, TaskConfig(labels=("a", "b"))).remarks == ["columns: sentence -> class"]
     asked = write(tmp_path / "s.jsonl", *[json.dumps({"q": "who?", "p": f"it was I {at}", "a": "I"}) for at in range(20)])
@@ -486,8 +517,11 @@ AS_INPUTS = {  # file of a data set -> lines, what is read, columns
     ("cola", "dev.tsv"): (["gj04\t1\t\tIt is so."], ("It is so.",), 4),
     ("cola", "test.tsv"): (["index\tsentence", "0\tIt is so."], ("It is so.",), 2),
     ("mrpc", "test.tsv"): (["index\t#1 ID\t#2 ID\t#1 String\t#2 String", '0\t1\t2\tA "b.\tC.'], ('A "b.', "C."), 5),
-    ("swag", "test.csv"): ([",sent1,sent2,ending0,ending1,ending2,ending3", "0,He sits.,He,eats.,a,b,c"], ("He sits.", "He eats."), 0),
-    ("imdb", "test.jsonl"): (['{"text": "a<br />b"}'], ("a\nb",), 0),
+    ("swag", "test.csv"): ([",sent1,sent2,ending0,ending1,ending2,ending3", "0,He sits.,He,eats.,a,b,c"], ("He sits.", "He eats."), 7),
+    ("swag", "mine.csv"): (["sent1,sent2,ending0,ending1,ending2,ending3", "He sits.,He,eats.,a,b,c"], ("He sits.", "He eats."), 6),
+    ("imdb", "test.jsonl"): (['{"id": 1, "text": "a<br />b"}'], ("a\nb",), 2),
+    ("conll2003", "test.txt"): (["The EU rejects it .", "So it goes on and on ."], ("The", "EU"), 0),
+    ("conll2003", "valid.txt"): (["EU NNP B-NP B-ORG", "rejects VBZ B-VP O", *["a DT B-NP O"] * 20, "x X X B-NEW"], ("EU", "rejects"), 0),
     ("conll2003", "eng.testb"): (["EU NNP B-NP B-ORG", "rejects VBZ B-VP O"], ("EU", "rejects"), 0),
     (None, "other.testb"): (["EU NNP B-NP B-ORG", "rejects VBZ B-VP O"], ("EU", "rejects"), 0),
     (None, "plain.txt"): (["The EU rejects it"], ("The", "EU"), 0),
@@ -499,10 +533,10 @@ def test_official_files_are_answered_as_they_were_learned(dataset: str | None, n
     lines, expected, columns = AS_INPUTS[dataset, name]
     row = TASKS[dataset or "conll2003"]
     texts = row.columns.texts if row.columns is not None else ()
-    task = TaskConfig(shape=row.shape, labels=("B-ORG", "O"), pairs=len(texts) == 2)
+    task = TaskConfig(shape=row.shape, labels=("B-ORG", "O", "."), pairs=len(texts) == 2)
     learned = LearnedConfig(task=task, dataset=dataset, columns=texts)
     inputs = Inputs(str(write(tmp_path / name, *lines)), learned, text=None, pair=(), skip_bad=False)
-    (part,) = inputs
+    part, *_ = inputs
     assert part.examples[0].texts[:2] == expected and len(inputs.header) == columns
 
 

@@ -56,7 +56,9 @@ def progress_bar(title: str, *, in_bytes: bool = False) -> Iterator[Callable[[in
     amount = (bars.DownloadColumn(), bars.TransferSpeedColumn()) if in_bytes else (bars.MofNCompleteColumn(),)
     columns = (bars.TextColumn("{task.description}"), bars.BarColumn(), *amount, bars.TimeRemainingColumn())
     silent = sys.stderr is None or not sys.stderr.isatty()
-    with bars.Progress(*columns, console=Console(stderr=True), transient=True, disable=silent) as progress:
+    # Standard output is not the bar's: what is printed there may go to a file.
+    still: dict[str, Any] = {"redirect_stdout": False, "redirect_stderr": False}
+    with bars.Progress(*columns, console=Console(stderr=True), transient=True, disable=silent, **still) as progress:
         task = progress.add_task(title, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
 

@@ -16,8 +16,9 @@ from typing import IO, Any, Protocol
 from bertworks.data.packed import PACKED
 from bertworks.errors import BadText, Unsupported
 
-TABLES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
+TABLES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
 LONGEST_LINE = 2**25  # bytes
+MOST_LINES = 10_000  # of a row
 PARQUET_ROWS = 256  # held at once
 SAMPLED = 1000  # lines that show whether a table quotes its cells
 OPEN_QUOTE = "a quote that is opened and not closed"
@@ -39,10 +40,14 @@ class Reader(Protocol):
         """Signs that were not whole, and became U+FFFD."""
 
 
+def suffix_of(path: Path) -> str:
+    """Of what is inside, where a file is packed."""
+    return Path(path.stem).suffix.lower() if path.suffix.lower() in PACKED else path.suffix.lower()
+
+
 def kind_of(path: Path) -> str | None:
     """Which table a file holds, by its name."""
-    suffix = Path(path.stem).suffix.lower() if path.suffix.lower() in PACKED else path.suffix.lower()
-    return TABLES.get(suffix)
+    return TABLES.get(suffix_of(path))
 
 
 def rows_of(stream: IO[bytes], kind: str, name: str, reader: Reader, *, all_columns: bool = False) -> Iterator[tuple[str, Row]]:
@@ -95,12 +100,21 @@ def json_file_rows(stream: IO[bytes], name: str, reader: Reader) -> Iterator[tup
     content = stream.read()
     try:
         found = json.loads(content)
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError) as error:
+        if not _is_object(content.lstrip().split(b"\n", 1)[0]):
+            raise BadText(f"not JSON: {str(error)[:200]}", place=name) from None
         yield from json_rows(decoded(BytesIO(content), name, reader), name, reader)
         return
     rows = found.get("data", [found]) if isinstance(found, dict) else found
     for number, row in enumerate(rows if isinstance(rows, list) else [rows], start=1):
         yield from _json_row(row, f"{name}, row {number}", reader)
+
+
+def _is_object(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _json_row(row: Any, place: str, reader: Reader) -> Iterator[tuple[str, Row]]:
@@ -133,11 +147,11 @@ def csv_rows(lines: Iterator[str], name: str, delimiter: str, reader: Reader) ->
     header: list[str] | None = None
     for number, row in _cells(chain(sample, numbered), delimiter, quoted, name, reader):
         place = f"{name}, line {number}"
+        if header is None and number != sample[0][0]:
+            raise BadText("the quotes of the header do not fit", place=f"{name}, line {sample[0][0]}")
         if header is None:
             header = [cell.strip() for cell in row]
             check_columns(header, name)
-        elif delimiter == "\t" and any("\n" in cell and "\t" in cell for cell in row):
-            reader.bad_row(OPEN_QUOTE, place)
         elif len(row) == len(header):
             yield place, dict(zip(header, row, strict=True))
         elif row:
@@ -155,10 +169,13 @@ def _cells(lines: Iterator[tuple[int, str]], delimiter: str, quoted: bool, name:
     in the next."""
     fed: list[tuple[int, str]] = []
     again: deque[tuple[int, str]] = deque()
+    width = 0
 
     def feed() -> Iterator[str]:
         while (pair := again.popleft() if again else next(lines, None)) is not None:
             fed.append(pair)
+            if len(fed) > MOST_LINES:
+                raise csv.Error("unexpected end of data")
             yield pair[1] + "\n"
 
     quoting: Any = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
@@ -166,6 +183,9 @@ def _cells(lines: Iterator[tuple[int, str]], delimiter: str, quoted: bool, name:
         rows = csv.reader(feed(), delimiter=delimiter, quoting=quoting, strict=True)
         try:
             for row in rows:
+                width = width or len(row)
+                if any(_has_swallowed(cell, delimiter, width) for cell in row):
+                    raise csv.Error("unexpected end of data")
                 if row:
                     yield fed[0][0], row
                 fed.clear()
@@ -175,6 +195,13 @@ def _cells(lines: Iterator[tuple[int, str]], delimiter: str, quoted: bool, name:
             reader.bad_row(said, f"{name}, line {fed[0][0]}")
             again.extendleft(reversed(fed[1:]))
             fed.clear()
+
+
+def _has_swallowed(cell: str, delimiter: str, width: int) -> bool:
+    """Whether a quote that was not closed has made a cell of whole rows: there are tabs in it, or every line has the columns of a row."""
+    inside = cell.split("\n")[1:-1]
+    rows = len(inside) > 1 and width > 1 and all(line.count(delimiter) == width - 1 for line in inside)
+    return rows or (delimiter == "\t" and "\n" in cell and "\t" in cell)
 
 
 def _are_quoted(lines: Sequence[str]) -> bool:

@@ -66,11 +66,11 @@ def opened_out(out: Path | None, header: Collection[str], *, as_json: bool) -> I
     """Where answers go: to standard output, or to a file that is there when all of them are in it. A table keeps the columns that it
     came with, its `header`."""
     if out is None:
-        yield partial(_write_json if as_json else _write_plain, sys.stdout)
+        yield partial(_write_json, sys.stdout, header) if as_json else partial(_write_plain, sys.stdout)
         return
     with whole_file(out) as file:
         text = TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
-        yield partial(_write_json, text) if out.suffix in LINES else _Table(text, header or ("text",), DELIMITERS[out.suffix])
+        yield partial(_write_json, text, header) if out.suffix in LINES else _Table(text, header or ("text",), DELIMITERS[out.suffix])
         text.detach()
 
 
@@ -82,18 +82,18 @@ def _joined(asked: Asked, answers: Sequence[Any]) -> Iterator[tuple[Row, Example
 
 
 def _write_plain(file: TextIO, asked: Asked, answers: Sequence[Any]) -> None:
-    """For people, between tabs; as many lines as the file has."""
+    """For people, between tabs; a line for each line or row that could be read."""
     for _, _, answer in _joined(asked, answers):
         cells = _flat(answer).values() if answer is not None else ()
         file.write("\t".join(f"{cell:.4f}" if isinstance(cell, float) else " ".join(str(cell).split()) for cell in cells) + "\n")
 
 
-def _write_json(file: TextIO, asked: Asked, answers: Sequence[Any]) -> None:
+def _write_json(file: TextIO, header: Collection[str], asked: Asked, answers: Sequence[Any]) -> None:
     """One object for each answer, with what it is an answer to."""
     for row, example, answer in _joined(asked, answers):
         if example is not None:
             about = {"place": example.place, **({"id": example.name} if example.name else {}), **row}
-            said = {_free(name, row): value for name, value in asdict(answer).items()}
+            said = {_free(name, header): value for name, value in asdict(answer).items()}
             file.write(_as_json({**about, **said}) + "\n")
 
 

@@ -174,6 +174,8 @@ def evaluate(
     source = Source.model_validate({**read_run(out, *KINDS)["source"], **named, "skip_bad": skip_bad})
     bench = load(out)
     learned, task = bench.task()
+    if named and source.dataset is not None:
+        raise Unsupported(f"{source.dataset} knows its columns", place=str(where), remedy="leave --text, --pair and --label out")
     data = read_more(source, where, learned.task, strict=bool(named))
     examples = data.dev
     reader = Reader.of(bench.tokenizer, learned.data)

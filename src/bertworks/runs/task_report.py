@@ -36,7 +36,7 @@ NAMES = {  # of measures: English, Chinese
     "exact": ("exact match", "完全匹配"),
 }
 LOSSES = ("class", "square", "mark", "tag", "start", "choice")
-SURE = {"regress": ("off by", "误差"), "span": ("by what margin", "领先幅度")}  # what the errors are sorted by
+SURE = {"regress": ("off by", "误差"), "span": ("margin x how wrong", "领先幅度×错误程度")}  # what the errors are sorted by
 LONGEST = 600  # characters of a text that is shown
 
 

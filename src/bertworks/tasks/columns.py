@@ -51,7 +51,13 @@ LABEL_NAMES = (
     "标签",
     "类别",
 )
-NUMBER_NAMES = ("score", "rating")
+FIRST_LABELS: dict[Shape, tuple[str, ...]] = {
+    "regress": ("score", "rating"),
+    "multilabel": ("labels", "tags"),
+    "tag": ("tags", "ner_tags", "ner", "labels"),
+    "span": ("answers", "answer"),
+    "choice": ("answer", "label"),
+}
 PASSAGE_NAMES = ("context", "passage", "paragraph", "document", "text")
 QUESTION_NAMES = ("question", "query", "prompt")
 CHOICES = re.compile(r"(ending|choice|option)s?_?(\d+|[a-e])", re.IGNORECASE)
@@ -90,7 +96,8 @@ def guess_columns(
         )
         texts = (first, *ways)
     else:
-        first = text or _usual(free, TEXT_NAMES, "the text", "--text", known, place)
+        usual_texts = ("words", "tokens", *TEXT_NAMES) if shape == "tag" else TEXT_NAMES
+        first = text or _usual(free, usual_texts, "the text", "--text", known, place)
         free = [name for name in free if name != first]
         partner = [name for name in free if name.lower() == PARTNERS.get(first.lower())] if text is None and shape != "tag" else []
         if paired and not pair and not partner:
@@ -98,7 +105,7 @@ def guess_columns(
         texts = (first, *(pair or partner))
     if label is None:  # "": there is none
         rest = [name for name in free if name not in texts]
-        usual = sorted(LABEL_NAMES, key=lambda name: name not in NUMBER_NAMES) if shape == "regress" else LABEL_NAMES
+        usual = (*FIRST_LABELS.get(shape, ()), *LABEL_NAMES)
         label = next((name for known_name in usual for name in rest if name.lower() == known_name), None) or _repetitive(rows, rest)
         if label is None:
             raise BadText("no column that looks like labels", place=place, remedy=f"name it with --label; columns: {', '.join(known)}")
@@ -115,11 +122,12 @@ def _with_choices(rows: Sequence[Row], columns: Columns) -> Columns:
             ways, value = ways_of(row, columns)[1:], row.get(str(columns.label))
         except Unreadable:
             continue
-        by_text.append(value in ways)
+        if value not in (None, ""):
+            by_text.append(value in ways)
         if str(value).isdecimal():
             numbers.append((int(str(value)), len(ways)))
     from_one = bool(numbers) and all(number >= 1 for number, _ in numbers) and any(number == count for number, count in numbers)
-    return replace(columns, by_text=all(by_text), counted_from=int(from_one))
+    return replace(columns, by_text=sum(by_text) > len(by_text) / 2, counted_from=int(from_one))
 
 
 def _usual(free: Sequence[str], names: Sequence[str], what: str, option: str, known: Sequence[str], place: str) -> str:
@@ -132,5 +140,5 @@ def _usual(free: Sequence[str], names: Sequence[str], what: str, option: str, kn
 def _repetitive(rows: Sequence[Row], names: Sequence[str]) -> str | None:
     """The column with fewest different values, if they are few."""
     counts = {name: len({str(row.get(name)) for row in rows}) for name in names}
-    best = min(counts, key=lambda name: counts[name], default=None)
-    return best if best is not None and 2 <= counts[best] <= max(2.0, MOST_CLASSES * len(rows)) else None
+    few = [name for name, count in counts.items() if 2 <= count <= max(2.0, MOST_CLASSES * len(rows))]
+    return min(few, key=lambda name: counts[name], default=None)

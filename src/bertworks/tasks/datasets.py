@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bertworks.config import Shape
 from bertworks.tasks.example import Example
-from bertworks.tasks.formats import POLARITY, Read, Tabbed, chnsenticorp, conll, dream, imdb, squad, swag
+from bertworks.tasks.formats import POLARITY, Changed, OfTable, Read, Reviews, Tabbed, chnsenticorp, conll, dream, second_sentences, squad
 from bertworks.tasks.rows import Columns, Findings
 
 ACCEPTABLE = {"0": "unacceptable", "1": "acceptable"}
@@ -36,7 +36,7 @@ class DataSet:
     @property
     def columns(self) -> Columns | None:
         """Of a table."""
-        return self.read.columns if isinstance(self.read, Tabbed) else None
+        return self.read.columns if isinstance(self.read, OfTable) else None
 
     def reader(self, split: str) -> Read:
         return self.others.get(split, self.read)
@@ -116,7 +116,7 @@ TASKS: dict[str, DataSet] = {
         "classify",
         "accuracy",
         {"train": ("train", "train.jsonl"), "dev": ("test", "test.jsonl")},
-        imdb,
+        Reviews(),
         "sentiment of film reviews, many longer than a model",
         seen=True,
     ),
@@ -133,7 +133,11 @@ TASKS: dict[str, DataSet] = {
     ),
     "conll2003": DataSet("tag", "entity_f1", _CONLL, conll, "names of people, places, organisations and others"),
     "swag": DataSet(
-        "choice", "accuracy", {"train": ("train.csv",), "dev": ("val.csv",), "test": ("test.csv",)}, swag, "what happens next?"
+        "choice",
+        "accuracy",
+        {"train": ("train.csv",), "dev": ("val.csv",), "test": ("test.csv",)},
+        Changed("sent1", *(f"ending{at}" for at in range(4)), label="label", change=second_sentences, shape="choice"),
+        "what happens next?",
     ),
     "dream": DataSet(
         "choice",

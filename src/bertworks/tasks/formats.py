@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from itertools import islice, zip_longest
 from pathlib import Path
@@ -12,13 +13,15 @@ from typing import Any
 
 from bertworks.config import Shape
 from bertworks.data.packed import Damaged, unpacked
-from bertworks.data.tables import Row, decoded, kind_of, rows_of
+from bertworks.data.tables import Row, decoded, kind_of, rows_of, suffix_of
 from bertworks.errors import BadText, NotFound
 from bertworks.tasks.columns import GUESSED_FROM
 from bertworks.tasks.example import Example, Span
 from bertworks.tasks.rows import Columns, Findings, make_examples
 
 Read = Callable[[Path, Findings], list[Example]]
+Rows = Iterator[tuple[str, Row]]
+NEARLY_ALL = 0.9
 POLARITY = {"0": "negative", "1": "positive"}
 
 
@@ -32,12 +35,16 @@ def lines_of(path: Path, findings: Findings) -> Iterator[tuple[str, str]]:
         raise NotFound(f"cannot be read: {getattr(error, 'strerror', None) or error}", place=str(path)) from None
 
 
+def table_kind(path: Path) -> str | None:
+    return kind_of(path) or ("json" if suffix_of(path) == ".json" else None)
+
+
 @contextmanager
-def opened_table(path: Path, findings: Findings) -> Iterator[Iterator[tuple[str, Row]]]:
+def opened_table(path: Path, findings: Findings) -> Iterator[Rows]:
     """The rows of a table, each with its place."""
     try:
         with unpacked(path) as (stream, _):
-            yield rows_of(stream, str(kind_of(path)), str(path), findings, all_columns=True)
+            yield rows_of(stream, str(table_kind(path)), str(path), findings, all_columns=True)
     except Damaged as error:
         raise NotFound(f"cannot be read: {getattr(error, 'strerror', None) or error}", place=str(path)) from None
 
@@ -59,9 +66,24 @@ def first_rows(path: Path) -> list[Row]:
     return rows
 
 
-class Tabbed:
-    """Reads rows between tabs as GLUE has them: quotes are signs like any other. `header`: where the file has none; `torn`: the official
-    file has rows of another width, and all leave them out."""
+class OfTable:
+    """Reads examples off the columns of a table."""
+
+    def __init__(self, columns: Columns, shape: Shape) -> None:
+        self.columns, self.shape = columns, shape
+
+    def opened(self, path: Path, findings: Findings) -> AbstractContextManager[Rows]:
+        """As `opened_table`."""
+        raise NotImplementedError
+
+    def __call__(self, path: Path, findings: Findings) -> list[Example]:
+        with self.opened(path, findings) as rows:
+            return make_examples(with_columns(rows, self.columns, path), self.columns, self.shape, findings)
+
+
+class Tabbed(OfTable):
+    """Rows between tabs as GLUE has them: quotes are signs like any other. `header`: where the file has none; `torn`: the official file has
+    rows of another width, and all leave them out."""
 
     def __init__(
         self,
@@ -72,20 +94,14 @@ class Tabbed:
         shape: Shape = "classify",
         torn: bool = False,
     ) -> None:
-        self.columns, self.header, self.shape, self.torn = Columns(texts, label, names or {}), header, shape, torn
-
-    def __call__(self, path: Path, findings: Findings) -> list[Example]:
-        return make_examples(self.rows(path, findings), self.columns, self.shape, findings)
-
-    def rows(self, path: Path, findings: Findings) -> Iterator[tuple[str, Row]]:
-        return _with_columns(self._all_rows(path, findings), self.columns.texts, path)
+        super().__init__(Columns(texts, label, names or {}), shape)
+        self.header, self.torn = header, torn
 
     @contextmanager
-    def opened(self, path: Path, findings: Findings) -> Iterator[Iterator[tuple[str, Row]]]:
-        """As `opened_table`."""
-        yield self.rows(path, findings)
+    def opened(self, path: Path, findings: Findings) -> Iterator[Rows]:
+        yield self._rows(path, findings)
 
-    def _all_rows(self, path: Path, findings: Findings) -> Iterator[tuple[str, Row]]:
+    def _rows(self, path: Path, findings: Findings) -> Rows:
         header = self.header
         for place, line in lines_of(path, findings):
             fields = line.split("\t")
@@ -97,11 +113,25 @@ class Tabbed:
                 yield place, dict(zip(header, fields, strict=True))
 
 
-def _with_columns(rows: Iterator[tuple[str, Row]], texts: Sequence[str], path: Path) -> Iterator[tuple[str, Row]]:
-    for place, row in rows:
-        missing = [name for name in texts if name not in row]
-        if missing:
-            raise BadText(f"no column {missing[0]!r}", place=str(path), remedy=f"columns: {', '.join(row)}; is this the official file?")
+class Changed(OfTable):
+    """Rows of any table, each as the data set wants it to be read."""
+
+    def __init__(self, *texts: str, label: str, change: Callable[[Row], Row], shape: Shape = "classify") -> None:
+        super().__init__(Columns(texts, label), shape)
+        self.change = change
+
+    @contextmanager
+    def opened(self, path: Path, findings: Findings) -> Iterator[Rows]:
+        with opened_table(path, findings) as rows:
+            yield ((place, self.change(row)) for place, row in rows)
+
+
+def with_columns(rows: Rows, columns: Columns, path: Path) -> Rows:
+    """The rows, if the first has these columns."""
+    for at, (place, row) in enumerate(rows):
+        missing = [name for name in columns.texts if name not in row]
+        if missing and not at:
+            raise BadText(f"no column {missing[0]!r}", place=str(path), remedy=f"columns: {', '.join(map(str, row))}")
         yield place, row
 
 
@@ -113,18 +143,36 @@ def chnsenticorp(path: Path, findings: Findings) -> list[Example]:
     return Tabbed("text", label="label", names={"negative": "negative", "positive": "positive"}, header=("text", "label"))(path, findings)
 
 
-def imdb(path: Path, findings: Findings) -> list[Example]:
+class Reviews(Changed):
     """The folders pos/ and neg/ of aclImdb, or rows with text and label."""
-    if path.is_dir():
+
+    def __init__(self) -> None:
+        super().__init__("text", label="label", change=_with_lines)
+
+    def __call__(self, path: Path, findings: Findings) -> list[Example]:
+        if not path.is_dir():
+            return super().__call__(path, findings)
         found = []
         sides = [sorted((path / name).glob("*.txt")) for name in ("neg", "pos")]
         for file in (file for pair in zip_longest(*sides) for file in pair if file is not None):  # in turn: the first ones are of both
             text = "\n".join(line for _, line in lines_of(file, findings))
             found.append(Example((text.replace("<br />", "\n"),), file.parent.name, str(file)))
         return found
-    with opened_table(path, findings) as rows:
-        plain = ((place, {**row, "text": str(row.get("text")).replace("<br />", "\n")}) for place, row in rows)
-        return make_examples(plain, Columns(("text",), "label"), "classify", findings)
+
+
+def _with_lines(row: Row) -> Row:
+    text = row.get("text")
+    return {**row, "text": text.replace("<br />", "\n")} if isinstance(text, str) else row
+
+
+def is_squad(path: Path) -> bool:
+    """Whether a file has articles with paragraphs."""
+    try:
+        found = _json(path) if suffix_of(path) == ".json" else None
+    except BadText:
+        return False
+    articles = found.get("data") if isinstance(found, dict) else None
+    return isinstance(articles, list) and all(isinstance(article, dict) and "paragraphs" in article for article in articles[:1])
 
 
 def squad(path: Path, findings: Findings) -> list[Example]:
@@ -175,15 +223,19 @@ def conll(path: Path, findings: Findings, *, tagged: bool = True) -> list[Exampl
         if words:
             found.append(Example(tuple(words), tuple(tags) if tagged else None, place))
 
-    if path.suffix == ".conllu":
-        lines = [(place, pair) for place, line in lines if (pair := _universal(line)) is not None]
-    if _are_sentences(line for _, line in lines):
+    if suffix_of(path) == ".conllu":
+        words_and_tags = [(place, pair) for place, line in lines if (pair := _universal(line)) is not None]
+    elif _are_sentences(line for _, line in lines):
         for place, line in lines:
-            words, _, tags = line.partition("\t")
-            add(words.split(), tags.split(), place)
+            words, tags = ([*part.split()] for part in line.partition("\t")[::2])
+            if len(words) == len(tags):
+                add(words, tags, place)
+            else:
+                findings.bad_row(f"{len(words)} words, {len(tags)} tags", place)
         return found
-    for place, line in [*lines, ("", "")]:
-        parts = line.split()
+    else:
+        words_and_tags = [(place, line.split()) for place, line in lines]
+    for place, parts in [*words_and_tags, ("", [])]:
         if not parts or parts[0] == "-DOCSTART-":
             add([word for word, _ in sentence], [tag for _, tag in sentence], start)
             sentence = []
@@ -198,29 +250,36 @@ def conll(path: Path, findings: Findings, *, tagged: bool = True) -> list[Exampl
 conll_words = partial(conll, tagged=False)
 
 
-def _universal(line: str) -> str | None:
+def are_tagged(lines: Sequence[str], tags: Collection[str]) -> bool:
+    """Whether lines are sentences with their tags, or words with theirs: nearly all have the same number of columns, and nearly all end in
+    one of these tags."""
+    if _are_sentences(lines):
+        return True
+    words = [parts for line in lines if (parts := line.split()) and parts[0] != "-DOCSTART-"]
+    (width, usual), *_ = Counter(map(len, words)).most_common(1) or [(0, 0)]
+    known = sum(parts[-1] in tags for parts in words)
+    return width > 1 and min(usual, known) >= NEARLY_ALL * len(words)
+
+
+def _universal(line: str) -> list[str] | None:
     """Word and part of speech of a line of CoNLL-U; None: a comment, or words written together, which follow one by one."""
     parts = line.split("\t")
     if len(parts) == 10 and parts[0].isdecimal():
-        return f"{parts[1].replace(' ', '_')} {parts[3]}"
-    return None if line.strip() else ""
+        return [parts[1], parts[3]]
+    return None if line.strip() else []
 
 
 def _are_sentences(lines: Iterable[str]) -> bool:
-    """Whether each line has as many words before its tab as tags behind it, and some have several."""
+    """Whether nearly all lines have as many words before their tab as tags behind it, and some have several."""
     halves = [[part.split() for part in line.split("\t")] for line in lines if line.strip()]
-    equal = all(len(one) == 2 and len(one[0]) == len(one[1]) for one in halves)
-    return equal and any(len(one[0]) > 1 for one in halves)
+    equal = [one for one in halves if len(one) == 2 and len(one[0]) == len(one[1])]
+    return len(equal) >= NEARLY_ALL * len(halves) and any(len(one[0]) > 1 for one in equal)
 
 
-def swag(path: Path, findings: Findings) -> list[Example]:
-    """The second sentence begins the same in all endings."""
+def second_sentences(row: Row) -> Row:
+    """SWAG's second sentence begins the same in all endings."""
     ways = [f"ending{at}" for at in range(4)]
-    with opened_table(path, findings) as rows:
-        joined = (
-            (place, {**row, **{way: f"{row.get('sent2') or ''} {row.get(way) or ''}".strip() for way in ways}}) for place, row in rows
-        )
-        return make_examples(joined, Columns(("sent1", *ways), "label"), "choice", findings)
+    return {**row, **{way: f"{row.get('sent2') or ''} {row.get(way) or ''}".strip() for way in ways}}
 
 
 def dream(path: Path, findings: Findings) -> list[Example]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -12,19 +13,33 @@ from typing import IO, TypeVar
 from unicodedata import category
 
 from bertworks.config import LearnedConfig, TaskConfig
-from bertworks.data.tables import Row, decoded, kind_of
+from bertworks.data.tables import Row, decoded, suffix_of
 from bertworks.errors import BadConfig, BadText
 from bertworks.tasks.columns import GUESSED_FROM, guess_columns
 from bertworks.tasks.datasets import TASKS
 from bertworks.tasks.example import Example, is_blank
-from bertworks.tasks.formats import Read, Tabbed, check_file, conll_words, first_rows, lines_of, opened_table, squad
+from bertworks.tasks.formats import (
+    Changed,
+    OfTable,
+    Read,
+    Rows,
+    are_tagged,
+    check_file,
+    conll_words,
+    first_rows,
+    is_squad,
+    lines_of,
+    opened_table,
+    squad,
+    table_kind,
+)
 from bertworks.tasks.rows import Columns, Findings, make_examples
 
 T = TypeVar("T")
 Input = str | Sequence[str] | tuple[str, Sequence[str]]
 SIGN = r"\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"  # Chinese and Japanese: each is a word
 WORD = re.compile(rf"[{SIGN}]|[^\W{SIGN}]+(?:[-'’.][^\W{SIGN}]+)*|[^\w\s]")
-OF_SHAPE: dict[str, dict[str, Read]] = {"span": {".json": squad}, "tag": dict.fromkeys((".conll", ".conllu", ".bio", ".bmes"), conll_words)}
+CONLL = (".conll", ".conllu", ".bio", ".bmes")
 CLINGING = ("Mn", "Mc", "Me", "Cf")  # categories of Unicode
 PART = 1024  # examples of a file that are read, answered and written together
 EXPECTED = {
@@ -61,16 +76,14 @@ class Inputs:
         self.header: dict[str, None] = {}  # columns of the table
         if file != "-":
             check_file(path)
-        is_table = file != "-" and kind_of(path) is not None
+        is_table = file != "-" and table_kind(path) is not None
         if (text is not None or pair) and not is_table:
             raise BadConfig("--text and --pair name columns, and this is no table", place=file, remedy="leave them out")
         self._read: Read | None = None  # of a file that is no table
         self._columns: Columns | None = None  # of a table
-        self._open = opened_table
-        row = TASKS[learned.dataset] if learned.dataset in TASKS and text is None and not pair else None
-        split = row.split_of(path.name) if row is not None else None
-        official = row.reader(split) if row is not None and split is not None else None
-        if isinstance(official, Tabbed):
+        self._open: Callable[[Path, Findings], AbstractContextManager[Rows]] = opened_table
+        official = _official(path, learned) if file != "-" and text is None and not pair else None
+        if isinstance(official, OfTable):
             self._open, self._columns = official.opened, replace(official.columns, label=None)
         elif file != "-":
             self._read = official or _special(path, self.task)
@@ -90,6 +103,7 @@ class Inputs:
         count = 0
         for part in self._parts(self.findings):
             count += len(part.examples)
+            self.findings.check_encoding(count)
             self._check(count)
             yield part
         self._check(count)
@@ -152,15 +166,27 @@ def _wanted(task: TaskConfig) -> str:
     return "two texts" if task.pairs else "a text, or two" if task.pairs is None else EXPECTED[task.shape]
 
 
+def _official(path: Path, learned: LearnedConfig) -> Read | None:
+    """How a file of the data set is read that the model was trained on; known by its name, or by the columns of its table."""
+    row = TASKS.get(learned.dataset or "")
+    if row is None or row.shape == "tag":  # words in columns are known by what is in them
+        return None
+    split = row.split_of(path.name)
+    if split is not None:
+        return row.reader(split)
+    if not isinstance(row.read, Changed) or table_kind(path) is None:
+        return None
+    return row.read if all(name in first_rows(path)[0] for name in row.read.columns.texts) else None
+
+
 def _special(path: Path, task: TaskConfig) -> Read | None:
-    """How a file is read that is neither a table nor plain text: by its name, or by tags that the model knows at the end of each line."""
-    readers = OF_SHAPE.get(task.shape, {})
-    found = next((readers[suffix] for suffix in path.suffixes if suffix in readers), None)
-    if found is not None or task.shape != "tag" or kind_of(path) is not None:
-        return found
-    lines = (line.split() for _, line in lines_of(path, Findings()))
-    words = list(islice((parts for parts in lines if parts and parts[0] != "-DOCSTART-"), GUESSED_FROM))
-    return conll_words if words and all(len(parts) > 1 and parts[-1] in task.labels for parts in words) else None
+    """How a file is read that is neither a table nor plain text."""
+    if task.shape == "span" and is_squad(path):
+        return squad
+    if task.shape != "tag" or table_kind(path) is not None:
+        return None
+    lines = [line for _, line in islice(lines_of(path, Findings()), GUESSED_FROM)]
+    return conll_words if suffix_of(path) in CONLL or are_tagged(lines, task.labels) else None
 
 
 def _in_parts(items: Iterable[T]) -> Iterator[list[T]]:

@@ -17,9 +17,11 @@ from bertworks.errors import BadText
 from bertworks.tasks.example import Answer, Example, Span, is_blank
 
 START_NAMES = ("answer_start", "start")
+ELEMENT = re.compile(r"""'([^']*)'|"([^"]*)"|(-?\d+)""")
+ARRAY = re.compile(rf"\[\s*(?:{ELEMENT.pattern})(?:\s+(?:{ELEMENT.pattern}))+\s*\]")
 SEPARATORS = re.compile(r"\s*[;|,]\s*")
 SHOWN = 5  # rows named in a message
-MOST_DAMAGED = 0.05  # lines with damaged signs, for each example
+FEW_DAMAGED, MOST_DAMAGED = 5, 0.1  # lines with damaged signs: so many may be, or so many for each example
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class Findings:
 
     def check_encoding(self, n_examples: int) -> None:
         """A few damaged signs are a remark; a file in another encoding is an error."""
-        if len(self.damaged) > MOST_DAMAGED * n_examples:
+        if len(self.damaged) > max(FEW_DAMAGED, MOST_DAMAGED * n_examples):
             remedy = "is it in another encoding? convert it, for example: iconv -f GB18030 -t UTF-8 FILE (or -f LATIN1)"
             raise BadText(f"{self.replaced:,} signs that are not UTF-8", place=self.damaged[0], remedy=remedy)
 
@@ -162,12 +164,14 @@ def _listed(value: Any, name: str) -> tuple[str, ...]:
 
 
 def _unwritten(value: Any) -> Any:
-    """A list that was written into a cell, as JSON or as Python shows it."""
+    """A list that was written into a cell, as JSON or as Python shows it, or as numpy does, without commas."""
     if isinstance(value, str) and value.startswith("[") and value.endswith("]"):
+        if ARRAY.fullmatch(value):
+            return [double or single or number for single, double, number in ELEMENT.findall(value)]
         for read in (json.loads, literal_eval):
             try:
                 found = read(value)
-            except (ValueError, SyntaxError, MemoryError, RecursionError):
+            except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
                 continue
             return found if isinstance(found, list) else value
     return value
@@ -259,7 +263,7 @@ def _find(answer: str, passage: str) -> int:
 
 
 def _which(value: Any, texts: tuple[str, ...], columns: Columns) -> Answer:
-    """Its number from 0, its letter, or its text; the text first, where all labels of the table are texts to choose from."""
+    """Its number, its letter, or its text; the text first, where most labels of the table are texts to choose from."""
     ways = texts[1:]
     if columns.by_text and value in ways:
         return ways.index(value)

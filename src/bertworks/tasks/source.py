@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,13 @@ import numpy as np
 from pydantic import Field
 
 from bertworks.config import Frozen, Shape, TaskConfig
-from bertworks.data.tables import Row, kind_of
 from bertworks.errors import BadText, NotFound, nearest
 from bertworks.tasks.columns import guess_columns
 from bertworks.tasks.datasets import TASKS
 from bertworks.tasks.example import Example
-from bertworks.tasks.formats import Read, check_file, conll, first_rows, opened_table, squad
+from bertworks.tasks.formats import Read, check_file, conll, first_rows, is_squad, opened_table, squad, table_kind, with_columns
 from bertworks.tasks.metrics import mark_stretches
-from bertworks.tasks.rows import Columns, Findings, make_examples
+from bertworks.tasks.rows import Columns, Findings, label_columns, make_examples
 from bertworks.tasks.split import split
 
 MEASURES: dict[Shape, tuple[str, ...]] = {  # by which models may be compared, the higher the better; the first unless asked
@@ -48,6 +47,8 @@ class Source(Frozen):
     text: str | None = None
     pair: tuple[str, ...] = ()
     label: str | None = None
+    by_text: bool | None = Field(None, description="choice: the label is the text of the right one; null: that is looked for")
+    counted_from: int | None = Field(None, description="choice: the first one's number")
     paired: bool = False
     first: int | None = Field(None, ge=1, description="only the first examples of train")
     dev_share: float = Field(0.1, gt=0, lt=1, description="part of train, where there is no dev")
@@ -62,6 +63,7 @@ class Source(Frozen):
         if columns is not None and self.dataset is None:
             first, *others = reversed(columns.texts) if self.shape == "span" else columns.texts
             changes |= {"text": first, "pair": tuple(others), "label": columns.label}
+            changes |= {"by_text": columns.by_text, "counted_from": columns.counted_from}
         return self.model_copy(update=changes).model_dump(mode="json")
 
 
@@ -160,20 +162,25 @@ def columns_of(source: Source, file: str, *, strict: bool = True) -> Columns | N
     if _reader(source.shape, path) is not None:
         return None
     rows = first_rows(path)
-    named: dict[str, Any] = {"text": source.text, "pair": source.pair, "label": source.label}
-    wanted, known = {source.text, *source.pair, source.label} - {None}, {name for row in rows for name in row}
-    if not strict and not wanted <= known:
-        named = {"text": None, "pair": (), "label": None}
-    return guess_columns(rows, source.shape, **named, paired=source.paired or bool(source.pair), place=file)
+    known, text, pair, label = {name for row in rows for name in row}, source.text, source.pair, source.label
+    if not strict and not {text, *pair} - {None} <= known:
+        text, pair = None, ()
+    if not strict and label is not None and not set(label_columns(label, source.shape)) <= known:
+        label = None
+    paired = source.paired or (bool(source.pair) and source.shape in ("classify", "regress", "multilabel"))
+    columns = guess_columns(rows, source.shape, text=text, pair=pair, label=label, paired=paired, place=file)
+    if source.counted_from is not None:
+        columns = replace(columns, by_text=bool(source.by_text), counted_from=source.counted_from)
+    return columns
 
 
 def _reader(shape: Shape, path: Path) -> Read | None:
     """Of files that are no tables."""
-    if shape == "span" and ".json" in path.suffixes:
+    if shape == "span" and is_squad(path):
         return squad
-    if kind_of(path) is None and shape == "tag":
+    if table_kind(path) is None and shape == "tag":
         return conll
-    if kind_of(path) is None:
+    if table_kind(path) is None:
         raise BadText("not a table", place=str(path), remedy="known kinds: .csv, .tsv, .jsonl, .json, .parquet")
     return None
 
@@ -186,15 +193,7 @@ def read_file(source: Source, file: str, columns: Columns | None, findings: Find
         return read(path, findings)
     assert columns is not None
     with opened_table(path, findings) as rows:
-        return make_examples(_with(rows, columns, file), columns, source.shape, findings)
-
-
-def _with(rows: Iterator[tuple[str, Row]], columns: Columns, file: str) -> Iterator[tuple[str, Row]]:
-    for at, (place, row) in enumerate(rows):
-        missing = [name for name in columns.texts if name not in row]
-        if missing and not at:
-            raise BadText(f"no column {missing[0]!r}", place=file, remedy=f"columns: {', '.join(map(str, row))}")
-        yield place, row
+        return make_examples(with_columns(rows, columns, path), columns, source.shape, findings)
 
 
 # ---------------------------------------------------------------------- what is wrong

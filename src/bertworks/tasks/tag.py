@@ -104,12 +104,15 @@ class Tag(Task):
         tags = [str(tag) for tag in example.answer]  # type: ignore[union-attr]
         wrong = [sure for tag, said, sure in zip(tags, prediction.tags, prediction.confidences, strict=True) if tag != said]
         right, said = metrics.entities(tags), metrics.entities(prediction.tags)
+        if right == said or not metrics.mark_stretches(self.labels):  # word by word
+            right, said = _one_by_one(tags), _one_by_one(prediction.tags)
         missed, invented = ([one for one in a if one not in b] for a, b in ((right, said), (said, right)))
         return Verdict(bool(wrong), max(wrong, default=0.0), _named(example.texts, missed), _named(example.texts, invented))
 
     def by_class(self, predictions: Sequence[Tagged], examples: Sequence[Example]) -> dict[str, metrics.Counts]:
         tags = [[str(tag) for tag in example.answer] for example in examples]  # type: ignore[union-attr]
-        pairs = ((set(metrics.entities(right)), set(metrics.entities(said.tags))) for right, said in zip(tags, predictions, strict=True))
+        found = metrics.entities if metrics.mark_stretches(self.labels) else _one_by_one
+        pairs = ((set(found(right)), set(found(said.tags))) for right, said in zip(tags, predictions, strict=True))
         return metrics.count_classes(pairs, lambda entity: str(entity[0]))
 
     def measure(self, rows: metrics.Floats) -> Measures:
@@ -121,6 +124,11 @@ def _entity(example: Example, kind: str, first: int, last: int) -> Entity:
         return Entity(kind, " ".join(example.texts[first : last + 1]), first, last)
     start, end = example.begins[first], example.begins[last] + len(example.texts[last])
     return Entity(kind, example.whole[start:end], first, last, start, end)
+
+
+def _one_by_one(tags: Sequence[str]) -> list[tuple[str, int, int]]:
+    """Each word for itself, as entities have it."""
+    return [(tag, at, at) for at, tag in enumerate(tags)]
 
 
 def _named(words: Sequence[str], found: Sequence[tuple[str, int, int]]) -> str:

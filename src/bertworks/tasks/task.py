@@ -90,7 +90,7 @@ class Task(Trainable):
         raise NotImplementedError
 
     def finished(self, config: TaskConfig) -> tuple[Model, TaskConfig]:
-        """The model to be saved, its logits in the user's units, and what is asked of it."""
+        """The model to be saved, its logits as far as can be in the user's units, and what is left to be done to them."""
         return self.model, config
 
     # ------------------------------------------------------------------ what follows from it
