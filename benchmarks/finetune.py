@@ -91,6 +91,7 @@ def our_training(start: bertworks.Workbench, data: Data, config: FinetuneConfig)
 def their_trainer(folder: Path, out: str, rows: list[dict[str, Any]], steps: int) -> tuple[Any, list[float]]:
     from transformers import AutoModelForSequenceClassification, AutoTokenizer, DataCollatorWithPadding, TrainerCallback, TrainingArguments
     from transformers import Trainer as TheirTrainer
+    from transformers.trainer_callback import PrinterCallback
 
     times: list[float] = []
 
@@ -101,7 +102,9 @@ def their_trainer(folder: Path, out: str, rows: list[dict[str, Any]], steps: int
     settings: dict[str, Any] = {"per_device_train_batch_size": BATCH, "per_device_eval_batch_size": BATCH, "max_steps": steps}
     settings |= {"save_strategy": "no", "report_to": "none", "disable_tqdm": True, "use_cpu": True, "logging_strategy": "no"}
     model, tokenizer = AutoModelForSequenceClassification.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-    return TheirTrainer(model, TrainingArguments(out, **settings), DataCollatorWithPadding(tokenizer), rows, callbacks=[Stamp()]), times
+    trainer = TheirTrainer(model, TrainingArguments(out, **settings), DataCollatorWithPadding(tokenizer), rows, callbacks=[Stamp()])
+    trainer.remove_callback(PrinterCallback)
+    return trainer, times
 
 
 def their_training(folder: Path, data: Data, steps: int) -> Work:

@@ -45,6 +45,7 @@ def their_scores(folder: Path, train: list[dict[str, Any]], dev: list[dict[str, 
         TrainingArguments,
         set_seed,
     )
+    from transformers.trainer_callback import PrinterCallback
 
     set_seed(seed)
     settings: dict[str, Any] = {"per_device_train_batch_size": 32, "num_train_epochs": 3, "learning_rate": 5e-5, "seed": seed}
@@ -53,6 +54,7 @@ def their_scores(folder: Path, train: list[dict[str, Any]], dev: list[dict[str, 
     collator = DataCollatorWithPadding(AutoTokenizer.from_pretrained(folder))
     with tempfile.TemporaryDirectory() as out:
         trainer = Trainer(model, TrainingArguments(out, **settings), collator, train)
+        trainer.remove_callback(PrinterCallback)
         trainer.train()
         found = trainer.predict(dev)
     return of_classes(found.label_ids.astype(np.float64), found.predictions.argmax(1).astype(np.float64), n_classes)
