@@ -141,6 +141,7 @@ def test_other_examples_are_refused(start: Path, table: Path, tmp_path: Path) ->
         resume(tmp_path / "run", ranks=Ranks(), watch=lambda event: None, began=time.monotonic())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", ["bert-mini", "xlnet-mini"])
 def test_two_processes_are_one(preset: str, table: Path, tmp_path: Path) -> None:
     """torchrun with two processes against one, in float64 without dropout."""

@@ -35,7 +35,7 @@ class Ranks:
 
     def share(self, module: nn.Module) -> nn.Module:
         """The module as it is trained together: gradients are averaged in the backward pass."""
-        return DistributedDataParallel(module, broadcast_buffers=False) if self.world > 1 else module
+        return DistributedDataParallel(module) if self.world > 1 else module
 
 
 def from_environment() -> Ranks:
