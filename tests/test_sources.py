@@ -101,7 +101,7 @@ def test_quotes_that_do_not_fit_cost_one_line(tmp_path: Path) -> None:
         own(path)
     said = str(raised.value)
     assert "a.csv, line 22: text behind a closing quote" in said and "a.csv, line 62: text behind" in said
-    assert "a.csv, line 82: a quote that is opened and not closed" in said or "a.csv, line 82: text behind a closing quote" in said
+    assert "a.csv, line 82: text behind a closing quote" in said
     data = own(path, skip_bad=True)
     assert len(data.train) + len(data.dev) == 97
     swallowed = ['"open,a', *[f"text {at},b" for at in range(5)], 'size 5",a', *[f"t {at},{'ab'[at % 2]}" for at in range(20)]]
@@ -492,8 +492,12 @@ def test_every_answer_of_squad_is_whole_in_some_window(limit: int, overlap: int,
 
 def test_files_of_one_long_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As SQuAD 2.0 has them: 42 MB without a break."""
+    asked = [{"id": "1", "question": "Who?", "answers": [{"answer_start": 0, "text": "I"}]}]
+    content = {"data": [{"title": str(at), "paragraphs": [{"context": f"I am {at}.", "qas": asked}]} for at in range(20)]}
+    (tmp_path / "train-v1.1.json").write_text(json.dumps(content))
     monkeypatch.setattr(tables, "LONGEST_LINE", 100)
-    test_one_article_is_divided_by_passages(tmp_path)
+    data = official("squad", tmp_path)
+    assert (len(data.train), len(data.dev)) == (18, 2)
 
 
 def test_scores_of_stsb(shared: Path) -> None:
