@@ -11,7 +11,7 @@ from bertworks.cli.show import AsJson, show_json, show_table
 
 Text = Annotated[str | None, typer.Option(help="Column of the text; as in training, or guessed.")]
 Pair = Annotated[list[str] | None, typer.Option(help="Column of the second text; of each way to go on (choice).")]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out rows that are no examples, and count them.")]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Go on without rows that are no examples, and count them.")]
 
 
 def predict(

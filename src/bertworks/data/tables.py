@@ -199,9 +199,11 @@ def _cells(lines: Iterator[tuple[int, str]], delimiter: str, quoted: bool, name:
 
 def _has_swallowed(cell: str, delimiter: str, width: int) -> bool:
     """Whether a quote that was not closed has made a cell of whole rows: there are tabs in it, or every line has the columns of a row."""
+    if "\n" not in cell:
+        return False
     inside = cell.split("\n")[1:-1]
     rows = len(inside) > 1 and width > 1 and all(line.count(delimiter) == width - 1 for line in inside)
-    return rows or (delimiter == "\t" and "\n" in cell and "\t" in cell)
+    return rows or (delimiter == "\t" and "\t" in cell)
 
 
 def _are_quoted(lines: Sequence[str]) -> bool:
