@@ -175,7 +175,7 @@ def main() -> None:
         settings = [f"train.batch_size={BATCH}", "train.evaluations=0", "train.checkpoint_every=1000000", *arguments.settings]
         config = settle_task(start, describe_task(data, source), settings=settings, limit={"steps": arguments.steps})
         with tempfile.TemporaryDirectory() as out:
-            save_model(build_task(config, start, data.train), config, start, Path(out))
+            save_model(build_task(config, start, data.train), config, start, start.lineage, Path(out))
             model = Path(out) / MODEL
             training = their_training(model, data, arguments.steps), our_training(start, data, config)
             compare(f"{name}, fine-tuning", *training, arguments.rounds)

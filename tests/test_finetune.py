@@ -23,9 +23,11 @@ from bertworks.config import FinetuneConfig, TaskConfig
 from bertworks.errors import BadConfig, BadText, NotFound, Unsupported
 from bertworks.runs.answers import opened_out
 from bertworks.runs.finetune import build_task, evaluate, finetune, resume
+from bertworks.runs.results import Results, count_tokens
 from bertworks.runs.seeds import Behind, compare, finetune_seeds
 from bertworks.runs.seeds import resume as resume_seeds
 from bertworks.runs.settings import FINETUNE, keys, settle_task
+from bertworks.runs.task_report import _confusion
 from bertworks.tasks.example import Example
 from bertworks.tasks.inputs import PART, Asked, as_example
 from bertworks.tasks.metrics import entities
@@ -34,7 +36,7 @@ from bertworks.tasks.source import Data, Source, describe_task, find_source, rea
 from bertworks.tasks.tag import Tag, Tagged, _entity
 from bertworks.train.ranks import Ranks
 from test_cli import BERTWORKS, run
-from test_tasks import SMALL, WORDS, sizes
+from test_tasks import SMALL, WORDS, reader, sizes, small
 from test_trainer import free_port, weights
 from texts import tiny_tokenizer
 from training import digest, events
@@ -130,6 +132,18 @@ def test_resume_in_the_middle_gives_the_same_bits(start: Path, table: Path, tmp_
     for error in (error for result in results for error in result["errors"]):
         error["place"] = Path(error["place"]).name  # as it was named, and from the root
     assert results[0] == results[1]
+
+
+def test_what_made_a_model(start: Path, table: Path, tmp_path: Path) -> None:
+    """Each training once, in order, whether it was stopped in between or not."""
+    tune(start, table, tmp_path / "one", steps=4)
+    tune(tmp_path / "one/model", table, tmp_path / "two", steps=4)
+    for step in sorted((tmp_path / "two/checkpoints").iterdir())[1:]:
+        shutil.rmtree(step)
+    resume(tmp_path / "two", ranks=Ranks(), watch=lambda event: None, began=time.monotonic())
+    own = json.loads((tmp_path / "two/model/bertworks.json").read_text())["lineage"]
+    loaded = [f"loaded {start}", f"loaded {tmp_path / 'one/model'}"]
+    assert [*own[-4:]] == [loaded[0], "finetune classify", loaded[1], "finetune classify"]
 
 
 def test_other_examples_are_refused(start: Path, table: Path, tmp_path: Path) -> None:
@@ -278,6 +292,8 @@ def test_every_key_is_explained() -> None:
         (["task.shape=regress"], "follows from the examples"),
         (["task.no_answer=true"], "without effect for classify"),
         (["optim.cooldown=0.5"], "without effect in this run"),
+        (["train.patience=2", "train.evaluations=0"], "without effect in this run"),
+        (["task.counted_from=1"], "follows from the examples"),
         (['task.labels=["first"]'], "the same in another order"),
     ],
 )
@@ -285,6 +301,11 @@ def test_wrong_settings_are_named(settings: list[str], said: str, start: Path, t
     source = find_source("classify", **{**NAMED, "train": str(table)})
     with pytest.raises(BadConfig, match=said):
         settle_task(bertworks.load(start), describe_task(read_data(source), source), settings=settings, limit={"steps": 1})
+
+
+def test_more_positions_are_for_longer_windows(start: Path, table: Path) -> None:
+    assert prepared(start, table)[2].data.max_length == 48
+    assert prepared(start, table, "model.n_positions=1024")[2].data.max_length == 1024
 
 
 def test_labels_may_change_their_order(start: Path, table: Path, tmp_path: Path) -> None:
@@ -307,7 +328,9 @@ def test_several_seeds(start: Path, table: Path, tmp_path: Path) -> None:
     """Each is a run of its own, the best one's model is the run's; a stop in the middle changes nothing."""
     out, other = tmp_path / "run", tmp_path / "other"
     data, source, config = prepared(start, table, steps=24)
-    finetune_seeds(config, data, source, out, init=str(start), n_seeds=3, watch=lambda event: None)
+    seen: list[str] = []
+    finetune_seeds(config, data, source, out, init=str(start), n_seeds=3, watch=lambda event: seen.append(event["kind"]))
+    assert seen.count("end") == 1 and seen[-1] == "end", "the end of a seed is not the end"
     results = json.loads((out / "results.json").read_text())
     over = results["seeds"]
     single = {seed: json.loads((out / f"seed-{seed}/results.json").read_text()) for seed in range(3)}
@@ -365,6 +388,9 @@ def test_two_runs_are_compared(start: Path, table: Path, tmp_path: Path) -> None
     shown = run("compare", tmp_path / "bad", tmp_path / "good")
     assert "more than noise" in shown.stdout and "one seed" in shown.stderr
     assert json.loads(run("compare", tmp_path / "bad", tmp_path / "good", "--json").stdout)["measures"]["accuracy"]["beyond_noise"]
+    tune(start, table, tmp_path / "turned", 'task.labels=["second", "first"]')
+    with pytest.raises(Unsupported, match="their labels in different order"):
+        compare(tmp_path / "good", tmp_path / "turned")
     own = tmp_path / "rows.csv"
     own.write_text("\n".join(table.read_text().splitlines()[:100]) + "\n")
     tune(start, own, tmp_path / "elsewhere")
@@ -505,3 +531,19 @@ def test_from_the_command_line(start: Path, table: Path, tmp_path: Path) -> None
     assert "has not come to its end" in run("predict", out, texts).stderr
     assert "has not come to its end" in run("compare", out, out, code=2).stderr
     assert "did you mean 'optim.lr'" in run("finetune", "classify", "--train", table, "--model", start, "--set", "lr=1", code=2).stderr
+
+
+def test_of_many_classes_what_is_mixed_up_is_shown() -> None:
+    labels = tuple(f"class {at}" for at in range(60))
+    counts = [[3 * (right == said) for said in range(60)] for right in range(60)]
+    counts[5][7] = 2
+    examples = [Example((str(at),), labels[at]) for at in range(60)]
+    for some, shown in ((60, False), (30, True)):
+        results = Results({"accuracy": 0.9}, {"accuracy": (0.8, 1.0)}, labels[:some], confusion=[row[:some] for row in counts[:some]])
+        page = "".join(_confusion(results))
+        assert ("What is right (rows)" in page) == shown and ("Most often mixed up" in page) != shown
+        assert "class 5" in page and "class 7" in page and ("class 9" in page) == shown
+    task, read = small("bert-mini", "classify"), reader()
+    features = task.features([replace(one, answer=None) for one in examples], read)
+    assert set(count_tokens(task, features, examples, read)) == {""}
+    assert set(count_tokens(task, features[:2], examples[:2], read)) == {"", "class 0", "class 1"}

@@ -5,20 +5,22 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bertworks.config import LearnedConfig, TaskConfig
+from bertworks.config import LearnedConfig, Shape, TaskConfig
 from bertworks.data import tables
 from bertworks.errors import BadText, NotFound
 from bertworks.tasks.datasets import TASKS
-from bertworks.tasks.example import Span
-from bertworks.tasks.inputs import Inputs
+from bertworks.tasks.example import Example, Span
+from bertworks.tasks.inputs import Inputs, as_example
+from bertworks.tasks.shapes import make_task
 from bertworks.tasks.source import Data, Source, describe_task, find_source, read_data, read_more
 from bertworks.tasks.windows import Reader
-from test_tasks import minilm, small
+from test_tasks import minilm, reader, small
 
 NOTHING: dict[str, Any] = {
     "data": None,
@@ -114,6 +116,19 @@ def test_quotes_that_do_not_fit_cost_one_line(tmp_path: Path) -> None:
         own(several)
 
 
+def test_cells_of_many_lines_are_no_rows(tmp_path: Path) -> None:
+    """Lines of a letter have commas where a row has them; what they hold is no label."""
+    letter = '"Dear Sir,\nI came, I saw\nI won, I left\nBye",a'
+    data = own(write(tmp_path / "a.csv", "text,label", letter, *[f"text {at},{'ab'[at % 2]}" for at in range(20)]))
+    assert len(data.train) + len(data.dev) == 21
+    assert ("Dear Sir,\nI came, I saw\nI won, I left\nBye",) in {example.texts for example in (*data.train, *data.dev)}
+    rows = ["1,open", '2,"open', *[f"{at},text {at}" for at in range(3, 40)], '40,size 5"', "41,last"]  # no cell occurs twice
+    texts = LearnedConfig(task=TaskConfig(), columns=("text",))
+    asked = write(tmp_path / "b.csv", "id,text", *rows)
+    with pytest.raises(BadText, match=r"b\.csv, line 3: a quote that is opened"):
+        Inputs(str(asked), texts, text=None, pair=(), skip_bad=False)
+
+
 @pytest.mark.parametrize("head", [["text;label"], ["sep=;", "text;label"]])
 def test_other_delimiters(head: list[str], tmp_path: Path) -> None:
     data = own(write(tmp_path / "a.csv", *head, *[f"yes, {at};{'ab'[at % 2]}" for at in range(20)]))
@@ -142,6 +157,56 @@ def test_answers_stand_where_the_table_says(tmp_path: Path) -> None:
     ).dev
 
 
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        ({"text": ["man"], "answer_start": ["0"]}, "a whole number"),
+        ({"text": [None], "answer_start": [0]}, "a text and"),
+        ({"text": ["man", "has"], "answer_start": [0]}, "2 answers, 1 places"),
+    ],
+)
+def test_answers_that_are_none(answers: dict[str, Any], said: str, tmp_path: Path) -> None:
+    rows = [{"query": f"which {at}?", "context": "man has a plan", "answers": {"text": ["man"], "answer_start": [0]}} for at in range(20)]
+    path = write(tmp_path / "s.jsonl", *map(json.dumps, [*rows, {**rows[0], "answers": answers}]))
+    with pytest.raises(BadText, match=rf"s\.jsonl, line 21: .*{said}"):
+        own(path, "span")
+    assert len(own(path, "span", skip_bad=True).train) == 18
+
+
+def test_half_characters_anywhere(tmp_path: Path) -> None:
+    rows = [{"tokens": ["a", "b\ud83d"], "tags": ["O", "B-X"]}] * 20
+    data = own(write(tmp_path / "t.jsonl", *map(json.dumps, rows)), "tag")
+    assert data.train[0].texts == ("a", "b\ufffd") and data.fingerprint and any("not whole" in remark for remark in data.remarks)
+    asked = [{"id": "1", "question": "Who\ud83d?", "answers": [{"answer_start": 0, "text": "I"}]}]
+    content = {"data": [{"title": str(at), "paragraphs": [{"context": f"I am {at}.", "qas": asked}]} for at in range(20)]}
+    (tmp_path / "s.json").write_text(json.dumps(content))
+    assert own(tmp_path / "s.json", "span").train[0].texts[0] == "Who\ufffd?"
+
+
+def test_train_and_dev_of_different_kinds(tmp_path: Path) -> None:
+    words = write(tmp_path / "a.conll", *["Li B-X", "sang O", ""] * 10)
+    table = write(tmp_path / "b.csv", "words,tags", "Li sang,B-X O")
+    for train, dev in ((words, table), (table, words)):
+        data = own(train, "tag", dev=str(dev))
+        assert data.dev[0].texts == ("Li", "sang") and data.dev[0].answer == ("B-X", "O")
+    with pytest.raises(BadText, match="this is no table"):
+        own(words, "tag", text="words")
+
+
+def test_comments_are_no_words(tmp_path: Path) -> None:
+    """As MultiCoNER has them; a hash can be a word all the same."""
+    lines = ["# id 1 domain=en", "Li _ _ B-X", "sang _ _ O", "", "# _ _ O", "one _ _ O", "# x _ odd", ""] * 10
+    data = own(write(tmp_path / "a.conll", *lines), "tag", skip_bad=True)
+    assert {example.texts for example in (*data.train, *data.dev)} == {("Li", "sang"), ("#", "one", "#")}
+
+
+def test_classes_that_dev_has_none_of_are_said(tmp_path: Path) -> None:
+    rows = [f"text {at},A" for at in range(100)] + [f"{name} {at},{name}" for name in "BCDEF" for at in range(4)] + ["x,G", "y,G"]
+    data = own(write(tmp_path / "a.csv", "text,label", *rows))
+    assert Counter(example.answer for example in data.dev) == {"A": 10, "B": 1, "C": 1, "D": 1, "E": 1, "F": 1}
+    assert "not judged, for dev has none of them: G" in data.remarks
+
+
 def test_choices_counted_from_one(tmp_path: Path) -> None:
     data = own(write(tmp_path / "c.csv", "question,option1,option2,answer", *[f"q {at},x,y,{1 + at % 2}" for at in range(20)]), "choice")
     assert {(example.texts[0][-1] in "02468", example.answer) for example in data.train} == {(True, 0), (False, 1)}
@@ -150,6 +215,11 @@ def test_choices_counted_from_one(tmp_path: Path) -> None:
     few = write(tmp_path / "few.csv", "question,option1,option2,answer", "q,x,y,1")
     more = read_more(Source.model_validate(source.settled(read_data(source).columns)), few, TaskConfig(shape="choice"))
     assert more.dev[0].answer == 0, "as in training, whatever the file shows"
+    task = make_task(small("bert-mini", "choice").model, describe_task(data, source))
+    examples = [Example(("ba ku", "da", "lo"), at % 2) for at in range(4)]
+    said = task.predict(task.features(examples, reader()), examples)
+    assert all(one.choice in (1, 2) and examples[0].texts[one.choice] == one.text for one in said), "answered as they are counted there"
+    assert task.score(said, examples) == {"accuracy": 0.5}
 
 
 def test_a_column_for_each_class(tmp_path: Path) -> None:
@@ -521,6 +591,15 @@ AS_INPUTS = {  # file of a data set -> lines, what is read, columns
     ("cola", "dev.tsv"): (["gj04\t1\t\tIt is so."], ("It is so.",), 4),
     ("cola", "test.tsv"): (["index\tsentence", "0\tIt is so."], ("It is so.",), 2),
     ("mrpc", "test.tsv"): (["index\t#1 ID\t#2 ID\t#1 String\t#2 String", '0\t1\t2\tA "b.\tC.'], ('A "b.', "C."), 5),
+    ("chnsenticorp", "dev.tsv"): (["qid\tlabel\ttext_a", "0\t\t很好"], ("很好",), 3),
+    ("chnsenticorp", "test.tsv"): (["很好\tpositive"], ("很好",), 2),
+    ("mnli", "test_mismatched.tsv"): (["index\tsentence1\tsentence2", '0\tA "b.\tC.'], ('A "b.', "C."), 3),
+    ("dream", "test.json"): ([json.dumps([[["M: Hi."], [{"question": "Who?", "choice": ["a", "b"]}], "1"]])], ("M: Hi.", "Who? a"), 0),
+    ("squad", "dev-v1.1.json"): (
+        [json.dumps({"data": [{"paragraphs": [{"context": "I.", "qas": [{"id": "1", "question": "Who?", "answers": [{}]}]}]}]})],
+        ("Who?", "I."),
+        0,
+    ),
     ("swag", "test.csv"): ([",sent1,sent2,ending0,ending1,ending2,ending3", "0,He sits.,He,eats.,a,b,c"], ("He sits.", "He eats."), 7),
     ("swag", "mine.csv"): (["sent1,sent2,ending0,ending1,ending2,ending3", "He sits.,He,eats.,a,b,c"], ("He sits.", "He eats."), 6),
     ("imdb", "test.jsonl"): (['{"id": 1, "text": "a<br />b"}'], ("a\nb",), 2),
@@ -542,6 +621,47 @@ def test_official_files_are_answered_as_they_were_learned(dataset: str | None, n
     inputs = Inputs(str(write(tmp_path / name, *lines)), learned, text=None, pair=(), skip_bad=False)
     part, *_ = inputs
     assert part.examples[0].texts[:2] == expected and len(inputs.header) == columns
+    if dataset in ("swag", "imdb"):
+        assert "eats." in part.rows[0].values() or "a<br />b" in part.rows[0].values(), "a table comes back as it was"
+
+
+def test_a_run_on_a_data_set_is_judged_by_own_tables(tmp_path: Path) -> None:
+    source = Source(dataset="sst2", folder="elsewhere", shape="classify")
+    task = TaskConfig(labels=("negative", "positive"))
+    mine = write(tmp_path / "mine.csv", "sentence,label", "a,1", "b,negative")
+    more = read_more(source, mine, task)
+    assert [example.answer for example in more.dev] == ["positive", "negative"] and more.remarks == ["columns: sentence -> label"]
+    named = source.model_copy(update={"text": "other"})
+    write(tmp_path / "dev.tsv", "sentence\tother\tlabel", "a\tb\t1")
+    assert read_more(source, tmp_path / "dev.tsv", task).dev[0].texts == ("a",)
+    assert read_more(named, tmp_path / "dev.tsv", task, strict=True).dev[0].texts == ("b",)
+    with pytest.raises(NotFound, match="no such file"):
+        read_more(source, tmp_path / "nosuch.tsv", task)
+    with pytest.raises(BadText, match="sentence1, sentence2; this model takes one text"):
+        read_more(source, write(tmp_path / "p.csv", "sentence1,sentence2,label", "a,b,1"), task)
+    pairs = Source(dataset="mrpc", folder="elsewhere", shape="classify")
+    both = TaskConfig(labels=("not_equivalent", "equivalent"), pairs=True)
+    assert read_more(pairs, write(tmp_path / "q.csv", "text,pair,label", "a,b,1"), both).dev[0].texts == ("a", "b")
+
+
+def test_packed_texts_are_answered(tmp_path: Path) -> None:
+    with gzip.open(tmp_path / "x.txt.gz", "wt") as file:
+        file.write("one\ntwo\n")
+    inputs = Inputs(str(tmp_path / "x.txt.gz"), LearnedConfig(task=TaskConfig()), text=None, pair=(), skip_bad=False)
+    assert [example.texts for part in inputs for example in part.examples] == [("one",), ("two",)]
+
+
+def test_many_blank_lines_before_the_first_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"\n" * 3000 + b"one\n")))
+    inputs = Inputs("-", LearnedConfig(task=TaskConfig()), text=None, pair=(), skip_bad=False)
+    assert [example.place for part in inputs for example in part.examples] == ["standard input, line 3001"]
+
+
+@pytest.mark.parametrize("shape", ["classify", "tag", "span", "choice"])
+@pytest.mark.parametrize("given", [{"text": "hello"}, None, 5, [["a"]], {"a", "b"}])
+def test_what_is_no_text(shape: Shape, given: Any) -> None:
+    with pytest.raises(BadText, match="not what this model takes"):
+        as_example(given, TaskConfig(shape=shape), 0)
 
 
 HAND_MADE = {  # file -> lines, in the official format

@@ -17,8 +17,10 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from safetensors.torch import load_file
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 import bertworks
 from bertworks.config import DataConfig, OptimConfig
@@ -28,6 +30,7 @@ from bertworks.data.shards import Shards
 from bertworks.errors import BadCheckpoint, BadShards, Diverged, SaveFailed
 from bertworks.files import locked
 from bertworks.model.locate import RUN
+from bertworks.model.rows import FewRows
 from bertworks.objectives.masked import Masked
 from bertworks.runs import pretrain as runs
 from bertworks.runs.folder import CHECKPOINTS
@@ -35,6 +38,7 @@ from bertworks.train.checkpoint import WEIGHTS, list_checkpoints
 from bertworks.train.clock import Clock
 from bertworks.train.log import Log, read_events
 from bertworks.train.optim import make_optimiser, rate
+from bertworks.train.ranks import Ranks
 from texts import make_shards
 from training import TINY, digest, events, go_on, language, language_shards, train
 
@@ -245,6 +249,16 @@ def test_two_processes_are_one(settings: list[str], shards: Shards, tmp_path: Pa
     assert max(float((one[name] - start).abs().max()) for name, start in weights(tmp_path / "one", 0).items()) > 1e-3
     held_out = [events(tmp_path / name, "held out")[-1]["masked"] for name in ("one", "two")]
     assert held_out[0] == pytest.approx(held_out[1], abs=1e-9)
+
+
+def test_buffers_stay_where_they_are(tmp_path: Path) -> None:
+    """Most of an embedding of which few rows learn is a buffer: sent before every step, it would cost more than the step."""
+    dist.init_process_group("gloo", store=dist.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1)
+    try:
+        shared = Ranks(world=2).share(FewRows(torch.randn(50, 4), torch.arange(3)))
+        assert isinstance(shared, DistributedDataParallel) and not shared.will_sync_module_buffers()
+    finally:
+        dist.destroy_process_group()
 
 
 def free_port() -> int:

@@ -252,8 +252,16 @@ class TaskConfig(Frozen):
     no_answer: bool = Field(False, description="span: the passage need not hold an answer")
     class_weights: Literal["none", "balanced"] = Field("none", description="classify: balanced: rare classes weigh as much as others")
     smoothing: Rate = Field(0.0, description="classify, tag: share of each target that is spread over all classes")
+    counted_from: int = Field(0, ge=0, le=1, description="choice: the number of the first way to go on")
     shift: float = Field(0.0, allow_inf_nan=False, description="regress: what counts as zero")
     scale: float = Field(1.0, gt=0, allow_inf_nan=False, description="regress: what counts as one")
+
+    @property
+    def n_texts(self) -> tuple[int, ...]:
+        """How many texts may be read together; of a choice, the ways to go on are not counted."""
+        if self.shape == "span" or self.pairs:
+            return (2,)
+        return (1, 2) if self.pairs is None else (1,)
 
 
 class ReadConfig(Frozen):

@@ -302,8 +302,9 @@ def _workbench(loaded: Loaded, folder: Path, name: str, device: str | torch.devi
     remarks = [*loaded.remarks, *(tokenizer.remarks if tokenizer else [])]
     for remark in remarks:
         log.warning("%s: %s", folder, remark)
-    before = own.get("lineage")
-    lineage = list(dict.fromkeys([*map(str, before if isinstance(before, list) else []), f"loaded {name}"]))
+    before, loading = own.get("lineage"), f"loaded {name}"
+    lineage = [*map(str, before)] if isinstance(before, list) else []
+    lineage += [loading] if lineage[-1:] != [loading] else []
     bench = Workbench(_on(loaded.model, device), tokenizer, Pooling.load(folder), loaded.hf_config, lineage, remarks)
     if own.get("task") is not None:
         bench.learned = check_learned(own["task"], str(folder / OWN_FILE))

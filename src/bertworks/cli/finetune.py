@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -62,7 +61,7 @@ def finetune(
     from bertworks.runs.seeds import finetune_seeds
     from bertworks.runs.settings import parse_duration, settle_task
     from bertworks.tasks.source import describe_task, find_source, read_data
-    from bertworks.train.ranks import from_environment
+    from bertworks.train.ranks import from_environment, leave
     from bertworks.workbench import load
 
     source = find_source(
@@ -88,4 +87,4 @@ def finetune(
             outcome = finetune_seeds(config, examples, source, out, init=model, n_seeds=seeds, watch=watch)
         else:
             outcome = run(config, examples, source, out, init=model, ranks=ranks, watch=watch, began=began)
-    sys.exit(outcome.exit_code)
+    leave(outcome.exit_code, ranks)

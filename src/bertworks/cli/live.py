@@ -142,7 +142,7 @@ class View:
     def take(self, event: Event) -> None:
         kind, self.step = event["kind"], event["step"]
         if kind == "start":
-            self.start, self.end = event, {}  # of several seeds each has its own
+            self.start = event
         elif kind == "train":
             self.train = event
             self.losses += [event[name] for name in TERMS if isinstance(event.get(name), float)][:1]

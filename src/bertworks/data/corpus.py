@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 
-from bertworks.data.packed import PACKED, Damaged, unpacked
-from bertworks.data.tables import TABLES, Row, decoded, kind_of, rows_of
+from bertworks.data.packed import Damaged, unpacked
+from bertworks.data.tables import TABLES, Row, decoded, kind_of, rows_of, suffix_of
 from bertworks.errors import BadText, NotFound
 
 TEXTS = (".txt", ".text", ".md", ".rst")
@@ -210,5 +210,4 @@ def _shown(path: object) -> str:
 
 
 def _kind(path: Path) -> str | None:
-    suffix = Path(path.stem).suffix.lower() if path.suffix.lower() in PACKED else path.suffix.lower()
-    return kind_of(path) or ("text" if suffix in TEXTS else None)
+    return kind_of(path) or ("text" if suffix_of(path) in TEXTS else None)

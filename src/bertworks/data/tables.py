@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Container, Iterator, Sequence
 from importlib import import_module
 from io import BytesIO
 from itertools import chain, dropwhile, islice
@@ -20,7 +20,8 @@ TABLES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv", "
 LONGEST_LINE = 2**25  # bytes
 MOST_LINES = 10_000  # of a row
 PARQUET_ROWS = 256  # held at once
-SAMPLED = 1000  # lines that show whether a table quotes its cells
+SAMPLED = 1000  # lines that show whether a table quotes its cells, and what its cells usually hold
+MANY_LINES = 20  # in a cell, each like a row
 OPEN_QUOTE = "a quote that is opened and not closed"
 CSV_ERRORS = {  # what csv says -> what is meant
     "unexpected end of data": OPEN_QUOTE,
@@ -119,19 +120,23 @@ def _is_object(line: bytes) -> bool:
 
 def _json_row(row: Any, place: str, reader: Reader) -> Iterator[tuple[str, Row]]:
     if isinstance(row, dict):
-        yield place, {_whole(key, place, reader): _whole(value, place, reader) for key, value in row.items()}
+        yield place, whole(row, place, reader)
     else:
         reader.bad_row("not a JSON object", place)
 
 
-def _whole(value: Any, place: str, reader: Reader) -> Any:
+def whole(value: Any, place: str, reader: Reader) -> Any:
     """JSON can hold half characters, which no file of ours could."""
+    if isinstance(value, dict):
+        return {whole(key, place, reader): whole(one, place, reader) for key, one in value.items()}
+    if isinstance(value, list):
+        return [whole(one, place, reader) for one in value]
     if not isinstance(value, str) or value.isascii():
         return value
-    whole = value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if whole != value:
-        reader.bad_signs(whole.count("\ufffd") - value.count("\ufffd"), "half a character (a lone surrogate)", place)
-    return whole
+    mended = value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if mended != value:
+        reader.bad_signs(mended.count("\ufffd") - value.count("\ufffd"), "half a character (a lone surrogate)", place)
+    return mended
 
 
 def csv_rows(lines: Iterator[str], name: str, delimiter: str, reader: Reader) -> Iterator[tuple[str, Row]]:
@@ -145,7 +150,8 @@ def csv_rows(lines: Iterator[str], name: str, delimiter: str, reader: Reader) ->
         delimiter = _delimiter(sample[0][1], delimiter)
     quoted = delimiter != "\t" or _are_quoted([line for _, line in sample])
     header: list[str] | None = None
-    for number, row in _cells(chain(sample, numbered), delimiter, quoted, name, reader):
+    usual = _usual_cells([line for _, line in sample], delimiter)
+    for number, row in _cells(chain(sample, numbered), delimiter, quoted, usual, name, reader):
         place = f"{name}, line {number}"
         if header is None and number != sample[0][0]:
             raise BadText("the quotes of the header do not fit", place=f"{name}, line {sample[0][0]}")
@@ -164,12 +170,13 @@ def _delimiter(header: str, usual: str) -> str:
     return others[0] if usual not in header and others else usual
 
 
-def _cells(lines: Iterator[tuple[int, str]], delimiter: str, quoted: bool, name: str, reader: Reader) -> Iterator[tuple[int, list[str]]]:
+def _cells(
+    lines: Iterator[tuple[int, str]], delimiter: str, quoted: bool, usual: Sequence[Container[str]], name: str, reader: Reader
+) -> Iterator[tuple[int, list[str]]]:
     """Rows, each with the number of its first line. Where quotes do not fit, the line in which a row begins is bad, and reading goes on
     in the next."""
     fed: list[tuple[int, str]] = []
     again: deque[tuple[int, str]] = deque()
-    width = 0
 
     def feed() -> Iterator[str]:
         while (pair := again.popleft() if again else next(lines, None)) is not None:
@@ -183,8 +190,7 @@ def _cells(lines: Iterator[tuple[int, str]], delimiter: str, quoted: bool, name:
         rows = csv.reader(feed(), delimiter=delimiter, quoting=quoting, strict=True)
         try:
             for row in rows:
-                width = width or len(row)
-                if any(_has_swallowed(cell, delimiter, width) for cell in row):
+                if any(_has_swallowed(cell, delimiter, usual) for cell in row):
                     raise csv.Error("unexpected end of data")
                 if row:
                     yield fed[0][0], row
@@ -197,13 +203,23 @@ def _cells(lines: Iterator[tuple[int, str]], delimiter: str, quoted: bool, name:
             fed.clear()
 
 
-def _has_swallowed(cell: str, delimiter: str, width: int) -> bool:
-    """Whether a quote that was not closed has made a cell of whole rows: there are tabs in it, or every line has the columns of a row."""
+def _usual_cells(lines: Sequence[str], delimiter: str) -> list[set[str]]:
+    """Of each column, what stands in several rows without quotes: labels, mostly."""
+    rows = [line.split(delimiter) for line in lines if '"' not in line]
+    width = lines[0].count(delimiter) + 1 if lines else 0
+    columns = zip(*(row for row in rows if len(row) == width), strict=True)
+    return [{cell for cell, count in Counter(column).items() if count > 1} for column in columns]
+
+
+def _has_swallowed(cell: str, delimiter: str, usual: Sequence[Container[str]]) -> bool:
+    """Whether a quote that was not closed has made a cell of whole rows: there are tabs in it; or each of its lines has the columns of a
+    row, and they are very many or all hold what is usual in one of the columns."""
     if "\n" not in cell:
         return False
-    inside = cell.split("\n")[1:-1]
-    rows = len(inside) > 1 and width > 1 and all(line.count(delimiter) == width - 1 for line in inside)
-    return rows or (delimiter == "\t" and "\t" in cell)
+    inside = [line.split(delimiter) for line in cell.split("\n")[1:-1]]
+    rows = len(inside) > 1 and len(usual) > 1 and all(len(row) == len(usual) for row in inside)
+    alike = any(all(row[at] in known for row in inside) for at, known in enumerate(usual)) if rows else False
+    return alike or (rows and len(inside) >= MANY_LINES) or (delimiter == "\t" and "\t" in cell)
 
 
 def _are_quoted(lines: Sequence[str]) -> bool:

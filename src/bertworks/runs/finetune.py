@@ -92,6 +92,7 @@ def _run(record: Record, data: Data, out: Path, ranks: Ranks, watch: Watch, bega
         use_few_rows(task.model, torch.from_numpy(tokens_in([*train, *dev])))
         task.to(run.device)
         log = run.begin()
+        lineage, source = run.lineage(start, f"finetune {config.task.shape}"), record["source"]
         order = Order(train, config.train.batch_size, config.train.seed)
         tokens = int(order.lengths.mean() * config.train.batch_size)
         trainer = Trainer(
@@ -105,7 +106,7 @@ def _run(record: Record, data: Data, out: Path, ranks: Ranks, watch: Watch, bega
             clock=Clock(config.train.budget, began=began),
             stop=run.stop,
             evaluate=Evaluation(task, dev, data.dev, config.task.measure),
-            save_model=lambda: save_model(task, config, start, out, data.columns, record["source"]["dataset"]) if ranks.first else None,
+            save_model=lambda: save_model(task, config, start, lineage, out, data.columns, source["dataset"]) if ranks.first else None,
             identity=identity(record),
             machine=run.machine,
             matrix_rate=_rate(config, tokens, run.device),
@@ -174,8 +175,6 @@ def evaluate(
     source = Source.model_validate({**read_run(out, *KINDS)["source"], **named, "skip_bad": skip_bad})
     bench = load(out)
     learned, task = bench.task()
-    if named and source.dataset is not None:
-        raise Unsupported(f"{source.dataset} knows its columns", place=str(where), remedy="leave --text, --pair and --label out")
     data = read_more(source, where, learned.task, strict=bool(named))
     examples = data.dev
     reader = Reader.of(bench.tokenizer, learned.data)
@@ -237,12 +236,17 @@ def _class_weights(task: TaskConfig, train: list[Example]) -> list[float] | None
 
 
 def save_model(
-    task: Task, config: FinetuneConfig, start: Workbench, out: Path, columns: Columns | None = None, dataset: str | None = None
+    task: Task,
+    config: FinetuneConfig,
+    start: Workbench,
+    lineage: list[str],
+    out: Path,
+    columns: Columns | None = None,
+    dataset: str | None = None,
 ) -> None:
     hf_config = {**start.hf_config, "problem_type": PROBLEMS.get(config.task.shape)}
-    lineage = [*start.lineage, f"finetune {config.task.shape}"]
     model, left = task.finished(config.task)
-    bench = Workbench(with_all_rows(model), start.tokenizer, Pooling(), hf_config, list(dict.fromkeys(lineage)), [])
+    bench = Workbench(with_all_rows(model), start.tokenizer, Pooling(), hf_config, lineage, [])
     texts = columns.texts if columns is not None else ()
     bench.learned = LearnedConfig(task=left, data=config.data, dataset=dataset, columns=texts)
     bench.save(out / MODEL)

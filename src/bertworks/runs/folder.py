@@ -114,12 +114,19 @@ class Opened:
         """The model that a run began with, for its weights; later its own, for what stands beside the weights in a folder."""
         if self.checkpoint is not None and (self.out / MODEL).exists():
             try:
-                return load(self.out / MODEL)
+                own = load(self.out / MODEL)
+                own.lineage.pop()  # that it was loaded: it goes on
+                return own
             except BertworksError:  # the checkpoint has all the weights; a new one will be written
                 shutil.rmtree(self.out / f"damaged-{MODEL}", ignore_errors=True)
                 with suppress(OSError):  # another process may have been faster
                     (self.out / MODEL).rename(self.out / f"damaged-{MODEL}")
         return load(self.record["init"]) if self.record["init"] is not None else None
+
+    def lineage(self, start: Workbench | None, step: str) -> list[str]:
+        """How the run's model came to be; the run itself is the last step."""
+        before = start.lineage if start is not None else [f"new {self.record['preset']}"]
+        return [*before, step] if before[-1] != step else before
 
     def go_on(self, trainer: Trainer) -> None:
         """Put the trainer where the run stood, and say so."""

@@ -83,7 +83,7 @@ def _run(record: Record, shards: Shards, out: Path, ranks: Ranks, watch: Watch, 
         objective = make_objective(config, start if run.checkpoint is None else None, frequencies).to(run.device)
         log = run.begin()
         evaluation = Evaluation(objective, shards, config, ranks, frequencies)
-        lineage = [*(start.lineage if start else [f"new {record['preset']}"]), f"pretrain {config.objective.name}"]
+        lineage = run.lineage(start, f"pretrain {config.objective.name}")
         trainer = Trainer(
             objective,
             Feed(_loader(objective, shards, config, "train", config.train.batch_tokens), _cut(config, ranks), config.train.workers),

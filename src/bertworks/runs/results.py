@@ -22,6 +22,7 @@ from bertworks.tasks.windows import Reader
 from bertworks.text.ledger import Ledger
 
 RESULTS = "results.json"
+FEW_CLASSES = 40  # each shown against each, and with a ledger of its own
 
 
 def unfinished(run: Path) -> list[str]:
@@ -163,8 +164,9 @@ def best_threshold(task: SpanTask, predictions: list[Answered], examples: list[E
 def count_tokens(task: Task, features: list[Features], examples: list[Example], reader: Reader) -> dict[str, Ledger]:
     """What became of long texts: of all, and of each class where there are few."""
     found: dict[str, Ledger] = {"": Ledger()}
+    few = len({str(example.answer) for example in examples}) <= FEW_CLASSES
     for one, example in zip(features, examples, strict=True):
-        names = ["", *([example.answer] if isinstance(example.answer, str) else [])]
+        names = ["", *([example.answer] if isinstance(example.answer, str) and few else [])]
         for name in names:
             ledger = found.setdefault(name, Ledger())
             ledger.limit = task.room(example, reader)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -76,7 +77,7 @@ def _run(record: Record, data: Data, out: Path, watch: Watch) -> Outcome:
             continue
         _say(watch, {"kind": "remark", "step": 0, "text": f"seed {seed}, {at + 1} of {len(seeds)}"})
         behind = Behind.of([_folder(out, other) for other in seeds[:at]], config.task.measure)
-        about: dict[str, Any] = {"ranks": Ranks(), "watch": watch, "began": monotonic(), "hopeless": behind}
+        about: dict[str, Any] = {"ranks": Ranks(), "watch": partial(_of_one, watch), "began": monotonic(), "hopeless": behind}
         if (folder / RUN).is_file():
             outcome = finetune.resume(folder, **about)
         else:
@@ -96,6 +97,12 @@ def _run(record: Record, data: Data, out: Path, watch: Watch) -> Outcome:
 
 def _folder(out: Path, seed: int) -> Path:
     return out / f"seed-{seed}"
+
+
+def _of_one(watch: Watch, event: Event) -> None:
+    """Its end is not the end."""
+    if event["kind"] != "end":
+        watch(event)
 
 
 def _say(watch: Watch, event: Event) -> None:
@@ -167,9 +174,15 @@ class Compared:
 def compare(first: Path, second: Path) -> tuple[list[Compared], tuple[int, int]]:
     """Each measure of two runs on the same dev examples, and how many seeds each of them has."""
     about = [_results(run) for run in (first, second)]
-    if about[0]["dev"] != about[1]["dev"] or about[0]["labels"] != about[1]["labels"]:
+    place = f"{first}, {second}"
+    if about[0]["dev"] != about[1]["dev"]:
         remedy = "fine-tune both with the same --dev, or on the same data set"
-        raise Unsupported("these were judged by different examples", place=f"{first}, {second}", remedy=remedy)
+        raise Unsupported("these were judged by different examples", place=place, remedy=remedy)
+    labels, shape = [one["learned"]["task"]["labels"] for one in about], about[0]["learned"]["task"]["shape"]
+    if labels[0] != labels[1] and shape in ("classify", "multilabel"):  # whose evidence names classes by their numbers
+        only = set(labels[0]) ^ set(labels[1])
+        said = f"one of these does not know: {', '.join(sorted(only))}" if only else "these have their labels in different order"
+        raise Unsupported(said, place=place, remedy="fine-tune both with the same labels; --set task.labels gives their order")
     task, runs = load(first).task()[1], (_evidence(first), _evidence(second))
     means = [mean(task.measure, side) for side in runs]
     found = differences(task.measure, *runs)

@@ -151,7 +151,8 @@ def settle_task(
     model = task_model(_changed(init, asked["model"]), task)
     lr = 3e-5 * (768 / model.encoder.hidden_size) ** 1.5  # BERT-base was fine-tuned with 2e-5 to 5e-5; narrower models bear more
     optim = {"lr": float(f"{lr:.1g}"), "warmup": 0.1, "beta2": 0.999, "layer_decay": 0.95, **asked["optim"]}
-    longest = [n for n in (init.limit, model.encoder.n_positions, 512) if n is not None]
+    limits = (model.encoder.n_positions,) if "n_positions" in asked["model"] else (init.limit, model.encoder.n_positions, 512)
+    longest = [n for n in limits if n is not None]
     data = {"max_length": min(longest), **asked["data"], **({"on_long": on_long} if on_long else {})}
     train = {**asked["train"], **limit}
     if "attention_dropout" in asked["model"]:
@@ -160,13 +161,15 @@ def settle_task(
         train["epochs"] = DEFAULT_EPOCHS
     if "cooldown" in asked["optim"] and optim.get("schedule") != "constant":
         raise BadConfig("without effect in this run: optim.cooldown", remedy="leave it out, or optim.schedule=constant")
+    if train.get("patience") is not None and train.get("evaluations") == 0:
+        raise BadConfig("without effect in this run: train.patience", remedy="leave it out, or train.evaluations=4")
     values = {"task": {**task.model_dump(), **asked["task"]}, "data": data, "optim": optim, "train": train}
     return check_finetune({"model": model.model_dump(), **values})
 
 
 def _check_task(task: TaskConfig, asked: Mapping[str, Any]) -> None:
     """What follows from the examples stays; the order of the labels may change: of two, F1 is about the second."""
-    fixed = [f"task.{name}" for name in ("shape", "pairs", "shift", "scale") if name in asked]
+    fixed = [f"task.{name}" for name in ("shape", "pairs", "counted_from", "shift", "scale") if name in asked]
     if fixed:
         raise BadConfig(f"this follows from the examples: {', '.join(fixed)}", remedy="leave it out")
     shapes = {"class_weights": ("classify",), "smoothing": ("classify", "tag"), "no_answer": ("span",)}

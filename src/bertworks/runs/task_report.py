@@ -11,7 +11,7 @@ from bertworks.page.curves import Curve, figure
 from bertworks.page.html import both, escape, page, table
 from bertworks.runs.report import REPORT, STEPS, details, facts, last, points
 from bertworks.runs.report import STYLE as FACTS
-from bertworks.runs.results import OverSeeds, Results
+from bertworks.runs.results import FEW_CLASSES, OverSeeds, Results
 from bertworks.tasks.example import Example
 from bertworks.text.ledger import Ledger
 from bertworks.train.log import METRICS, Event, read_events
@@ -38,6 +38,7 @@ NAMES = {  # of measures: English, Chinese
 LOSSES = ("class", "square", "mark", "tag", "start", "choice")
 SURE = {"regress": ("off by", "误差"), "span": ("margin x how wrong", "领先幅度×错误程度")}  # what the errors are sorted by
 LONGEST = 600  # characters of a text that is shown
+MOST_MIXED = 20  # pairs of classes, if there are more than a table can show
 
 
 def write_task_report(run: Path, results: Results, measure: str, seeds: OverSeeds | None) -> Path:
@@ -134,9 +135,11 @@ def _measures(results: Results) -> str:
 
 
 def _confusion(results: Results) -> list[str]:
-    """Rows are what is right, columns what was said; the darker, the more of its row."""
+    """Rows are what is right, columns what was said; the darker, the more of its row. Of many classes, what is mixed up most."""
     if not results.confusion:
         return []
+    if len(results.labels) > FEW_CLASSES:
+        return _mixed(results)
     head = "".join(f"<th>{escape(label)}</th>" for label in results.labels)
     rows = []
     for label, counts in zip(results.labels, results.confusion, strict=True):
@@ -145,6 +148,18 @@ def _confusion(results: Results) -> list[str]:
         rows.append(f"<tr><td>{escape(label)}</td>{cells}</tr>")
     title = both("What is right (rows) and what was said (columns)", "正确类别（行）与模型回答（列）")
     return [f'<h2>{title}</h2><table class="grid"><tr><th></th>{head}</tr>{"".join(rows)}</table>']
+
+
+def _mixed(results: Results) -> list[str]:
+    found = [
+        (count, right, said)
+        for right, counts in zip(results.labels, results.confusion, strict=True)
+        for said, count in zip(results.labels, counts, strict=True)
+        if count and right != said
+    ]
+    rows = [(escape(right), said, count) for count, right, said in sorted(found, key=lambda one: -one[0])[:MOST_MIXED]]
+    head = [both("right", "正确"), both("said", "回答"), both("times", "次数")]
+    return [f"<h2>{both('Most often mixed up', '最常混淆的类别')}</h2>{table(head, rows)}"] if rows else []
 
 
 def _classes(results: Results) -> list[str]:

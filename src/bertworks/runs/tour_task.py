@@ -61,9 +61,10 @@ def next_task(sources: Sequence[str], folder: Path) -> Source | None:
         chosen = draw.permutation(len(neighbours)).tolist()[:most]
         rows: Rows = []
         for at, (first, second) in enumerate(neighbours[place] for place in chosen):
-            elsewhere = next((other for other in draw.choice(others, 9).tolist() if other not in (first, second)), None)
+            drawn = (others[other] for other in draw.integers(len(others), size=9).tolist())
+            elsewhere = next((other for other in drawn if other not in (first, second)), None)
             if at % 2 or elsewhere is not None:
-                rows.append((first, second, "next") if at % 2 else (first, str(elsewhere), "other"))
+                rows.append((first, second, "next") if at % 2 else (first, elsewhere or "", "other"))
         sides.append(rows)
     if min(map(len, sides)) < FEWEST_PAIRS:
         return None

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertworks.model.loss import Loss, Term
+from bertworks.model.model import Model
 from bertworks.tasks.example import Batch, Example, Features
 from bertworks.tasks.metrics import Floats
 from bertworks.tasks.sequence import pooled, spelled, windows_of
@@ -19,7 +20,7 @@ from bertworks.tasks.windows import Reader
 
 @dataclass(frozen=True)
 class Chosen:
-    choice: int | None  # from 0; None: not sure enough
+    choice: int | None  # its number, counted as in the examples that it learned from; None: not sure enough
     text: str | None
     confidence: float
     scores: list[float]
@@ -30,6 +31,10 @@ class Choice(Task):
 
     head = "choice"
     temperature = 1.0
+
+    def __init__(self, model: Model, *, counted_from: int = 0) -> None:
+        super().__init__(model)
+        self.counted_from = counted_from
 
     def features(self, examples: Sequence[Example], reader: Reader) -> list[Features]:
         of_first, found = self.model.config.heads.summary == "first", []
@@ -55,14 +60,17 @@ class Choice(Task):
     def decode(self, outputs: Outputs, features: Features, example: Example) -> Chosen:
         scores = shares(outputs[0][:, 0] / self.temperature)
         best = int(scores.argmax())
-        return Chosen(best, example.texts[1 + best], float(scores[best]), scores.tolist())
+        return Chosen(self.counted_from + best, example.texts[1 + best], float(scores[best]), scores.tolist())
 
     def evidence(self, prediction: Chosen, example: Example) -> tuple[float, ...]:
-        return (float(prediction.choice == example.answer),)
+        return (float(self._is_right(prediction, example)),)
 
     def verdict(self, prediction: Chosen, example: Example) -> Verdict:
         right = int(example.answer)  # type: ignore[arg-type]
-        return Verdict(prediction.choice != right, prediction.confidence, example.texts[1 + right], str(prediction.text))
+        return Verdict(not self._is_right(prediction, example), prediction.confidence, example.texts[1 + right], str(prediction.text))
+
+    def _is_right(self, prediction: Chosen, example: Example) -> bool:
+        return prediction.choice == self.counted_from + int(example.answer)  # type: ignore[arg-type]
 
     def check_confidence(self) -> None:
         pass

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from bertworks.config import Shape
+from bertworks.config import Shape, TaskConfig
 from bertworks.data.tables import Row
 from bertworks.errors import BadText, nearest
 from bertworks.tasks.rows import Columns, Unreadable, label_columns, ways_of
@@ -85,7 +85,8 @@ def guess_columns(
     free = [name for name in known if name not in named]
     if shape == "span":
         second = text or _usual(free, PASSAGE_NAMES, "the passage", "--text", known, place)
-        first = pair[0] if pair else _usual([name for name in free if name != second], PAIR_NAMES, "the question", "--pair", known, place)
+        rest, names = [name for name in free if name != second], (*QUESTION_NAMES, *PAIR_NAMES)
+        first = pair[0] if pair else _usual(rest, names, "the question", "--pair", known, place)
         texts: tuple[str, ...] = (first, second)
     elif shape == "choice":
         ways = tuple(pair) or tuple(n for n in free if CHOICES.fullmatch(n)) or tuple(n for n in free if n.lower() in CHOICE_LISTS)[:1]
@@ -112,6 +113,17 @@ def guess_columns(
     unused = tuple(name for name in known if name not in (*texts, *label_columns(label, shape)))
     columns = Columns(texts, label or None, unused=unused)
     return _with_choices(rows, columns) if shape == "choice" and label else columns
+
+
+def check_texts(columns: Columns, task: TaskConfig, place: str) -> None:
+    """Whether there are as many as a fine-tuned model reads together."""
+    if task.shape != "choice" and len(columns.texts) not in task.n_texts:
+        taken = "two texts" if task.n_texts == (2,) else "one text"
+        raise BadText(
+            f"columns of text: {', '.join(columns.texts)}; this model takes {taken}",
+            place=place,
+            remedy="name them with --text" + (" and --pair" if task.n_texts == (2,) else ""),
+        )
 
 
 def _with_choices(rows: Sequence[Row], columns: Columns) -> Columns:

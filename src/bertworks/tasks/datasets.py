@@ -6,13 +6,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from bertworks.config import Shape
-from bertworks.tasks.example import Example
-from bertworks.tasks.formats import POLARITY, Changed, OfTable, Read, Reviews, Tabbed, chnsenticorp, conll, dream, second_sentences, squad
-from bertworks.tasks.rows import Columns, Findings
+from bertworks.tasks.formats import (
+    POLARITY,
+    Changed,
+    OfTable,
+    Read,
+    Reviews,
+    Tabbed,
+    conll,
+    dream,
+    first_rows,
+    second_sentences,
+    squad,
+    table_kind,
+)
+from bertworks.tasks.rows import Columns
 
 ACCEPTABLE = {"0": "unacceptable", "1": "acceptable"}
 EQUIVALENT = {"0": "not_equivalent", "1": "equivalent"}
@@ -31,25 +43,22 @@ class DataSet:
     labels: Sequence[str] = ()  # in their order; the second of two is the one that F1 is about
     seen: bool = False
     no_answer: bool = False  # span: the passage need not say
-    others: Mapping[str, Read] = field(default_factory=dict)  # splits that are written otherwise
 
     @property
     def columns(self) -> Columns | None:
         """Of a table."""
         return self.read.columns if isinstance(self.read, OfTable) else None
 
-    def reader(self, split: str) -> Read:
-        return self.others.get(split, self.read)
-
-    def split_of(self, file: str) -> str | None:
-        """What the official file of this name holds."""
-        return next((split for split, names in self.files.items() if file in names), None)
+    def has(self, path: Path) -> bool:
+        """Whether a file is one of the data set: known by its name, or by its columns where these are read in a way of their own."""
+        if any(path.name in names for names in self.files.values()):
+            return True
+        if not isinstance(self.read, Changed) or table_kind(path) is None:
+            return False
+        return all(name in first_rows(path)[0] for name in self.read.columns.texts)
 
     def find(self, folder: Path, split: str) -> Path | None:
         return next((folder / name for name in self.files.get(split, ()) if (folder / name).exists()), None)
-
-    def examples(self, path: Path, split: str, findings: Findings) -> list[Example]:
-        return self.reader(split)(path, findings)
 
 
 _GLUE = {"train": ("train.tsv",), "dev": ("dev.tsv",), "test": ("test.tsv",)}
@@ -71,7 +80,6 @@ TASKS: dict[str, DataSet] = {
         "is it English? (GLUE)",
         tuple(ACCEPTABLE.values()),
         seen=True,
-        others={"test": Tabbed("sentence", label=None)},
     ),
     "mrpc": DataSet(
         "classify",
@@ -100,7 +108,7 @@ TASKS: dict[str, DataSet] = {
             "train": ("train.tsv",),
             "dev": ("dev_matched.tsv",),
             "mismatched": ("dev_mismatched.tsv",),
-            "test": ("test_matched.tsv",),
+            "test": ("test_matched.tsv", "test_mismatched.tsv"),
         },
         Tabbed(*_PAIR, label="gold_label"),
         "entailment, contradiction, neither (GLUE)",
@@ -147,7 +155,14 @@ TASKS: dict[str, DataSet] = {
         "questions about dialogues",
         seen=True,
     ),
-    "chnsenticorp": DataSet("classify", "accuracy", _GLUE, chnsenticorp, "sentiment of Chinese reviews", seen=True),
+    "chnsenticorp": DataSet(
+        "classify",
+        "accuracy",
+        _GLUE,
+        Tabbed("text_a", label="label", names={**POLARITY, **{name: name for name in POLARITY.values()}}, header=("text_a", "label")),
+        "sentiment of Chinese reviews",
+        seen=True,
+    ),
     "lcqmc": DataSet(
         "classify",
         "accuracy",

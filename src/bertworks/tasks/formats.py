@@ -6,33 +6,39 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial
+from dataclasses import replace
 from itertools import islice, zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from bertworks.config import Shape
 from bertworks.data.packed import Damaged, unpacked
-from bertworks.data.tables import Row, decoded, kind_of, rows_of, suffix_of
+from bertworks.data.tables import Row, decoded, kind_of, rows_of, suffix_of, whole
 from bertworks.errors import BadText, NotFound
 from bertworks.tasks.columns import GUESSED_FROM
 from bertworks.tasks.example import Example, Span
-from bertworks.tasks.rows import Columns, Findings, make_examples
+from bertworks.tasks.rows import Columns, Findings, Unreadable, listed_spans, make_examples
 
-Read = Callable[[Path, Findings], list[Example]]
 Rows = Iterator[tuple[str, Row]]
 NEARLY_ALL = 0.9
 POLARITY = {"0": "negative", "1": "positive"}
 
 
-def lines_of(path: Path, findings: Findings) -> Iterator[tuple[str, str]]:
-    """Each line with its place."""
+class Read(Protocol):
+    """Reads the examples of a file; if not `answered`, without their answers, which may be missing or wrong."""
+
+    def __call__(self, path: Path, findings: Findings, *, answered: bool = True) -> list[Example]: ...
+
+
+def lines_of(path: Path | None, findings: Findings) -> Iterator[tuple[str, str]]:
+    """Each line with its place; without a path, of standard input."""
+    name = str(path) if path is not None else "standard input"
     try:
         with unpacked(path) as (stream, _):
-            for number, line in enumerate(decoded(stream, str(path), findings), start=1):
-                yield f"{path}, line {number}", line
+            for number, line in enumerate(decoded(stream, name, findings), start=1):
+                yield f"{name}, line {number}", line
     except Damaged as error:
-        raise NotFound(f"cannot be read: {getattr(error, 'strerror', None) or error}", place=str(path)) from None
+        raise NotFound(f"cannot be read: {getattr(error, 'strerror', None) or error}", place=name) from None
 
 
 def table_kind(path: Path) -> str | None:
@@ -73,22 +79,25 @@ class OfTable:
         self.columns, self.shape = columns, shape
 
     def opened(self, path: Path, findings: Findings) -> AbstractContextManager[Rows]:
-        """As `opened_table`."""
-        raise NotImplementedError
+        """Its rows as they stand there."""
+        return opened_table(path, findings)
 
-    def __call__(self, path: Path, findings: Findings) -> list[Example]:
+    def examples(self, rows: Rows, findings: Findings, *, answered: bool = True) -> list[Example]:
+        return make_examples(rows, self.columns if answered else replace(self.columns, label=None), self.shape, findings)
+
+    def __call__(self, path: Path, findings: Findings, *, answered: bool = True) -> list[Example]:
         with self.opened(path, findings) as rows:
-            return make_examples(with_columns(rows, self.columns, path), self.columns, self.shape, findings)
+            return self.examples(with_columns(rows, self.columns, path), findings, answered=answered)
 
 
 class Tabbed(OfTable):
-    """Rows between tabs as GLUE has them: quotes are signs like any other. `header`: where the file has none; `torn`: the official file has
-    rows of another width, and all leave them out."""
+    """Rows between tabs as GLUE has them: quotes are signs like any other. `header`: for files that have none; `torn`: the official file
+    has rows of another width, and all leave them out."""
 
     def __init__(
         self,
         *texts: str,
-        label: str | None,
+        label: str,
         names: Mapping[str, str] | None = None,
         header: Sequence[str] | None = None,
         shape: Shape = "classify",
@@ -102,28 +111,29 @@ class Tabbed(OfTable):
         yield self._rows(path, findings)
 
     def _rows(self, path: Path, findings: Findings) -> Rows:
-        header = self.header
+        header: Sequence[str] = ()
         for place, line in lines_of(path, findings):
             fields = line.split("\t")
-            if header is None:
-                header = fields
-            elif line and len(fields) != len(header):
+            if not header:
+                is_header = self.header is None or all(name in fields for name in self.columns.texts)
+                header = fields if is_header else self.header or ()
+                if is_header:
+                    continue
+            if line and len(fields) != len(header):
                 (findings.torn_row if self.torn else findings.bad_row)(f"{len(fields)} fields, {len(header)} are usual", place)
             elif line:
                 yield place, dict(zip(header, fields, strict=True))
 
 
 class Changed(OfTable):
-    """Rows of any table, each as the data set wants it to be read."""
+    """Rows of any table that are changed before they are read."""
 
     def __init__(self, *texts: str, label: str, change: Callable[[Row], Row], shape: Shape = "classify") -> None:
         super().__init__(Columns(texts, label), shape)
         self.change = change
 
-    @contextmanager
-    def opened(self, path: Path, findings: Findings) -> Iterator[Rows]:
-        with opened_table(path, findings) as rows:
-            yield ((place, self.change(row)) for place, row in rows)
+    def examples(self, rows: Rows, findings: Findings, *, answered: bool = True) -> list[Example]:
+        return super().examples(((place, self.change(row)) for place, row in rows), findings, answered=answered)
 
 
 def with_columns(rows: Rows, columns: Columns, path: Path) -> Rows:
@@ -135,23 +145,15 @@ def with_columns(rows: Rows, columns: Columns, path: Path) -> Rows:
         yield place, row
 
 
-def chnsenticorp(path: Path, findings: Findings) -> list[Example]:
-    """With the header `label, text_a`, or text and label alone; the test file has no labels."""
-    first = next(iter(islice(lines_of(path, Findings()), 1)), ("", ""))[1].split("\t")
-    if "text_a" in first:
-        return Tabbed("text_a", label="label", names=POLARITY)(path, findings)
-    return Tabbed("text", label="label", names={"negative": "negative", "positive": "positive"}, header=("text", "label"))(path, findings)
-
-
 class Reviews(Changed):
     """The folders pos/ and neg/ of aclImdb, or rows with text and label."""
 
     def __init__(self) -> None:
         super().__init__("text", label="label", change=_with_lines)
 
-    def __call__(self, path: Path, findings: Findings) -> list[Example]:
+    def __call__(self, path: Path, findings: Findings, *, answered: bool = True) -> list[Example]:
         if not path.is_dir():
-            return super().__call__(path, findings)
+            return super().__call__(path, findings, answered=answered)
         found = []
         sides = [sorted((path / name).glob("*.txt")) for name in ("neg", "pos")]
         for file in (file for pair in zip_longest(*sides) for file in pair if file is not None):  # in turn: the first ones are of both
@@ -168,52 +170,56 @@ def _with_lines(row: Row) -> Row:
 def is_squad(path: Path) -> bool:
     """Whether a file has articles with paragraphs."""
     try:
-        found = _json(path) if suffix_of(path) == ".json" else None
+        found = _json(path, Findings()) if suffix_of(path) == ".json" else None
     except BadText:
         return False
     articles = found.get("data") if isinstance(found, dict) else None
     return isinstance(articles, list) and all(isinstance(article, dict) and "paragraphs" in article for article in articles[:1])
 
 
-def squad(path: Path, findings: Findings) -> list[Example]:
+def squad(path: Path, findings: Findings, *, answered: bool = True) -> list[Example]:
     """SQuAD 1.1 and 2.0."""
+    found = []
     try:
-        asked = [
-            (article, paragraph["context"], question)
-            for article in _json(path)["data"]
-            for paragraph in article["paragraphs"]
-            for question in paragraph["qas"]
-        ]
-        return [example for one in asked if (example := _question(*one, path, findings)) is not None]
+        for article in _json(path, findings)["data"]:
+            for passage, question in ((paragraph["context"], asked) for paragraph in article["paragraphs"] for asked in paragraph["qas"]):
+                place = f"{path}, question {question['id']}"
+                try:
+                    answer = _answers(question, passage) if answered else None
+                except Unreadable as reason:
+                    findings.bad_row(str(reason), place)
+                    continue
+                texts = question["question"].strip(), passage
+                found.append(Example(texts, answer, place, question["id"], group=article.get("title") or passage))
     except (KeyError, TypeError, AttributeError) as error:
         remedy = "known: SQuAD 1.1 and 2.0; or a table with columns for question, passage and answer"
         raise BadText(f"not a file of SQuAD's: {error!r}", place=str(path), remedy=remedy) from None
+    return found
 
 
-def _question(article: Any, passage: str, question: Any, path: Path, findings: Findings) -> Example | None:
-    place = f"{path}, question {question['id']}"
-    answers = tuple(Span(answer["answer_start"], answer["text"]) for answer in question.get("answers", ()))
-    wrong = [span for span in answers if passage[span.start : span.end] != span.text]
+def _answers(question: Row, passage: str) -> tuple[Span, ...]:
+    listed = question.get("answers", ())
+    spans = listed_spans([answer["answer_start"] for answer in listed], [answer["text"] for answer in listed])
+    wrong = [span for span in spans if span.start < 0 or passage[span.start : span.end] != span.text]
     if wrong:
-        findings.bad_row(f"the answer {wrong[0].text[:60]!r} is not at character {wrong[0].start}", place)
-        return None
-    return Example((question["question"].strip(), passage), answers, place, question["id"], group=article.get("title") or passage)
+        raise Unreadable(f"the answer {wrong[0].text[:60]!r} is not at character {wrong[0].start}")
+    return tuple(spans)
 
 
-def _json(path: Path) -> Any:
+def _json(path: Path, findings: Findings) -> Any:
     """All of a file: SQuAD's are one long line."""
     try:
         with unpacked(path) as (stream, _):
-            return json.loads(stream.read())
+            return whole(json.loads(stream.read()), str(path), findings)
     except Damaged as error:
         raise NotFound(f"cannot be read: {getattr(error, 'strerror', None) or error}", place=str(path)) from None
     except (ValueError, RecursionError) as error:
         raise BadText(f"not JSON: {str(error)[:100]}", place=str(path)) from None
 
 
-def conll(path: Path, findings: Findings, *, tagged: bool = True) -> list[Example]:
+def conll(path: Path, findings: Findings, *, answered: bool = True) -> list[Example]:
     """A word and its tag on a line, first and last of its columns; a blank line ends a sentence. Or a sentence and its tags on a line,
-    between them a tab. Without tags, or with tags that do not count, if not `tagged`."""
+    between them a tab."""
     lines = list(lines_of(path, findings))
     found: list[Example] = []
     sentence: list[tuple[str, str]] = []
@@ -221,7 +227,7 @@ def conll(path: Path, findings: Findings, *, tagged: bool = True) -> list[Exampl
 
     def add(words: Sequence[str], tags: Sequence[str], place: str) -> None:
         if words:
-            found.append(Example(tuple(words), tuple(tags) if tagged else None, place))
+            found.append(Example(tuple(words), tuple(tags) if answered else None, place))
 
     if suffix_of(path) == ".conllu":
         words_and_tags = [(place, pair) for place, line in lines if (pair := _universal(line)) is not None]
@@ -234,12 +240,12 @@ def conll(path: Path, findings: Findings, *, tagged: bool = True) -> list[Exampl
                 findings.bad_row(f"{len(words)} words, {len(tags)} tags", place)
         return found
     else:
-        words_and_tags = [(place, line.split()) for place, line in lines]
+        words_and_tags = list(_without_comments(lines))
     for place, parts in [*words_and_tags, ("", [])]:
         if not parts or parts[0] == "-DOCSTART-":
             add([word for word, _ in sentence], [tag for _, tag in sentence], start)
             sentence = []
-        elif tagged and len(parts) < 2:
+        elif answered and len(parts) < 2:
             findings.bad_row("a word without a tag", place)
         else:
             start = start if sentence else place
@@ -247,7 +253,15 @@ def conll(path: Path, findings: Findings, *, tagged: bool = True) -> list[Exampl
     return found
 
 
-conll_words = partial(conll, tagged=False)
+def _without_comments(lines: Sequence[tuple[str, str]]) -> Iterator[tuple[str, list[str]]]:
+    """A comment stands before a sentence, begins with a hash and a space, and ends like no word's line: its last column is no tag."""
+    split = [(place, line.split(), line.startswith("# ")) for place, line in lines]
+    ends = {parts[-1] for _, parts, hashed in split if parts and not hashed}
+    before: list[str] = []
+    for place, parts, hashed in split:
+        if not (hashed and not before and len(parts) > 1 and parts[-1] not in ends):
+            yield place, parts
+            before = parts
 
 
 def are_tagged(lines: Sequence[str], tags: Collection[str]) -> bool:
@@ -282,14 +296,14 @@ def second_sentences(row: Row) -> Row:
     return {**row, **{way: f"{row.get('sent2') or ''} {row.get(way) or ''}".strip() for way in ways}}
 
 
-def dream(path: Path, findings: Findings) -> list[Example]:
+def dream(path: Path, findings: Findings, *, answered: bool = True) -> list[Example]:
     """Questions about dialogues."""
     found = []
     try:
-        for turns, asked, name in _json(path):
+        for turns, asked, name in _json(path, findings):
             for at, question in enumerate(asked):
                 ways = tuple(f"{question['question']} {choice}" for choice in question["choice"])
-                answer = question["choice"].index(question["answer"])
+                answer = question["choice"].index(question["answer"]) if answered else None
                 place = f"{path}, dialogue {name}, question {at + 1}"
                 found.append(Example(("\n".join(turns), *ways), answer, place, f"{name}-{at}", group=name))
     except (KeyError, TypeError, ValueError) as error:

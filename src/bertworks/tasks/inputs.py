@@ -3,37 +3,33 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import TypeVar
 from unicodedata import category
 
 from bertworks.config import LearnedConfig, TaskConfig
-from bertworks.data.tables import Row, decoded, suffix_of
+from bertworks.data.tables import Row, suffix_of
 from bertworks.errors import BadConfig, BadText
-from bertworks.tasks.columns import GUESSED_FROM, guess_columns
+from bertworks.tasks.columns import GUESSED_FROM, check_texts, guess_columns
 from bertworks.tasks.datasets import TASKS
 from bertworks.tasks.example import Example, is_blank
 from bertworks.tasks.formats import (
-    Changed,
     OfTable,
     Read,
-    Rows,
     are_tagged,
     check_file,
-    conll_words,
+    conll,
     first_rows,
     is_squad,
     lines_of,
-    opened_table,
     squad,
     table_kind,
+    with_columns,
 )
-from bertworks.tasks.rows import Columns, Findings, make_examples
+from bertworks.tasks.rows import Columns, Findings
 
 T = TypeVar("T")
 Input = str | Sequence[str] | tuple[str, Sequence[str]]
@@ -79,16 +75,14 @@ class Inputs:
         is_table = file != "-" and table_kind(path) is not None
         if (text is not None or pair) and not is_table:
             raise BadConfig("--text and --pair name columns, and this is no table", place=file, remedy="leave them out")
-        self._read: Read | None = None  # of a file that is no table
-        self._columns: Columns | None = None  # of a table
-        self._open: Callable[[Path, Findings], AbstractContextManager[Rows]] = opened_table
-        official = _official(path, learned) if file != "-" and text is None and not pair else None
-        if isinstance(official, OfTable):
-            self._open, self._columns = official.opened, replace(official.columns, label=None)
-        elif file != "-":
-            self._read = official or _special(path, self.task)
-            self._columns = _columns(path, learned, text, pair) if self._read is None and is_table else None
+        self._read: Read | None = None  # of a file that is no plain text
         if file != "-":
+            row = TASKS.get(learned.dataset or "")
+            # Words in columns are known by what is in them, not by a name such as test.txt.
+            official = row is not None and row.shape != "tag" and text is None and not pair and row.has(path)
+            self._read = row.read if row is not None and official else _special(path, self.task)
+            if self._read is None and is_table:
+                self._read = OfTable(_columns(path, learned, text, pair), self.task.shape)
             self.total = 0
             for part in self._parts(self.findings):
                 self.total += len(part.examples)
@@ -104,35 +98,38 @@ class Inputs:
         for part in self._parts(self.findings):
             count += len(part.examples)
             self.findings.check_encoding(count)
-            self._check(count)
+            self._check_rows()
             yield part
         self._check(count)
 
     @property
     def remarks(self) -> list[str]:
-        said = [f"columns: {', '.join(self._columns.texts)}"] if self._columns is not None else []
+        said = [f"columns: {', '.join(self._read.columns.texts)}"] if isinstance(self._read, OfTable) else []
         return [*said, *([f"left out: {self.findings.said()}"] if self.findings.bad else []), *self.findings.remarks()]
 
-    def _check(self, count: int) -> None:
+    def _check_rows(self) -> None:
         if self.findings.bad and not self.skip_bad:
             raise BadText(self.findings.said(), remedy="put them right, or --skip-bad goes on without them")
+
+    def _check(self, count: int) -> None:
+        self._check_rows()
         if not count:
             raise BadText("nothing to answer", place=self.file)
 
     def _parts(self, findings: Findings) -> Iterator[Asked]:
         path = Path(self.file)
-        if self._read is not None:
-            for examples in _in_parts(self._read(path, findings)):
-                yield Asked(list(examples), [])
-        elif self._columns is not None:
-            with self._open(path, findings) as rows:
-                for part in _in_parts(rows):
-                    found = {example.place: example for example in make_examples(iter(part), self._columns, self.task.shape, findings)}
+        if isinstance(self._read, OfTable) and not path.is_dir():
+            with self._read.opened(path, findings) as rows:
+                for part in _in_parts(with_columns(rows, self._read.columns, path)):
+                    found = {example.place: example for example in self._read.examples(iter(part), findings, answered=False)}
                     yield Asked([found.get(place) for place, _ in part], [row for _, row in part])
+        elif self._read is not None:
+            for examples in _in_parts(self._read(path, findings, answered=False)):
+                yield Asked(list(examples), [])
         else:
-            with sys.stdin.buffer if self.file == "-" else path.open("rb") as stream:
-                for lines in _in_parts(_of_lines(stream, self.file, self.task, findings)):
-                    yield Asked(lines, [])
+            lines = lines_of(path if self.file != "-" else None, findings)
+            for places in _in_parts(_of_lines(lines, self.task, findings)):
+                yield Asked(places, [])
 
 
 def as_example(given: Input, task: TaskConfig, at: int) -> Example:
@@ -166,19 +163,6 @@ def _wanted(task: TaskConfig) -> str:
     return "two texts" if task.pairs else "a text, or two" if task.pairs is None else EXPECTED[task.shape]
 
 
-def _official(path: Path, learned: LearnedConfig) -> Read | None:
-    """How a file of the data set is read that the model was trained on; known by its name, or by the columns of its table."""
-    row = TASKS.get(learned.dataset or "")
-    if row is None or row.shape == "tag":  # words in columns are known by what is in them
-        return None
-    split = row.split_of(path.name)
-    if split is not None:
-        return row.reader(split)
-    if not isinstance(row.read, Changed) or table_kind(path) is None:
-        return None
-    return row.read if all(name in first_rows(path)[0] for name in row.read.columns.texts) else None
-
-
 def _special(path: Path, task: TaskConfig) -> Read | None:
     """How a file is read that is neither a table nor plain text."""
     if task.shape == "span" and is_squad(path):
@@ -186,7 +170,7 @@ def _special(path: Path, task: TaskConfig) -> Read | None:
     if task.shape != "tag" or table_kind(path) is not None:
         return None
     lines = [line for _, line in islice(lines_of(path, Findings()), GUESSED_FROM)]
-    return conll_words if suffix_of(path) in CONLL or are_tagged(lines, task.labels) else None
+    return conll if suffix_of(path) in CONLL or are_tagged(lines, task.labels) else None
 
 
 def _in_parts(items: Iterable[T]) -> Iterator[list[T]]:
@@ -203,22 +187,21 @@ def _columns(path: Path, learned: LearnedConfig, text: str | None, pair: Sequenc
         columns = Columns(learned.columns, None)
     else:
         columns = guess_columns(rows, task.shape, text=text, pair=pair, label="", paired=bool(task.pairs), place=place)
-    if task.shape != "choice" and len(columns.texts) not in _n_texts(task):
-        raise BadText(f"{len(columns.texts)} columns of text; this model takes {_wanted(task)}", place=place)
+    check_texts(columns, task, place)
     return columns
 
 
-def _of_lines(stream: IO[bytes], name: str, task: TaskConfig, findings: Findings) -> Iterator[Example | None]:
+def _of_lines(lines: Iterator[tuple[str, str]], task: TaskConfig, findings: Findings) -> Iterator[Example | None]:
     """None for lines that are blank or bad."""
-    several = task.shape == "choice" or 2 in _n_texts(task)
-    for number, line in enumerate(decoded(stream, name, findings), start=1):
+    several = task.shape == "choice" or 2 in task.n_texts
+    for place, line in lines:
         example = None
         if line.strip():
             given = line.split("\t") if several and "\t" in line else line
             try:
-                example = replace(as_example(given, task, 0), place=f"{name}, line {number}")
+                example = replace(as_example(given, task, 0), place=place)
             except BadText as reason:
-                findings.bad_row(reason.cause, f"{name}, line {number}")
+                findings.bad_row(reason.cause, place)
         yield example
 
 
@@ -228,22 +211,17 @@ def _texts(given: Input, task: TaskConfig) -> tuple[str, ...] | None:
         words = tuple(word for _, word in words_of(given)) if isinstance(given, str) else _strings(given)
         return words or None
     if task.shape == "choice":
-        if isinstance(given, str) or len(given) < 2:
+        if not isinstance(given, list | tuple) or len(given) < 2:
             return None
-        first, rest = given[0], given[1] if len(given) == 2 and not isinstance(given[1], str) else given[1:]
+        first, rest = given[0], given[1] if len(given) == 2 and isinstance(given[1], list | tuple) else given[1:]
         found = _strings([first, *rest])
         return found if found is not None and len(found) > 2 else None
     found = (given,) if isinstance(given, str) else _strings(given)
-    return found if found is not None and len(found) in _n_texts(task) else None
+    return found if found is not None and len(found) in task.n_texts else None
 
 
-def _n_texts(task: TaskConfig) -> tuple[int, ...]:
-    """How many texts are read together."""
-    if task.shape == "span" or task.pairs:
-        return (2,)
-    return (1, 2) if task.pairs is None else (1,)
-
-
-def _strings(given: Sequence[object]) -> tuple[str, ...] | None:
+def _strings(given: object) -> tuple[str, ...] | None:
+    if not isinstance(given, list | tuple):
+        return None
     found = tuple(one for one in given if isinstance(one, str))
     return found if len(found) == len(given) else None

@@ -7,7 +7,7 @@ import math
 import re
 from ast import literal_eval
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -245,7 +245,7 @@ def _spans(value: Any, texts: tuple[str, ...], columns: Columns) -> Answer:
     """A text to be found in the passage, or the lists of texts and places that SQuAD has; nothing: there is no answer."""
     passage = texts[1]
     if isinstance(value, dict) and isinstance(value.get("text"), list) and isinstance(value.get("answer_start"), list):
-        found = [Span(start, text) for start, text in zip(value["answer_start"], value["text"], strict=False)]
+        found = listed_spans(value["answer_start"], value["text"])
     elif value is None or isinstance(value, str):
         found = [Span(_find(value, passage), value)] if value else []
     else:
@@ -254,6 +254,15 @@ def _spans(value: Any, texts: tuple[str, ...], columns: Columns) -> Answer:
         if span.start < 0 or passage[span.start : span.end] != span.text:
             raise Unreadable(f"the answer {span.text[:60]!r} is not in the passage")
     return tuple(found)
+
+
+def listed_spans(starts: Sequence[Any], texts: Sequence[Any]) -> list[Span]:
+    if len(starts) != len(texts):
+        raise Unreadable(f"{len(texts)} answers, {len(starts)} places")
+    for start, text in zip(starts, texts, strict=True):
+        if type(start) is not int or not isinstance(text, str):
+            raise Unreadable(f"the answer {str(text)[:60]!r} at {start!r}: a text and a whole number are wanted")
+    return [Span(start, text) for start, text in zip(starts, texts, strict=True)]
 
 
 def _find(answer: str, passage: str) -> int:

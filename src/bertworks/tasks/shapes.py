@@ -37,7 +37,7 @@ def make_task(model: Model, config: TaskConfig, weights: Sequence[float] | None 
         case "span":
             return SpanTask(model, no_answer=0.0 if config.no_answer else float("inf"))
         case "choice":
-            return Choice(model)
+            return Choice(model, counted_from=config.counted_from)
 
 
 def ready_task(model: Model, learned: LearnedConfig) -> Task:

@@ -15,12 +15,12 @@ from pydantic import Field
 
 from bertworks.config import Frozen, Shape, TaskConfig
 from bertworks.errors import BadText, NotFound, nearest
-from bertworks.tasks.columns import guess_columns
+from bertworks.tasks.columns import check_texts, guess_columns
 from bertworks.tasks.datasets import TASKS
 from bertworks.tasks.example import Example
-from bertworks.tasks.formats import Read, check_file, conll, first_rows, is_squad, opened_table, squad, table_kind, with_columns
+from bertworks.tasks.formats import OfTable, Read, check_file, conll, first_rows, is_squad, squad, table_kind
 from bertworks.tasks.metrics import mark_stretches
-from bertworks.tasks.rows import Columns, Findings, label_columns, make_examples
+from bertworks.tasks.rows import Columns, Findings, label_columns
 from bertworks.tasks.split import split
 
 MEASURES: dict[Shape, tuple[str, ...]] = {  # by which models may be compared, the higher the better; the first unless asked
@@ -34,6 +34,7 @@ MEASURES: dict[Shape, tuple[str, ...]] = {  # by which models may be compared, t
 
 
 MOST_SHOWN = 12  # labels
+NO_COLUMNS = "--text, --pair and --label name columns, and this is no table"
 
 
 class Source(Frozen):
@@ -94,12 +95,16 @@ def read_data(source: Source) -> Data:
     findings = Findings()
     columns = None
     if source.dataset is not None:
-        found, columns = _official(source, findings), TASKS[source.dataset].columns
+        found, columns = _read_splits(source, findings), TASKS[source.dataset].columns
     else:
         assert source.train is not None
-        columns = columns_of(source, source.train)
-        found = {"train": read_file(source, source.train, columns, findings)}
-        found["dev"] = read_file(source, source.dev, columns, findings) if source.dev else []
+        read = _own_reader(source, Path(source.train))
+        columns = read.columns if isinstance(read, OfTable) else None
+        if columns is None and (source.text or source.pair or source.label):
+            raise BadText(NO_COLUMNS, place=source.train, remedy="leave them out")
+        found = {"train": read(Path(source.train), findings), "dev": []}
+        if source.dev is not None:
+            found["dev"] = _own_reader(source, Path(source.dev), columns)(Path(source.dev), findings)
     findings.check_encoding(sum(map(len, found.values())))
     data = Data(found.pop("train")[: source.first], found.pop("dev"), columns, others=found)
     if columns is not None and source.dataset is None:
@@ -115,18 +120,31 @@ def read_data(source: Source) -> Data:
 
 def read_more(source: Source, where: Path, task: TaskConfig, *, strict: bool = False) -> Data:
     """Other examples of the same kind, to be judged by: a file, or the folder of a data set with its dev."""
-    findings, columns = Findings(), None
-    if source.dataset is not None:
-        row = TASKS[source.dataset]
-        path = row.find(where, "dev") if where.is_dir() else where
-        if path is None:
+    findings, row, path = Findings(), TASKS.get(source.dataset or ""), where
+    if row is not None and where.is_dir():
+        inside = row.find(where, "dev")
+        if inside is None:
             raise NotFound(f"no {' or '.join(row.files['dev'])} in this folder", place=str(where))
-        found = row.examples(path, "dev", findings)
+        path = inside
     else:
-        columns = columns_of(source, str(where), strict=strict)
-        found = read_file(source, str(where), columns, findings)
+        check_file(where)
+    official = row is not None and not strict and row.has(path)
+    own = source.model_copy(update={"paired": bool(task.pairs)})
+    read = row.read if row is not None and official else _own_reader(own, path, strict=strict)
+    if strict and not isinstance(read, OfTable):
+        raise BadText(NO_COLUMNS, place=str(where), remedy="leave them out")
+    data = Data([], [])
+    if isinstance(read, OfTable) and not official:
+        check_texts(read.columns, task, str(where))
+        if row is not None and row.columns is not None and row.columns.names:
+            names = {
+                **row.columns.names,
+                **{label: label for label in task.labels},
+            }  # as written there, or as called here
+            read.columns = replace(read.columns, names=names)
+        data.remarks.append(f"columns: {read.columns}")
+    found = read(path, findings)
     findings.check_encoding(len(found))
-    data = Data([], [], remarks=[f"columns: {columns}"] if columns is not None else [])
     for example in found:
         strange = [label for label in _labels(example) if label not in task.labels]
         if example.answer is None:
@@ -143,7 +161,7 @@ def read_more(source: Source, where: Path, task: TaskConfig, *, strict: bool = F
     return data
 
 
-def _official(source: Source, findings: Findings) -> dict[str, list[Example]]:
+def _read_splits(source: Source, findings: Findings) -> dict[str, list[Example]]:
     """All splits that come with answers."""
     row, folder = TASKS[str(source.dataset)], Path(str(source.folder))
     if row.find(folder, "train") is None:
@@ -151,49 +169,34 @@ def _official(source: Source, findings: Findings) -> dict[str, list[Example]]:
         remedy = f"--data names the folder with the files of {source.dataset}"
         raise NotFound(f"no {wanted} in this folder", place=str(folder), remedy=remedy)
     paths = {name: row.find(folder, name) for name in row.files if name != "test"}
-    found = {name: row.examples(path, name, findings) for name, path in paths.items() if path is not None}
+    found = {name: row.read(path, findings) for name, path in paths.items() if path is not None}
     return {"dev": [], **found}
 
 
-def columns_of(source: Source, file: str, *, strict: bool = True) -> Columns | None:
-    """Which columns of a table hold what; None for files that have no columns. If not `strict`, columns of other names will do."""
-    path = Path(file)
+def _own_reader(source: Source, path: Path, columns: Columns | None = None, *, strict: bool = True) -> Read:
+    """How a file of the user's is read. The columns of a table, if they are not known, are those that the user named and usual ones; if not
+    `strict`, columns of other names will do."""
     check_file(path)
-    if _reader(source.shape, path) is not None:
-        return None
+    if source.shape == "span" and is_squad(path):
+        return squad
+    if table_kind(path) is None and source.shape == "tag":
+        return conll
+    if table_kind(path) is None:
+        raise BadText("not a table", place=str(path), remedy="known kinds: .csv, .tsv, .jsonl, .json, .parquet")
+    return OfTable(columns or _columns(source, path, strict=strict), source.shape)
+
+
+def _columns(source: Source, path: Path, *, strict: bool) -> Columns:
     rows = first_rows(path)
     known, text, pair, label = {name for row in rows for name in row}, source.text, source.pair, source.label
     if not strict and not {text, *pair} - {None} <= known:
         text, pair = None, ()
     if not strict and label is not None and not set(label_columns(label, source.shape)) <= known:
         label = None
-    paired = source.paired or (bool(source.pair) and source.shape in ("classify", "regress", "multilabel"))
-    columns = guess_columns(rows, source.shape, text=text, pair=pair, label=label, paired=paired, place=file)
+    columns = guess_columns(rows, source.shape, text=text, pair=pair, label=label, paired=source.paired, place=str(path))
     if source.counted_from is not None:
         columns = replace(columns, by_text=bool(source.by_text), counted_from=source.counted_from)
     return columns
-
-
-def _reader(shape: Shape, path: Path) -> Read | None:
-    """Of files that are no tables."""
-    if shape == "span" and is_squad(path):
-        return squad
-    if table_kind(path) is None and shape == "tag":
-        return conll
-    if table_kind(path) is None:
-        raise BadText("not a table", place=str(path), remedy="known kinds: .csv, .tsv, .jsonl, .json, .parquet")
-    return None
-
-
-def read_file(source: Source, file: str, columns: Columns | None, findings: Findings) -> list[Example]:
-    path = Path(file)
-    check_file(path)
-    read = _reader(source.shape, path)
-    if read is not None:
-        return read(path, findings)
-    assert columns is not None
-    with opened_table(path, findings) as rows:
-        return make_examples(with_columns(rows, columns, path), columns, source.shape, findings)
 
 
 # ---------------------------------------------------------------------- what is wrong
@@ -226,6 +229,10 @@ def _check(data: Data, source: Source, findings: Findings) -> None:
             f"all rows have the same label, {min(labels)!r}", place=where, remedy="there is nothing to tell apart; is it the right column?"
         )
     data.remarks += _said_labels(data.train)
+    unjudged = sorted(labels - {label for example in data.dev for label in _labels(example)})
+    if unjudged:
+        more = f" and {len(unjudged) - MOST_SHOWN:,} more" if len(unjudged) > MOST_SHOWN else ""
+        data.remarks.append(f"not judged, for dev has none of them: {', '.join(unjudged[:MOST_SHOWN])}{more}")
     seen = {example.texts: example.place for example in data.train}
     twice = [example for example in data.dev if example.texts in seen]
     if twice:
@@ -284,6 +291,7 @@ def describe_task(data: Data, source: Source) -> TaskConfig:
         measure=row.measure if row is not None else _usual_measure(source.shape, labels),
         pairs=len(data.train[0].texts) == 2 and source.shape in ("classify", "regress", "multilabel"),
         no_answer=row.no_answer if row is not None else any(example.answer == () for example in data.train),
+        counted_from=data.columns.counted_from if data.columns is not None else 0,
         shift=shift,
         scale=scale,
     )

@@ -8,9 +8,12 @@ from bertworks.config import Shape
 from bertworks.data.chance import Purpose, chance
 from bertworks.tasks.example import Example
 
+FEW = 4  # of a class: with fewer, all are needed to learn from
+
 
 def split(examples: Sequence[Example], shape: Shape, share: float, seed: int) -> tuple[list[Example], list[Example]]:
-    """That share of each class; if that is nothing of any, one of each. What belongs together is on one side."""
+    """That share of each class, and one at least of each that is not tiny; if that is nothing of any, one of each. What belongs together is
+    on one side."""
     units: dict[Hashable, list[int]] = {}
     for at, key in enumerate(_together(examples, shape, share)):
         units.setdefault(key, []).append(at)
@@ -18,10 +21,10 @@ def split(examples: Sequence[Example], shape: Shape, share: float, seed: int) ->
     for members in units.values():
         classes.setdefault(str(examples[members[0]].answer) if shape == "classify" else "", []).append(members)
     dev: set[int] = set()
-    for least in (0, 1):
+    for fewest in (FEW, 2):
         draw = chance(seed, Purpose.HELD_OUT)
         for _, found in sorted(classes.items()):
-            count = max(least, round(share * len(found))) if len(found) > 1 else 0
+            count = max(1, round(share * len(found))) if len(found) >= fewest else 0
             dev.update(at for unit in draw.permutation(len(found))[:count].tolist() for at in found[unit])
         if dev:
             break

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NoReturn
 
 import torch
 import torch.distributed as dist
@@ -35,7 +37,11 @@ class Ranks:
 
     def share(self, module: nn.Module) -> nn.Module:
         """The module as it is trained together: gradients are averaged in the backward pass."""
-        return DistributedDataParallel(module) if self.world > 1 else module
+        if self.world == 1:
+            return module
+        shared = DistributedDataParallel(module)
+        shared.broadcast_buffers = False  # nothing changes them; among them can be all of an embedding
+        return shared
 
 
 def from_environment() -> Ranks:
@@ -48,6 +54,16 @@ def from_environment() -> Ranks:
         "restarts": "TORCHELASTIC_RESTART_COUNT",
     }
     return Ranks(**{field: int(os.environ[name]) for field, name in names.items() if name in os.environ})
+
+
+def leave(code: int, ranks: Ranks) -> NoReturn:
+    """End the process. Gloo's threads outlive their group once DistributedDataParallel has used it; if the interpreter were taken down
+    while one of them lets go of a tensor, the process would abort, with all its work done."""
+    if ranks.world == 1:
+        sys.exit(code)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 @contextmanager
