@@ -23,7 +23,7 @@ import torch
 
 import bertworks
 from bertworks.config import FinetuneConfig
-from bertworks.data.feed import Cut, Feed, Place, Step
+from bertworks.data.feed import Feed, Place, Share, Step
 from bertworks.model.resize import use_few_rows
 from bertworks.runs.finetune import MODEL, build_task, save_model
 from bertworks.runs.folder import CHECKPOINTS
@@ -63,7 +63,7 @@ def our_training(start: bertworks.Workbench, data: Data, config: FinetuneConfig)
         task, reader = build_task(config, start, data.train), Reader.of(start.tokenizer, config.data)
         features = task.features(data.train, reader)
         use_few_rows(task.model, torch.from_numpy(tokens_in([*features, *task.features(data.dev, reader)])))
-        stamped = Stamped(Feed(Order(features, BATCH, 0), Cut()))
+        stamped = Stamped(Feed(Order(features, BATCH, 0), Share()))
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / CHECKPOINTS).mkdir()
             trainer = Trainer(

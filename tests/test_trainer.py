@@ -24,7 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import bertworks
 from bertworks.config import DataConfig, OptimConfig
-from bertworks.data.feed import Cut, Feed, split
+from bertworks.data.feed import Feed, Share, split
 from bertworks.data.loader import Batch, Loader
 from bertworks.data.shards import Shards
 from bertworks.errors import BadCheckpoint, BadShards, Diverged, SaveFailed
@@ -178,8 +178,8 @@ def test_pieces_of_a_batch() -> None:
 @pytest.mark.parametrize(("world", "portions"), [(1, 3), (2, 1), (2, 2), (3, 2)])
 def test_the_same_global_batches_for_any_world(world: int, portions: int, shards: Shards, tmp_path: Path) -> None:
     loader = Loader(shards, DataConfig(max_length=32), batch_tokens=200, seed=3, cache=tmp_path)
-    whole = Feed(loader, Cut())((0, 0))
-    parts = [Feed(loader, Cut(rank, world, portions))((0, 0)) for rank in range(world)]
+    whole = Feed(loader, Share())((0, 0))
+    parts = [Feed(loader, Share(rank, world, portions))((0, 0)) for rank in range(world)]
     for _ in range(len(loader.epoch(0)) + 3):
         step, mine = next(whole), [next(part) for part in parts]
         counted = [portion.batch for one in mine for portion in one.portions if portion.counted]
@@ -191,7 +191,7 @@ def test_the_same_global_batches_for_any_world(world: int, portions: int, shards
 def test_workers_change_nothing(shards: Shards, tmp_path: Path) -> None:
     loader = Loader(shards, DataConfig(max_length=32), batch_tokens=400, seed=3, cache=tmp_path)
     place = (0, len(loader.epoch(0)) - 3)  # over the edge of an epoch
-    for now, ahead, _ in zip(Feed(loader, Cut())(place), Feed(loader, Cut(), workers=2)(place), range(8), strict=False):
+    for now, ahead, _ in zip(Feed(loader, Share())(place), Feed(loader, Share(), workers=2)(place), range(8), strict=False):
         assert (now.place, now.following, now.passes, now.names) == (ahead.place, ahead.following, ahead.passes, ahead.names)
         for a, b in zip(now.portions, ahead.portions, strict=True):
             assert np.array_equal(a.batch.ids, b.batch.ids) and np.array_equal(a.batch.targets, b.batch.targets)

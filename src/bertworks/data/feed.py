@@ -53,7 +53,7 @@ class Pass(Protocol):
         """A batch of any examples."""
 
 
-class Source(Protocol):
+class Passes(Protocol):
     def epoch(self, number: int) -> Pass: ...
 
 
@@ -68,7 +68,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Cut:
+class Share:
     """Which of the pieces of a batch are ours."""
 
     rank: int = 0
@@ -76,7 +76,7 @@ class Cut:
     portions: int = 1
 
     @classmethod
-    def of(cls, rank: int, world: int, batch_tokens: int, micro_tokens: int | None) -> Cut:
+    def of(cls, rank: int, world: int, batch_tokens: int, micro_tokens: int | None) -> Share:
         return cls(rank, world, math.ceil(batch_tokens / world / micro_tokens) if micro_tokens else 1)
 
     def __call__(self, epoch: Pass, batch: int) -> tuple[Portion, ...]:
@@ -100,22 +100,22 @@ def split(lengths: Numbers, pieces: int) -> list[tuple[int, int]]:
 class Feed:
     """Steps from any place on, without end. Workers make the batches of a loader; others are quick to make."""
 
-    def __init__(self, source: Source, cut: Cut, workers: int = 0) -> None:
-        self.source, self.cut, self.workers = source, cut, workers
+    def __init__(self, source: Passes, share: Share, workers: int = 0) -> None:
+        self.source, self.share, self.workers = source, share, workers
 
     def __call__(self, place: Place) -> Iterator[Step]:
         return self._ahead(place, self.source) if self.workers and isinstance(self.source, Loader) else self._now(place)
 
     def _now(self, place: Place) -> Iterator[Step]:
         for epoch, batch in self._places(place):
-            yield _step(epoch, batch, self.cut(epoch, batch))
+            yield _step(epoch, batch, self.share(epoch, batch))
 
     def _ahead(self, place: Place, loader: Loader) -> Iterator[Step]:
         waiting: deque[tuple[Pass, int, Future[tuple[Portion, ...]]]] = deque()
         setting = (loader.shards.folder, loader.config, loader.hide, loader.batch_tokens, loader.seed, loader.cache)
         with ProcessPoolExecutor(self.workers, get_context("spawn"), _open_loader, setting) as pool:
             for epoch, batch in self._places(place):
-                waiting.append((epoch, batch, pool.submit(_make, self.cut, epoch.number, batch)))
+                waiting.append((epoch, batch, pool.submit(_make, self.share, epoch.number, batch)))
                 if len(waiting) > AHEAD * self.workers:
                     first, number, made = waiting.popleft()
                     yield _step(first, number, made.result())
@@ -158,8 +158,8 @@ def _open_loader(folder: Path, config: DataConfig, hide: Hide, batch_tokens: int
     _loader = Loader(Shards(folder), config, hide=hide, batch_tokens=batch_tokens, seed=seed, cache=cache)
 
 
-def _make(cut: Cut, number: int, batch: int) -> tuple[Portion, ...]:
+def _make(share: Share, number: int, batch: int) -> tuple[Portion, ...]:
     global _epoch
     if _epoch is None or _epoch.number != number:
         _epoch = _loader.epoch(number)
-    return cut(_epoch, batch)
+    return share(_epoch, batch)

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from bertworks.config import FinetuneConfig, LearnedConfig, TaskConfig, check_finetune
-from bertworks.data.feed import Cut, Feed
+from bertworks.data.feed import Feed, Share
 from bertworks.errors import BadText, Unsupported
 from bertworks.files import write_json
 from bertworks.model.attention import Attention
@@ -97,7 +97,7 @@ def _run(record: Record, data: Data, out: Path, ranks: Ranks, watch: Watch, bega
         tokens = int(order.lengths.mean() * config.train.batch_size)
         trainer = Trainer(
             task,
-            Feed(order, Cut.of(ranks.rank, ranks.world, tokens, config.train.micro_tokens)),
+            Feed(order, Share.of(ranks.rank, ranks.world, tokens, config.train.micro_tokens)),
             config.optim,
             config.train,
             folder=out,

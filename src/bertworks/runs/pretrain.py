@@ -15,7 +15,7 @@ from torch import nn
 
 from bertworks.config import ModelConfig, PretrainConfig, check_pretrain
 from bertworks.data.examples import Part
-from bertworks.data.feed import Cut, Feed
+from bertworks.data.feed import Feed, Share
 from bertworks.data.loader import Batch, Loader
 from bertworks.data.shards import MANIFEST, Shards
 from bertworks.errors import BadShards
@@ -86,7 +86,7 @@ def _run(record: Record, shards: Shards, out: Path, ranks: Ranks, watch: Watch, 
         lineage = run.lineage(start, f"pretrain {config.objective.name}")
         trainer = Trainer(
             objective,
-            Feed(_loader(objective, shards, config, "train", config.train.batch_tokens), _cut(config, ranks), config.train.workers),
+            Feed(_loader(objective, shards, config, "train", config.train.batch_tokens), _share(config, ranks), config.train.workers),
             config.optim,
             config.train if evaluation.batches else config.train.model_copy(update={"evaluations": 0}),
             folder=out,
@@ -111,8 +111,8 @@ def _run(record: Record, shards: Shards, out: Path, ranks: Ranks, watch: Watch, 
         return Outcome(signal, out)
 
 
-def _cut(config: PretrainConfig, ranks: Ranks) -> Cut:
-    return Cut.of(ranks.rank, ranks.world, config.train.batch_tokens, config.train.micro_tokens)
+def _share(config: PretrainConfig, ranks: Ranks) -> Share:
+    return Share.of(ranks.rank, ranks.world, config.train.batch_tokens, config.train.micro_tokens)
 
 
 def _rate(config: PretrainConfig, device: torch.device) -> float:

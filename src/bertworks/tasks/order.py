@@ -11,7 +11,7 @@ from bertworks.tasks.example import Batch, Features, Numbers, gather
 
 
 class Order:
-    """A `data.feed.Source` of examples that are all in memory."""
+    """A `data.feed.Passes` of examples that are all in memory."""
 
     def __init__(self, features: Sequence[Features], batch_size: int, seed: int) -> None:
         self.features, self.batch_size, self.seed = features, batch_size, seed
