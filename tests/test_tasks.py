@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from bertworks.tasks.source import MEASURES
 from bertworks.tasks.span import LONGEST, SpanTask, best_stretch
 from bertworks.tasks.tag import Tag, nearest_middle
 from bertworks.tasks.task import Task
+from bertworks.tasks.transitions import Ways, usual_transitions
 from bertworks.tasks.windows import Cut, Reader, spread
 from bertworks.text.tokenizer import Tokenizer
 from bertworks.train.optim import make_optimiser, rate, set_rate
@@ -387,3 +388,51 @@ def test_a_saved_task_says_the_same_in_transformers(preset: str, shape: Shape, t
                 scaled = ours * 20 + 110 if shape == "regress" else ours
                 assert left.shift == (110.0 if (preset, shape) == ("gpt-mini", "regress") else 0.0)  # their head has no bias
                 assert torch.allclose(scaled, expected + left.shift, atol=1e-4 if shape == "regress" else 1e-5)
+
+
+# ---------------------------------------------------------------------- which tag may follow which
+
+
+def test_what_follows_what_is_seen_in_the_examples() -> None:
+    sentences = [["B-per", "E-per", "O", "S-loc"], ["O", "B-loc", "M-loc", "E-loc"]] * 1000
+    usual = usual_transitions([*sentences, ["M-loc", "O"]])  # a slip
+    assert {("O", "B", False), ("B", "E", True), ("B", "M", True), ("M", "E", True), ("E", "O", False), ("S", "O", False)} <= set(usual)
+    assert not {("O", "M", False), ("M", "O", False), ("B", "E", False), ("B", "O", False)} & set(usual)
+    inside = usual_transitions([["O", "I-per", "I-per", "I-loc"]])  # as CoNLL 2003 was first tagged
+    assert ("O", "I", False) in inside and ("I", "I", False) in inside
+
+
+LABELS = ("O", "B-x", "I-x", "B-y", "I-y")
+
+
+@given(st.integers(1, 4).flatmap(lambda n: st.lists(st.lists(st.floats(0.01, 1), min_size=5, max_size=5), min_size=n, max_size=n)))
+def test_the_best_way_is_the_best_of_all(rows: list[list[float]]) -> None:
+    scores = np.array(rows) / np.array(rows).sum(1, keepdims=True)
+    usual = usual_transitions([["B-x", "I-x", "O", "B-y"], ["B-x", "B-y", "I-y"]])
+    costs = Ways(LABELS, usual).costs
+
+    def chance(way: tuple[int, ...]) -> float:
+        allowed = all(not costs[a, b] for a, b in pairwise((-1, *way, -1)))
+        return float(np.prod(scores[range(len(way)), way])) if allowed else 0.0
+
+    best = max(product(range(5), repeat=len(rows)), key=chance)
+    found = tuple(Ways(LABELS, usual).best(scores).tolist())
+    assert chance(found) == pytest.approx(chance(best)) and chance(found) > 0
+
+
+def test_a_sentence_without_a_usual_way_is_tagged_all_the_same() -> None:
+    assert Ways(("B-x", "O"), [("O", "O", True)]).best(np.array([[0.9, 0.1], [0.9, 0.1]])).tolist() == [1, 1]
+    assert len(Ways(("B-x", "I-x"), [("B", "I", True)]).best(np.array([[0.1, 0.9], [0.9, 0.1]]))) == 2
+
+
+def test_tags_keep_to_what_is_usual() -> None:
+    words = Example(("ba", "ku", "de", "fi"))
+    model = small("bert-mini", "tag").model
+    task = make_task(model, TaskConfig(shape="tag", labels=("B-x", "I-x", "O"), transitions=(("O", "B", False), ("B", "O", False))))
+    assert isinstance(task, Tag)
+    features = task.features([words], reader())
+    outputs = [np.log(np.array([[0.2, 0.7, 0.1], [0.1, 0.6, 0.3], [0.6, 0.3, 0.1], [0.1, 0.2, 0.7]]))]
+    said = task.decode(outputs, features[0], words)
+    assert said.tags == ["B-x", "O", "B-x", "O"] and said.confidences == pytest.approx([0.2, 0.3, 0.6, 0.7])
+    task.ways = None
+    assert task.decode(outputs, features[0], words).tags == ["I-x", "I-x", "B-x", "O"]

@@ -172,7 +172,7 @@ def _check_task(task: TaskConfig, asked: Mapping[str, Any]) -> None:
     fixed = [f"task.{name}" for name in ("shape", "pairs", "counted_from", "shift", "scale") if name in asked]
     if fixed:
         raise BadConfig(f"this follows from the examples: {', '.join(fixed)}", remedy="leave it out")
-    shapes = {"class_weights": ("classify",), "smoothing": ("classify", "tag"), "no_answer": ("span",)}
+    shapes = {"class_weights": ("classify",), "smoothing": ("classify", "tag"), "no_answer": ("span",), "transitions": ("tag",)}
     idle = [f"task.{name}" for name in asked if task.shape not in shapes.get(name, (task.shape,))]
     if idle:
         raise BadConfig(f"without effect for {task.shape}: {', '.join(idle)}", remedy="leave it out")

@@ -33,7 +33,7 @@ def make_task(model: Model, config: TaskConfig, weights: Sequence[float] | None 
         case "multilabel":
             return Multilabel(model, config.labels)
         case "tag":
-            return Tag(model, config.labels, smoothing=config.smoothing)
+            return Tag(model, config.labels, transitions=config.transitions, smoothing=config.smoothing)
         case "span":
             return SpanTask(model, no_answer=0.0 if config.no_answer else float("inf"))
         case "choice":

@@ -22,6 +22,7 @@ from bertworks.tasks.formats import OfTable, Read, check_file, conll, first_rows
 from bertworks.tasks.metrics import mark_stretches
 from bertworks.tasks.rows import Columns, Findings, label_columns
 from bertworks.tasks.split import split
+from bertworks.tasks.transitions import usual_transitions
 
 MEASURES: dict[Shape, tuple[str, ...]] = {  # by which models may be compared, the higher the better; the first unless asked
     "classify": ("accuracy", "f1", "matthews"),
@@ -282,6 +283,7 @@ def describe_task(data: Data, source: Source) -> TaskConfig:
     labels = tuple(sorted({label for example in data.train for label in _labels(example)}))
     known = dict.fromkeys(row.labels) if row is not None else {}
     shift, scale = 0.0, 1.0
+    marked = source.shape == "tag" and mark_stretches(labels)
     if source.shape == "regress":
         values = np.array([float(example.answer) for example in data.train])  # type: ignore[arg-type]
         shift, scale = float(values.mean()), float(values.std()) or 1.0
@@ -291,6 +293,7 @@ def describe_task(data: Data, source: Source) -> TaskConfig:
         measure=row.measure if row is not None else _usual_measure(source.shape, labels),
         pairs=len(data.train[0].texts) == 2 and source.shape in ("classify", "regress", "multilabel"),
         no_answer=row.no_answer if row is not None else any(example.answer == () for example in data.train),
+        transitions=usual_transitions(_labels(example) for example in data.train) if marked else (),
         counted_from=data.columns.counted_from if data.columns is not None else 0,
         shift=shift,
         scale=scale,

@@ -19,6 +19,7 @@ from bertworks.model.model import Model
 from bertworks.tasks import metrics
 from bertworks.tasks.example import Batch, Example, Features, Numbers, Window
 from bertworks.tasks.task import Measures, Outputs, Task, Verdict, shares
+from bertworks.tasks.transitions import Transition, Ways
 from bertworks.tasks.windows import Cut, Reader
 
 
@@ -44,9 +45,10 @@ class Tag(Task):
     head = "token"
     of_windows = True
 
-    def __init__(self, model: Model, labels: Sequence[str], *, smoothing: float = 0.0) -> None:
+    def __init__(self, model: Model, labels: Sequence[str], *, transitions: Sequence[Transition] = (), smoothing: float = 0.0) -> None:
         super().__init__(model)
         self.labels, self.smoothing = tuple(labels), smoothing
+        self.ways = Ways(labels, transitions) if transitions else None
 
     def features(self, examples: Sequence[Example], reader: Reader) -> list[Features]:
         encodings = reader.tokenizer.encodings([" ".join(example.texts) for example in examples])
@@ -89,12 +91,14 @@ class Tag(Task):
 
     def decode(self, outputs: Outputs, features: Features, example: Example) -> Tagged:
         words = np.concatenate([window.about for window in features.windows])
-        scores = shares(np.concatenate(outputs))
-        outside = "O" if "O" in self.labels else self.labels[0]
-        tags, sure = [outside] * len(example.texts), [0.0] * len(example.texts)  # what was cut off is outside of everything
-        for word, row in zip(words.tolist(), scores, strict=True):
-            tags[word], sure[word] = self.labels[int(row.argmax())], float(row.max())
-        return Tagged(list(example.texts), tags, sure, [_entity(example, *found) for found in metrics.entities(tags)])
+        scores = np.zeros((len(example.texts), len(self.labels)))
+        scores[:, self.labels.index("O") if "O" in self.labels else 0] = 1.0  # what was cut off is outside of everything
+        scores[words] = shares(np.concatenate(outputs))
+        chosen = self.ways.best(scores) if self.ways is not None else scores.argmax(1)
+        sure = np.zeros(len(scores))
+        sure[words] = scores[words, chosen[words]]
+        tags = [self.labels[at] for at in chosen]
+        return Tagged(list(example.texts), tags, sure.tolist(), [_entity(example, *found) for found in metrics.entities(tags)])
 
     def evidence(self, prediction: Tagged, example: Example) -> tuple[float, ...]:
         return metrics.entity_counts([str(tag) for tag in example.answer], prediction.tags)  # type: ignore[union-attr]
