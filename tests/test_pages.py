@@ -11,6 +11,7 @@ import pytest
 
 from bertworks.config import DataConfig
 from bertworks.data.shards import Shards
+from bertworks.page.curves import Curve, figure
 from bertworks.page.html import both, escape, page, table
 from bertworks.runs.masks import print_view, summary, view_masks, write_masks_page
 from bertworks.text.tokenizer import Tokenizer
@@ -40,6 +41,11 @@ def test_parts() -> None:
     assert both("a", "b") == '<span lang="en">a</span><span lang="zh">b</span>'
     assert table(["x"], [["<i>", 1234, "<u>"]]).count("&lt;u&gt;") == 1 and "1,234" in table(["x"], [["r", 1234]])
     assert page(("<t>", "题"), "body").count("&lt;t&gt;") == 2
+
+
+def test_a_single_point_is_seen() -> None:
+    drawn = [figure(("t", "题"), [Curve(("a", "甲"), points)], across=("x", "横")) for points in ([(1.0, 2.0)], [(1.0, 2.0), (2.0, 3.0)])]
+    assert [picture.count("<circle") for picture in drawn] == [1, 0]
 
 
 def test_the_page_is_escaped_and_alone(written: Path) -> None:

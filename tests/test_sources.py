@@ -450,7 +450,11 @@ def test_labels_of_dev_that_train_never_has(tmp_path: Path) -> None:
 def test_examples_in_both_splits_are_said(tmp_path: Path) -> None:
     train = write(tmp_path / "train.csv", "text,label", "one,a", "two,b")
     dev = write(tmp_path / "dev.csv", "text,label", "two,b", "three,a")
-    assert any("1 of 2 dev examples are in train too" in remark and "line 3" in remark for remark in own(train, dev=str(dev)).remarks)
+    data = own(train, dev=str(dev))
+    assert any("1 of 2 dev examples are in train too" in remark and "line 3" in remark for remark in data.remarks)
+    assert {name: [example.texts for example in others] for name, others in data.others.items()} == {
+        "dev without those in train": [("three",)]
+    }
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,8 @@ def _ending(view: View) -> None:
     if "kept" in view.end:
         title = "mean" if "deviation" in view.end else "best"
         out.print(f"{title}      {measures(view.end['kept'], view.end.get('deviation'))}", markup=False)
+        for name, other in view.end.get("others", {}).items():
+            out.print(f"          {name}: {measures(other)}", markup=False)
     elif view.held_out:
         out.print(f"held out  {measures(view.held_out)}", markup=False)
     if "unigram_loss" in view.start:

@@ -32,7 +32,11 @@ def figure(
     title: tuple[str, str], curves: Sequence[Curve], *, across: tuple[str, str], line: tuple[tuple[str, str], float] | None = None
 ) -> str:
     """Curves over the same axes. `line`: a level to compare with, and its name. `across`: what the x axis counts."""
-    shown = [Curve(curve.name, finite, curve.dots) for curve in curves if (finite := _finite(curve.points))]
+    shown = [
+        Curve(curve.name, finite, curve.dots or len(finite) == 1)  # a single point makes no line
+        for curve in curves
+        if (finite := _finite(curve.points))
+    ]
     if not shown:
         return ""
     ys = [y for curve in shown for _, y in curve.points] + ([line[1]] if line and math.isfinite(line[1]) else [])

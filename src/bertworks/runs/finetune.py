@@ -124,7 +124,9 @@ def _run(record: Record, data: Data, out: Path, ranks: Ranks, watch: Watch, bega
         if log is not None:
             if not signal:
                 results = conclude(out, config, data, {"train": train, "dev": dev}, hopeless=trainer.state.hopeless)
-                trainer.say({"kind": "end", "model": str(out / MODEL), "report": str(out / REPORT), "kept": results.measures})
+                others = {name: other.measures for name, other in results.others.items()}
+                end = {"kind": "end", "model": str(out / MODEL), "report": str(out / REPORT), "kept": results.measures, "others": others}
+                trainer.say(end)
             log.close()
         return Outcome(signal, out, asked=run.stop.signal)
 

@@ -35,6 +35,7 @@ NAMES = {  # of measures: English, Chinese
     "tag_accuracy": ("right tags", "标签正确率"),
     "exact": ("exact match", "完全匹配"),
 }
+SPLITS = {"dev without those in train": "开发集，去掉训练集里也有的", "mismatched": "不同来源"}
 LOSSES = ("class", "square", "mark", "tag", "start", "choice")
 SURE = {"regress": ("off by", "误差"), "span": ("margin x how wrong", "领先幅度×错误程度")}  # what the errors are sorted by
 LONGEST = 600  # characters of a text that is shown
@@ -121,7 +122,8 @@ def _measures(results: Results) -> str:
     for split, other in results.others.items():
         for name, value in other.measures.items():
             interval = " – ".join(_number(name, edge) for edge in other.intervals[name])
-            rows.append((f"{escape(split)}: {both(*NAMES[name])}", _number(name, value), interval))
+            shown = both(*((escape(split), SPLITS[split]) if split in SPLITS else (escape(split),) * 2))
+            rows.append((f"{shown}: {both(*NAMES[name])}", _number(name, value), interval))
     said = ""
     if len(results.labels) == 2:
         said = both(f"F1 is that of the class “{escape(results.labels[1])}”.", f"F1 指“{escape(results.labels[1])}”一类。") + " "

@@ -35,6 +35,7 @@ MEASURES: dict[Shape, tuple[str, ...]] = {  # by which models may be compared, t
 
 
 MOST_SHOWN = 12  # labels
+MANY_COPIES = 0.01  # of dev: from there on it is also judged without them
 NO_COLUMNS = "--text, --pair and --label name columns, and this is no table"
 
 
@@ -77,7 +78,7 @@ class Data:
     dev: list[Example]
     columns: Columns | None = None
     remarks: list[str] = field(default_factory=list)
-    others: dict[str, list[Example]] = field(default_factory=dict)  # further examples to be judged by, such as MNLI's mismatched
+    others: dict[str, list[Example]] = field(default_factory=dict)  # also to be judged by: MNLI's mismatched, dev without copies
 
     @property
     def fingerprint(self) -> str:
@@ -241,6 +242,8 @@ def _check(data: Data, source: Source, findings: Findings) -> None:
         data.remarks.append(
             f"{len(twice):,} of {len(data.dev):,} dev examples are in train too, the first: {first.place} = {seen[first.texts]}"
         )
+    if MANY_COPIES * len(data.dev) <= len(twice) < len(data.dev):
+        data.others["dev without those in train"] = [example for example in data.dev if example.texts not in seen]
 
 
 def _said_labels(examples: Sequence[Example]) -> list[str]:
