@@ -173,6 +173,15 @@ def test_answers_that_are_none(answers: dict[str, Any], said: str, tmp_path: Pat
     assert len(own(path, "span", skip_bad=True).train) == 18
 
 
+def test_a_row_that_lacks_a_column(tmp_path: Path) -> None:
+    rows = [{"id": 1, "label": "a"}, *({"text": f"text {at}", "label": "ab"[at % 2]} for at in range(20))]
+    path = write(tmp_path / "a.jsonl", *map(json.dumps, rows))
+    with pytest.raises(BadText, match=r"a\.jsonl, line 1: no column 'text', but id, label"):
+        own(path)
+    data = own(path, skip_bad=True)
+    assert len(data.train) + len(data.dev) == 20
+
+
 def test_half_characters_anywhere(tmp_path: Path) -> None:
     rows = [{"tokens": ["a", "b\ud83d"], "tags": ["O", "B-X"]}] * 20
     data = own(write(tmp_path / "t.jsonl", *map(json.dumps, rows)), "tag")

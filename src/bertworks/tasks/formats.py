@@ -87,7 +87,7 @@ class OfTable:
 
     def __call__(self, path: Path, findings: Findings, *, answered: bool = True) -> list[Example]:
         with self.opened(path, findings) as rows:
-            return self.examples(with_columns(rows, self.columns, path), findings, answered=answered)
+            return self.examples(rows, findings, answered=answered)
 
 
 class Tabbed(OfTable):
@@ -134,15 +134,6 @@ class Changed(OfTable):
 
     def examples(self, rows: Rows, findings: Findings, *, answered: bool = True) -> list[Example]:
         return super().examples(((place, self.change(row)) for place, row in rows), findings, answered=answered)
-
-
-def with_columns(rows: Rows, columns: Columns, path: Path) -> Rows:
-    """The rows, if the first has these columns."""
-    for at, (place, row) in enumerate(rows):
-        missing = [name for name in columns.texts if name not in row]
-        if missing and not at:
-            raise BadText(f"no column {missing[0]!r}", place=str(path), remedy=f"columns: {', '.join(map(str, row))}")
-        yield place, row
 
 
 class Reviews(Changed):

@@ -27,7 +27,6 @@ from bertworks.tasks.formats import (
     lines_of,
     squad,
     table_kind,
-    with_columns,
 )
 from bertworks.tasks.rows import Columns, Findings
 
@@ -118,9 +117,9 @@ class Inputs:
 
     def _parts(self, findings: Findings) -> Iterator[Asked]:
         path = Path(self.file)
-        if isinstance(self._read, OfTable) and not path.is_dir():
+        if isinstance(self._read, OfTable):
             with self._read.opened(path, findings) as rows:
-                for part in _in_parts(with_columns(rows, self._read.columns, path)):
+                for part in _in_parts(rows):
                     found = {example.place: example for example in self._read.examples(iter(part), findings, answered=False)}
                     yield Asked([found.get(place) for place, _ in part], [row for _, row in part])
         elif self._read is not None:

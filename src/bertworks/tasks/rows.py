@@ -135,7 +135,7 @@ def _plain(row: Row, columns: Columns) -> tuple[str, ...]:
 
 
 def _text(row: Row, name: str) -> str:
-    value = row.get(name)
+    value = _cell(row, name)
     if value is None:
         raise Unreadable(f"no text in column {name!r}")
     if not isinstance(value, str):
@@ -145,9 +145,15 @@ def _text(row: Row, name: str) -> str:
     return value
 
 
+def _cell(row: Row, name: str) -> Any:
+    if name not in row:
+        raise Unreadable(f"no column {name!r}, but {', '.join(map(str, row))}")
+    return row[name]
+
+
 def _words(row: Row, columns: Columns) -> tuple[str, ...]:
     (name,) = columns.texts
-    words = _listed(row.get(name), name)
+    words = _listed(_cell(row, name), name)
     if all(map(is_blank, words)):
         raise Unreadable(f"no words in column {name!r}")
     return words
@@ -179,7 +185,7 @@ def _unwritten(value: Any) -> Any:
 
 def ways_of(row: Row, columns: Columns) -> tuple[str, ...]:
     first, *others = columns.texts
-    listed = _unwritten(row.get(others[0]))
+    listed = _unwritten(_cell(row, others[0]))
     ways = tuple(listed) if len(others) == 1 and isinstance(listed, list) else tuple(_text(row, name) for name in others)
     if len(ways) < 2 or not all(isinstance(way, str) and not is_blank(way) for way in ways):
         raise Unreadable("a choice needs two texts to choose from")
