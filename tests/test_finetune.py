@@ -308,6 +308,23 @@ def test_more_positions_are_for_longer_windows(start: Path, table: Path) -> None
     assert prepared(start, table, "model.n_positions=1024")[2].data.max_length == 1024
 
 
+@pytest.mark.parametrize(
+    ("sizes", "limit", "settings", "looks"),
+    [
+        ((4000, 400), {"epochs": 4}, [], 10),
+        ((4000, 2000), {"epochs": 2}, [], 4),
+        ((4000, 2000), {"steps": 125}, [], 2),
+        ((100, 5000), {}, [], 2),
+        ((4000, 2000), {"epochs": 2}, ["train.evaluations=7"], 7),
+        ((4000, 2000), {"budget": 60}, [], 10),
+        (None, {}, [], 10),
+    ],
+)
+def test_looks_at_a_large_dev_are_few(sizes: Any, limit: dict[str, float], settings: list[str], looks: int, start: Path) -> None:
+    config = settle_task(bertworks.load(start), TaskConfig(labels=("a", "b")), settings=settings, limit=limit, sizes=sizes)
+    assert config.train.evaluations == looks
+
+
 def test_labels_may_change_their_order(start: Path, table: Path, tmp_path: Path) -> None:
     tune(start, table, tmp_path / "run", 'task.labels=["second", "first"]', steps=60)
     assert json.loads((tmp_path / "run/model/config.json").read_text())["id2label"] == {"0": "second", "1": "first"}
@@ -513,7 +530,7 @@ def test_from_the_command_line(start: Path, table: Path, tmp_path: Path) -> None
     assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["first", "", "second"], "as many as the file has"
     assert "2 texts, 7 tokens" in done.stderr
     piped = run("predict", out, "-", stdin="de fi ba go\n\u200d\nku de fi\n".encode(), code=2)
-    assert "-, line 2: an empty text" in piped.stderr and not piped.stdout
+    assert "standard input, line 2: an empty text" in piped.stderr and not piped.stdout
     piped = run("predict", out, "-", "--skip-bad", stdin="de fi ba go\n\u200d\nku de fi\n".encode())
     assert piped.stdout == done.stdout and piped.stdout.count("\n") == 3 and "left out: 1 row" in piped.stderr
     assert "nothing to answer" in run("predict", out, "-", stdin=b"\n", code=2).stderr

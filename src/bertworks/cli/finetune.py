@@ -74,7 +74,8 @@ def finetune(
             typer.echo(remark, err=True)
     limits = {"steps": steps, "epochs": epochs, "budget": parse_duration(budget) if budget is not None else None}
     limit = {name: value for name, value in limits.items() if value is not None}
-    config = settle_task(load(model), describe_task(examples, source), settings=settings or (), limit=limit, on_long=on_long)
+    about: dict[str, Any] = {"settings": settings or (), "limit": limit, "on_long": on_long}
+    config = settle_task(load(model), describe_task(examples, source), sizes=(len(examples.train), len(examples.dev)), **about)
     if show:
         show_json(config.model_dump(mode="json"))
         return

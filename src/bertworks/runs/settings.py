@@ -53,6 +53,7 @@ FINETUNE: Sections = {
 CHANGEABLE = ("n_positions", "n_segments", "dropout", "attention_dropout", "ffn_dropout", "head_dropout")  # of a trained model
 DEFAULT_BUDGET = 600.0  # seconds
 DEFAULT_EPOCHS = 4
+LOOKING = 0.3  # of the time of learning, for looks at dev
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -141,9 +142,16 @@ def settle(
 
 
 def settle_task(
-    init: Workbench, task: TaskConfig, *, settings: Iterable[str] = (), limit: Mapping[str, float], on_long: OnLong | None = None
+    init: Workbench,
+    task: TaskConfig,
+    *,
+    settings: Iterable[str] = (),
+    limit: Mapping[str, float],
+    on_long: OnLong | None = None,
+    sizes: tuple[int, int] | None = None,
 ) -> FinetuneConfig:
-    """The config of a fine-tuning: what the task is, how models of this width like to learn it, and what the user wants otherwise."""
+    """The config of a fine-tuning: what the task is, how models of this width like to learn it, and what the user wants otherwise. `sizes`:
+    how many examples train and dev have; if dev is large, it is looked at less often."""
     asked = parse_settings(settings, FINETUNE)
     _check_once([f"train.{name}" for name in limit] + ["data.on_long"] * (on_long is not None), asked)
     _check_task(task, asked["task"])
@@ -159,12 +167,22 @@ def settle_task(
         train.setdefault("attention_dropout", None)  # whoever sets the model's own wants it
     if not any(train.get(name) is not None for name in ("steps", "epochs", "budget")):
         train["epochs"] = DEFAULT_EPOCHS
+    if sizes is not None and train.get("budget") is None:
+        steps, batch = train.get("steps"), train.get("batch_size", TuneConfig.model_fields["batch_size"].default)
+        learned = steps * batch if steps is not None else train["epochs"] * sizes[0]
+        train.setdefault("evaluations", _looks(learned, sizes[1]))
     if "cooldown" in asked["optim"] and optim.get("schedule") != "constant":
         raise BadConfig("without effect in this run: optim.cooldown", remedy="leave it out, or optim.schedule=constant")
     if train.get("patience") is not None and train.get("evaluations") == 0:
         raise BadConfig("without effect in this run: train.patience", remedy="leave it out, or train.evaluations=4")
     values = {"task": {**task.model_dump(), **asked["task"]}, "data": data, "optim": optim, "train": train}
     return check_finetune({"model": model.model_dump(), **values})
+
+
+def _looks(n_learned: int, n_dev: int) -> int:
+    """So many that they take a small part of the time; to learn from an example takes three times as long as to look at one."""
+    usual: int = TuneConfig.model_fields["evaluations"].default
+    return max(2, min(usual, round(LOOKING * 3 * n_learned / n_dev)))
 
 
 def _check_task(task: TaskConfig, asked: Mapping[str, Any]) -> None:
