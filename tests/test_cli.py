@@ -288,3 +288,9 @@ def test_version_and_module() -> None:
     assert run("--version").stdout.strip() == f"bertworks {bertworks.__version__}"
     done = subprocess.run([sys.executable, "-m", "bertworks", "--version"], capture_output=True, text=True)
     assert done.stdout.strip() == f"bertworks {bertworks.__version__}"
+
+
+def test_a_process_of_torchrun_says_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stops without taking the interpreter down; nothing that was to be said is lost."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert "error (not-found)" in run("info", "/nowhere", code=2).stderr

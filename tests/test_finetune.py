@@ -294,18 +294,35 @@ def test_every_key_is_explained() -> None:
         (["optim.cooldown=0.5"], "without effect in this run"),
         (["train.patience=2", "train.evaluations=0"], "without effect in this run"),
         (["task.counted_from=1"], "follows from the examples"),
+        (['task.transitions=[["B","I",true]]'], "without effect for classify"),
+        (["train.batch_size=null"], "train.batch_size"),
         (['task.labels=["first"]'], "the same in another order"),
     ],
 )
 def test_wrong_settings_are_named(settings: list[str], said: str, start: Path, table: Path) -> None:
     source = find_source("classify", **{**NAMED, "train": str(table)})
     with pytest.raises(BadConfig, match=said):
-        settle_task(bertworks.load(start), describe_task(read_data(source), source), settings=settings, limit={"steps": 1})
+        settle_task(bertworks.load(start), describe_task(read_data(source), source), settings=settings, limit={"steps": 1}, sizes=(9, 9))
+
+
+def test_transitions_may_be_turned_off_but_not_made_up(start: Path) -> None:
+    task = TaskConfig(shape="tag", labels=("B-x", "I-x", "O"), transitions=(("O", "B", False), ("B", "O", False)))
+
+    def settled(setting: str) -> FinetuneConfig:
+        return settle_task(bertworks.load(start), task, settings=[setting], limit={"steps": 1})
+
+    assert settled("task.transitions=[]").task.transitions == () and len(settled("train.seed=1").task.transitions) == 2
+    with pytest.raises(BadConfig, match="follow from the examples"):
+        settled('task.transitions=[["B","I",true]]')
 
 
 def test_more_positions_are_for_longer_windows(start: Path, table: Path) -> None:
     assert prepared(start, table)[2].data.max_length == 48
     assert prepared(start, table, "model.n_positions=1024")[2].data.max_length == 1024
+    endless = bertworks.new("xlnet-mini", tokenizer=tiny_tokenizer(), **SMALL)
+    assert (
+        settle_task(endless, TaskConfig(labels=("a", "b")), settings=["model.n_positions=null"], limit={"steps": 1}).data.max_length == 512
+    )
 
 
 @pytest.mark.parametrize(
@@ -317,6 +334,7 @@ def test_more_positions_are_for_longer_windows(start: Path, table: Path) -> None
         ((100, 5000), {}, [], 2),
         ((4000, 2000), {"epochs": 2}, ["train.evaluations=7"], 7),
         ((4000, 2000), {"budget": 60}, [], 10),
+        ((4000, 2000), {"epochs": 2}, ["train.patience=3"], 10),
         (None, {}, [], 10),
     ],
 )
@@ -371,6 +389,20 @@ def test_several_seeds(start: Path, table: Path, tmp_path: Path) -> None:
     resume_seeds(other, ranks=Ranks(), watch=lambda event: None)
     again = json.loads((other / "results.json").read_text())
     assert again == results
+
+
+def test_seeds_are_judged_without_copies_too(start: Path, table: Path, tmp_path: Path) -> None:
+    lines = table.read_text().splitlines()
+    (tmp_path / "dev.csv").write_text("\n".join([*lines[:11], "go de ba fi,first", "la ku fi,second"]) + "\n")
+    source = find_source("classify", **{**NAMED, "train": str(table), "dev": str(tmp_path / "dev.csv")})
+    data = read_data(source)
+    config = settle_task(bertworks.load(start), describe_task(data, source), settings=QUICK, limit={"steps": 4})
+    ends: list[Any] = []
+    finetune_seeds(config, data, source, tmp_path / "run", init=str(start), n_seeds=2, watch=ends.append)
+    over = json.loads((tmp_path / "run/results.json").read_text())["seeds"]["others"]["dev without those in train"]
+    mean = sum(one["accuracy"] for one in over.values()) / 2
+    assert ends[-1]["others"]["dev without those in train"]["accuracy"] == mean and mean in (0.0, 0.25, 0.5, 0.75, 1.0)
+    assert "去掉训练集里也有的" in (tmp_path / "run/report.html").read_text()
 
 
 def test_a_seed_that_learns_nothing_is_given_up(start: Path, table: Path, tmp_path: Path) -> None:

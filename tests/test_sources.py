@@ -124,9 +124,13 @@ def test_cells_of_many_lines_are_no_rows(tmp_path: Path) -> None:
     assert ("Dear Sir,\nI came, I saw\nI won, I left\nBye",) in {example.texts for example in (*data.train, *data.dev)}
     rows = ["1,open", '2,"open', *[f"{at},text {at}" for at in range(3, 40)], '40,size 5"', "41,last"]  # no cell occurs twice
     texts = LearnedConfig(task=TaskConfig(), columns=("text",))
-    asked = write(tmp_path / "b.csv", "id,text", *rows)
-    with pytest.raises(BadText, match=r"b\.csv, line 3: a quote that is opened"):
-        Inputs(str(asked), texts, text=None, pair=(), skip_bad=False)
+    for some in (rows, [*rows[:12], *rows[-2:]], [f"x{line}" for line in rows]):
+        asked = write(tmp_path / "b.csv", "id,text", *some)
+        with pytest.raises(BadText, match=r"b\.csv, line 3: a quote that is opened"):
+            Inputs(str(asked), texts, text=None, pair=(), skip_bad=False)
+    verse = ['"Shall I compare thee,\nThou art more lovely,\nRough winds do shake,\nsummer",', "b,", "c,", "d,"]
+    inputs = Inputs(str(write(tmp_path / "c.csv", "text,notes", *verse)), texts, text=None, pair=(), skip_bad=False)
+    assert inputs.total == 4, "nothing is no label"
 
 
 @pytest.mark.parametrize("head", [["text;label"], ["sep=;", "text;label"]])
@@ -652,9 +656,57 @@ def test_a_run_on_a_data_set_is_judged_by_own_tables(tmp_path: Path) -> None:
         read_more(source, tmp_path / "nosuch.tsv", task)
     with pytest.raises(BadText, match="sentence1, sentence2; this model takes one text"):
         read_more(source, write(tmp_path / "p.csv", "sentence1,sentence2,label", "a,b,1"), task)
+    with pytest.raises(BadText, match="no column that looks like labels"):
+        read_more(source, write(tmp_path / "test.tsv", "index\tsentence", "0\ta"), task)
     pairs = Source(dataset="mrpc", folder="elsewhere", shape="classify")
     both = TaskConfig(labels=("not_equivalent", "equivalent"), pairs=True)
     assert read_more(pairs, write(tmp_path / "q.csv", "text,pair,label", "a,b,1"), both).dev[0].texts == ("a", "b")
+
+
+ELSEWHERE = {  # file of a data set's kind under another name -> lines, texts and answer
+    ("qnli", "held.tsv"): (["index\tquestion\tsentence\tlabel", "0\tWho?\tI.\tentailment"], (("Who?", "I."), "entailment")),
+    ("mnli", "copy.tsv"): (
+        ["index\tsentence1\tsentence2\tlabel1\tgold_label", *["0\tA.\tB.\tneutral\tentailment"] * 9],
+        (("A.", "B."), "entailment"),
+    ),
+    ("cola", "out_of_domain_dev.tsv"): (['clc95\t1\t\tIn "which way.'], (('In "which way.',), "acceptable")),
+    ("mrpc", "msr_paraphrase_test.txt"): (
+        ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", '1\t7\t8\tA "b.\tC.'],
+        (('A "b.', "C."), "equivalent"),
+    ),
+    ("lcqmc", "mine.txt"): (["你好\t再见\t0"], (("你好", "再见"), "different")),
+    ("dream", "other.json"): (
+        [json.dumps([[["M: Hi."], [{"question": "Who?", "choice": ["a", "b"], "answer": "b"}], "1"]])],
+        (("M: Hi.", "Who? a", "Who? b"), 1),
+    ),
+    ("imdb", "mine.csv"): (["text,sentiment", "fine,pos"], (("fine",), "pos")),
+    ("swag", "test.csv"): (["question,option1,option2,answer", "q,x,y,y"], (("q", "x", "y"), 1)),
+    ("sst2", "quoted.tsv"): (["sentence\tlabel", '"so ""it"" goes"\t1'], (('so "it" goes',), "positive")),
+    ("sst2", "mine.csv"): (["label,sentence", '1,"so, it goes"'], (("so, it goes",), "positive")),
+}
+
+
+@pytest.mark.parametrize(("dataset", "name"), ELSEWHERE)
+def test_data_sets_under_other_names(dataset: str, name: str, tmp_path: Path) -> None:
+    lines, expected = ELSEWHERE[dataset, name]
+    row = TASKS[dataset]
+    labels = (*row.labels, *row.columns.names.values()) if row.columns is not None else ()
+    known = tuple(dict.fromkeys([*labels, *(["entailment", "neutral", "pos"] if not labels and row.shape == "classify" else [])]))
+    task = TaskConfig(shape=row.shape, labels=known, pairs=row.columns is not None and len(row.columns.texts) == 2)
+    (first, *_) = read_more(Source(dataset=dataset, folder="elsewhere", shape=row.shape), write(tmp_path / name, *lines), task).dev
+    assert (first.texts, first.answer) == expected
+    if dataset not in ("dream", "imdb", "swag"):  # by their columns
+        learned = LearnedConfig(task=task, dataset=dataset, columns=row.columns.texts if row.columns else ())
+        part, *_ = Inputs(str(tmp_path / name), learned, text=None, pair=(), skip_bad=False)
+        assert part.examples[0].texts == expected[0], "and answered as they are judged"
+
+
+def test_a_dev_file_with_other_columns(tmp_path: Path) -> None:
+    train = write(tmp_path / "train.csv", "text,label", *[f"text {at},{'ab'[at % 2]}" for at in range(20)])
+    dev = write(tmp_path / "dev.csv", "sentence,label", "one,a")
+    for skip in (False, True):
+        with pytest.raises(BadText, match="no column 'text', but sentence, label"):
+            own(train, dev=str(dev), skip_bad=skip)
 
 
 def test_packed_texts_are_answered(tmp_path: Path) -> None:

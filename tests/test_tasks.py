@@ -398,6 +398,9 @@ def test_what_follows_what_is_seen_in_the_examples() -> None:
     usual = usual_transitions([*sentences, ["M-loc", "O"]])  # a slip
     assert {("O", "B", False), ("B", "E", True), ("B", "M", True), ("M", "E", True), ("E", "O", False), ("S", "O", False)} <= set(usual)
     assert not {("O", "M", False), ("M", "O", False), ("B", "E", False), ("B", "O", False)} & set(usual)
+    sparse = usual_transitions([["O"] * 2000 + ["B-x", "I-x", "O"]] * 3)
+    scores = np.array([[0.9, 0.1, 0], [0.1, 0.9, 0], [0.4, 0, 0.6]])
+    assert Ways(("O", "B-x", "I-x"), sparse).best(scores).tolist() == [0, 1, 2], "what is rare in the text is no slip"
     inside = usual_transitions([["O", "I-per", "I-per", "I-loc"]])  # as CoNLL 2003 was first tagged
     assert ("O", "I", False) in inside and ("I", "I", False) in inside
 

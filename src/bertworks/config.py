@@ -254,7 +254,7 @@ class TaskConfig(Frozen):
     smoothing: Rate = Field(0.0, description="classify, tag: share of each target that is spread over all classes")
     counted_from: int = Field(0, ge=0, le=1, description="choice: the number of the first way to go on")
     transitions: tuple[tuple[str, str, bool], ...] = Field(
-        (), description="tag: what may follow what: two signs such as B and I, and whether they name the same kind; none: anything"
+        (), description="tag: what may follow what: two signs such as B and I, and whether they name the same kind; []: anything"
     )
     shift: float = Field(0.0, allow_inf_nan=False, description="regress: what counts as zero")
     scale: float = Field(1.0, gt=0, allow_inf_nan=False, description="regress: what counts as one")

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from bertworks.cli.pretrain import WithKeys
-from bertworks.cli.show import show_json, show_table
+from bertworks.cli.show import leave, show_json, show_table
 
 
 class WithTasks(WithKeys):
@@ -61,7 +61,7 @@ def finetune(
     from bertworks.runs.seeds import finetune_seeds
     from bertworks.runs.settings import parse_duration, settle_task
     from bertworks.tasks.source import describe_task, find_source, read_data
-    from bertworks.train.ranks import from_environment, leave
+    from bertworks.train.ranks import from_environment
     from bertworks.workbench import load
 
     source = find_source(
@@ -88,4 +88,4 @@ def finetune(
             outcome = finetune_seeds(config, examples, source, out, init=model, n_seeds=seeds, watch=watch)
         else:
             outcome = run(config, examples, source, out, init=model, ranks=ranks, watch=watch, began=began)
-    leave(outcome.exit_code, ranks)
+    leave(outcome.exit_code)

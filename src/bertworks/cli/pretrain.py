@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand
 
-from bertworks.cli.show import console, show_json, show_table
+from bertworks.cli.show import console, leave, show_json, show_table
 
 
 class WithKeys(TyperCommand):
@@ -50,7 +50,7 @@ def pretrain(
     from bertworks.errors import BadConfig
     from bertworks.runs.pretrain import pretrain as run
     from bertworks.runs.settings import parse_duration, settle
-    from bertworks.train.ranks import from_environment, leave
+    from bertworks.train.ranks import from_environment
     from bertworks.workbench import load
 
     limits = {"steps": steps, "epochs": epochs, "budget": parse_duration(budget) if budget is not None else None}
@@ -68,7 +68,7 @@ def pretrain(
     ranks = from_environment()
     with watching(out, quiet=not ranks.first) as watch:
         outcome = run(config, text, out, init=init, preset=preset, ranks=ranks, watch=watch, began=began)
-    leave(outcome.exit_code, ranks)
+    leave(outcome.exit_code)
 
 
 def resume(
@@ -84,7 +84,7 @@ def resume(
     from bertworks.errors import BadConfig
     from bertworks.runs import finetune, pretrain, seeds
     from bertworks.runs.folder import read_run
-    from bertworks.train.ranks import from_environment, leave
+    from bertworks.train.ranks import from_environment
 
     ranks, kind = from_environment(), read_run(run)["kind"]
     if kind in finetune.KINDS and (shards is not None or workers is not None):
@@ -96,7 +96,7 @@ def resume(
             outcome = seeds.resume(run, ranks=ranks, watch=watch)
         else:
             outcome = pretrain.resume(run, shards=shards, workers=workers, ranks=ranks, watch=watch, began=began)
-    leave(outcome.exit_code, ranks)
+    leave(outcome.exit_code)
 
 
 def verify_resume(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -45,6 +46,17 @@ def show_error(error: BertworksError, *, as_json: bool) -> None:
     for title, text in (("where", error.place), ("what to do", error.remedy)):
         if text:
             typer.echo(f"  {title}: {text}", err=True)
+
+
+def leave(code: int) -> NoReturn:
+    """End the process. Gloo's threads outlive their group once DistributedDataParallel has used it; if the interpreter were taken down
+    while one of them lets go of a tensor, the process would abort, with all its work done. So processes of torchrun just stop."""
+    if int(os.environ.get("WORLD_SIZE", 1)) == 1:
+        sys.exit(code)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # nobody may be listening any more
+            stream.flush()
+    os._exit(code)
 
 
 @contextmanager

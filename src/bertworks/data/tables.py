@@ -6,7 +6,8 @@ import csv
 import json
 import re
 from collections import Counter, deque
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from io import BytesIO
 from itertools import chain, dropwhile, islice
@@ -21,7 +22,8 @@ LONGEST_LINE = 2**25  # bytes
 MOST_LINES = 10_000  # of a row
 PARQUET_ROWS = 256  # held at once
 SAMPLED = 1000  # lines that show whether a table quotes its cells, and what its cells usually hold
-MANY_LINES = 20  # in a cell, each like a row
+SOME_LINES, MANY_LINES = 4, 20  # in a cell, each like a row: with numbers where the table has numbers, with anything
+NUMBER = re.compile(r"\s*[-+]?\d[\d.,]*(?:[eE][-+]?\d+)?\s*")
 OPEN_QUOTE = "a quote that is opened and not closed"
 CSV_ERRORS = {  # what csv says -> what is meant
     "unexpected end of data": OPEN_QUOTE,
@@ -171,7 +173,7 @@ def _delimiter(header: str, usual: str) -> str:
 
 
 def _cells(
-    lines: Iterator[tuple[int, str]], delimiter: str, quoted: bool, usual: Sequence[Container[str]], name: str, reader: Reader
+    lines: Iterator[tuple[int, str]], delimiter: str, quoted: bool, usual: Sequence[_Usual], name: str, reader: Reader
 ) -> Iterator[tuple[int, list[str]]]:
     """Rows, each with the number of its first line. Where quotes do not fit, the line in which a row begins is bad, and reading goes on
     in the next."""
@@ -203,22 +205,38 @@ def _cells(
             fed.clear()
 
 
-def _usual_cells(lines: Sequence[str], delimiter: str) -> list[set[str]]:
-    """Of each column, what stands in several rows without quotes: labels, mostly."""
-    rows = [line.split(delimiter) for line in lines if '"' not in line]
+@dataclass(frozen=True)
+class _Usual:
+    """What the cells of a column hold."""
+
+    often: set[str]  # what stands in several rows: labels, mostly
+    numbers: bool  # nothing else does
+
+    @classmethod
+    def of(cls, cells: Sequence[str]) -> _Usual:
+        often = {cell for cell, count in Counter(cells).items() if count > 1 and cell.strip()}
+        return cls(often, bool(cells) and all(NUMBER.fullmatch(cell) for cell in cells))
+
+    def holds(self, cells: Sequence[str]) -> bool:
+        numbers = self.numbers and len(cells) >= SOME_LINES and all(NUMBER.fullmatch(cell) for cell in cells)
+        return numbers or all(cell in self.often for cell in cells)
+
+
+def _usual_cells(lines: Sequence[str], delimiter: str) -> list[_Usual]:
+    """Of each column, in rows without quotes."""
     width = lines[0].count(delimiter) + 1 if lines else 0
-    columns = zip(*(row for row in rows if len(row) == width), strict=True)
-    return [{cell for cell, count in Counter(column).items() if count > 1} for column in columns]
+    rows = [cells for line in lines[1:] if '"' not in line and len(cells := line.split(delimiter)) == width]
+    return [_Usual.of([row[at] for row in rows]) for at in range(width)]
 
 
-def _has_swallowed(cell: str, delimiter: str, usual: Sequence[Container[str]]) -> bool:
+def _has_swallowed(cell: str, delimiter: str, usual: Sequence[_Usual]) -> bool:
     """Whether a quote that was not closed has made a cell of whole rows: there are tabs in it; or each of its lines has the columns of a
     row, and they are very many or all hold what is usual in one of the columns."""
     if "\n" not in cell:
         return False
     inside = [line.split(delimiter) for line in cell.split("\n")[1:-1]]
     rows = len(inside) > 1 and len(usual) > 1 and all(len(row) == len(usual) for row in inside)
-    alike = any(all(row[at] in known for row in inside) for at, known in enumerate(usual)) if rows else False
+    alike = rows and any(column.holds([row[at] for row in inside]) for at, column in enumerate(usual))
     return alike or (rows and len(inside) >= MANY_LINES) or (delimiter == "\t" and "\t" in cell)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,11 @@ class OverSeeds:
     deviation: dict[str, float]
     intervals: dict[str, Interval]
     best: int
+    others: dict[str, dict[int, dict[str, float]]] = field(default_factory=dict)  # on further examples: of each seed
+
+    @property
+    def other_means(self) -> dict[str, dict[str, float]]:
+        return {split: {name: fmean(one[name] for one in each.values()) for name in self.mean} for split, each in self.others.items()}
 
     def as_dict(self) -> dict[str, Any]:
         return dict(vars(self))
@@ -164,7 +170,7 @@ def best_threshold(task: SpanTask, predictions: list[Answered], examples: list[E
 def count_tokens(task: Task, features: list[Features], examples: list[Example], reader: Reader) -> dict[str, Ledger]:
     """What became of long texts: of all, and of each class where there are few."""
     found: dict[str, Ledger] = {"": Ledger()}
-    few = len({str(example.answer) for example in examples}) <= FEW_CLASSES
+    few = isinstance(task, Classify) and len(task.labels) <= FEW_CLASSES
     for one, example in zip(features, examples, strict=True):
         names = ["", *([example.answer] if isinstance(example.answer, str) and few else [])]
         for name in names:

@@ -90,8 +90,8 @@ def _run(record: Record, data: Data, out: Path, watch: Watch) -> Outcome:
     with new_folder(out / MODEL, replace=True) as new:
         shutil.copytree(_folder(out, over.best) / MODEL, new, dirs_exist_ok=True)
     finetune.conclude(out, config, data, {}, seeds=over)
-    end = {"kind": "end", "step": 0, "model": str(out / MODEL), "report": str(out / REPORT), "kept": over.mean, "deviation": over.deviation}
-    _say(watch, end)
+    end = {"kind": "end", "step": 0, "model": str(out / MODEL), "report": str(out / REPORT)}
+    _say(watch, {**end, "kept": over.mean, "deviation": over.deviation, "others": over.other_means})
     return Outcome(0, out)
 
 
@@ -137,6 +137,7 @@ class Behind:
 def _join(out: Path, seeds: list[int], measure: str) -> OverSeeds:
     results = {seed: read_json(_folder(out, seed) / RESULTS) for seed in seeds}
     measures = {seed: result["measures"] for seed, result in results.items() if not result["hopeless"]}
+    others = {split: {seed: results[seed]["others"][split]["measures"] for seed in measures} for split in results[seeds[0]]["others"]}
     runs, task = _evidence(out), _task(out, seeds)
     middle = mean(task.measure, runs)
     return OverSeeds(
@@ -146,6 +147,7 @@ def _join(out: Path, seeds: list[int], measure: str) -> OverSeeds:
         {name: float(np.std([one[name] for one in measures.values()], ddof=1)) if len(measures) > 1 else 0.0 for name in middle},
         intervals(task.measure, runs),
         max(measures, key=lambda seed: measures[seed][measure]),
+        others,
     )
 
 

@@ -53,7 +53,7 @@ FINETUNE: Sections = {
 CHANGEABLE = ("n_positions", "n_segments", "dropout", "attention_dropout", "ffn_dropout", "head_dropout")  # of a trained model
 DEFAULT_BUDGET = 600.0  # seconds
 DEFAULT_EPOCHS = 4
-LOOKING = 0.3  # of the time of learning, for looks at dev
+LOOKING = 0.3  # of the time of learning, for looks at dev on the way
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -161,28 +161,29 @@ def settle_task(
     optim = {"lr": float(f"{lr:.1g}"), "warmup": 0.1, "beta2": 0.999, "layer_decay": 0.95, **asked["optim"]}
     limits = (model.encoder.n_positions,) if "n_positions" in asked["model"] else (init.limit, model.encoder.n_positions, 512)
     longest = [n for n in limits if n is not None]
-    data = {"max_length": min(longest), **asked["data"], **({"on_long": on_long} if on_long else {})}
+    data = {"max_length": min(longest, default=512), **asked["data"], **({"on_long": on_long} if on_long else {})}
     train = {**asked["train"], **limit}
     if "attention_dropout" in asked["model"]:
         train.setdefault("attention_dropout", None)  # whoever sets the model's own wants it
     if not any(train.get(name) is not None for name in ("steps", "epochs", "budget")):
         train["epochs"] = DEFAULT_EPOCHS
-    if sizes is not None and train.get("budget") is None:
-        steps, batch = train.get("steps"), train.get("batch_size", TuneConfig.model_fields["batch_size"].default)
-        learned = steps * batch if steps is not None else train["epochs"] * sizes[0]
-        train.setdefault("evaluations", _looks(learned, sizes[1]))
     if "cooldown" in asked["optim"] and optim.get("schedule") != "constant":
         raise BadConfig("without effect in this run: optim.cooldown", remedy="leave it out, or optim.schedule=constant")
     if train.get("patience") is not None and train.get("evaluations") == 0:
         raise BadConfig("without effect in this run: train.patience", remedy="leave it out, or train.evaluations=4")
     values = {"task": {**task.model_dump(), **asked["task"]}, "data": data, "optim": optim, "train": train}
-    return check_finetune({"model": model.model_dump(), **values})
+    config = check_finetune({"model": model.model_dump(), **values})
+    if sizes is None or "evaluations" in train or config.train.patience is not None:
+        return config
+    return config.model_copy(update={"train": config.train.model_copy(update={"evaluations": _looks(config.train, *sizes)})})
 
 
-def _looks(n_learned: int, n_dev: int) -> int:
+def _looks(train: TuneConfig, n_train: int, n_dev: int) -> int:
     """So many that they take a small part of the time; to learn from an example takes three times as long as to look at one."""
-    usual: int = TuneConfig.model_fields["evaluations"].default
-    return max(2, min(usual, round(LOOKING * 3 * n_learned / n_dev)))
+    if train.epochs is None and train.steps is None:
+        return train.evaluations
+    learned = train.epochs * n_train if train.epochs is not None else (train.steps or 0) * train.batch_size
+    return max(2, min(train.evaluations, round(LOOKING * 3 * learned / n_dev)))
 
 
 def _check_task(task: TaskConfig, asked: Mapping[str, Any]) -> None:
@@ -194,6 +195,8 @@ def _check_task(task: TaskConfig, asked: Mapping[str, Any]) -> None:
     idle = [f"task.{name}" for name in asked if task.shape not in shapes.get(name, (task.shape,))]
     if idle:
         raise BadConfig(f"without effect for {task.shape}: {', '.join(idle)}", remedy="leave it out")
+    if asked.get("transitions", []) != []:
+        raise BadConfig("task.transitions follow from the examples", remedy="leave them out; [] lets anything follow anything")
     labels = asked.get("labels", task.labels)
     if not isinstance(labels, list | tuple) or sorted(labels, key=str) != sorted(task.labels):
         raise BadConfig(f"task.labels = {labels!r}", remedy=f"the same in another order: {json.dumps(task.labels, ensure_ascii=False)}")

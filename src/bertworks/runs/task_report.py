@@ -13,6 +13,7 @@ from bertworks.runs.report import REPORT, STEPS, details, facts, last, points
 from bertworks.runs.report import STYLE as FACTS
 from bertworks.runs.results import FEW_CLASSES, OverSeeds, Results
 from bertworks.tasks.example import Example
+from bertworks.tasks.source import WITHOUT_COPIES
 from bertworks.text.ledger import Ledger
 from bertworks.train.log import METRICS, Event, read_events
 
@@ -35,7 +36,7 @@ NAMES = {  # of measures: English, Chinese
     "tag_accuracy": ("right tags", "标签正确率"),
     "exact": ("exact match", "完全匹配"),
 }
-SPLITS = {"dev without those in train": "开发集，去掉训练集里也有的", "mismatched": "不同来源"}
+SPLITS = {WITHOUT_COPIES: "开发集，去掉训练集里也有的", "mismatched": "不同来源"}
 LOSSES = ("class", "square", "mark", "tag", "start", "choice")
 SURE = {"regress": ("off by", "误差"), "span": ("margin x how wrong", "领先幅度×错误程度")}  # what the errors are sorted by
 LONGEST = 600  # characters of a text that is shown
@@ -86,6 +87,10 @@ def _seeds(seeds: OverSeeds) -> list[str]:
         each = [_number(name, seeds.measures[seed][name]) for seed in counted]
         each += [f"({_number(name, one[name])})" for one in seeds.given_up.values()]
         rows.append((both(*NAMES[name]), _number(name, value), _number(name, seeds.deviation[name]), interval, *each))
+    for split, means in seeds.other_means.items():
+        for name, value in means.items():
+            each = [_number(name, seeds.others[split][seed][name]) for seed in counted] + [""] * len(seeds.given_up)
+            rows.append((f"{_split(split)}: {both(*NAMES[name])}", _number(name, value), "", "", *each))
     given_up = (" In brackets: given up early.", "括号内：提前放弃。") if seeds.given_up else ("", "")
     said = both(
         f"The interval holds both the luck of the seed and that of the examples.{given_up[0]}",
@@ -93,6 +98,10 @@ def _seeds(seeds: OverSeeds) -> list[str]:
     )
     best = both(f"The best of them, seed {seeds.best}", f"其中最好的：种子 {seeds.best}")
     return [f"<h2>{both('All seeds', '所有种子')}</h2>{table(head, rows)}<p>{said}</p><h2>{best}</h2>"]
+
+
+def _split(name: str) -> str:
+    return both(escape(name), SPLITS.get(name, escape(name)))
 
 
 def _number(name: str, value: float) -> str:
@@ -122,8 +131,7 @@ def _measures(results: Results) -> str:
     for split, other in results.others.items():
         for name, value in other.measures.items():
             interval = " – ".join(_number(name, edge) for edge in other.intervals[name])
-            shown = both(*((escape(split), SPLITS[split]) if split in SPLITS else (escape(split),) * 2))
-            rows.append((f"{shown}: {both(*NAMES[name])}", _number(name, value), interval))
+            rows.append((f"{_split(split)}: {both(*NAMES[name])}", _number(name, value), interval))
     said = ""
     if len(results.labels) == 2:
         said = both(f"F1 is that of the class “{escape(results.labels[1])}”.", f"F1 指“{escape(results.labels[1])}”一类。") + " "

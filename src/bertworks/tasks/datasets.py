@@ -11,7 +11,6 @@ from pathlib import Path
 
 from bertworks.config import Shape
 from bertworks.tasks.formats import (
-    POLARITY,
     Changed,
     OfTable,
     Read,
@@ -19,13 +18,13 @@ from bertworks.tasks.formats import (
     Tabbed,
     conll,
     dream,
-    first_rows,
     second_sentences,
     squad,
     table_kind,
 )
 from bertworks.tasks.rows import Columns
 
+POLARITY = {"0": "negative", "1": "positive"}
 ACCEPTABLE = {"0": "unacceptable", "1": "acceptable"}
 EQUIVALENT = {"0": "not_equivalent", "1": "equivalent"}
 DUPLICATE = {"0": "not_duplicate", "1": "duplicate"}
@@ -49,13 +48,15 @@ class DataSet:
         """Of a table."""
         return self.read.columns if isinstance(self.read, OfTable) else None
 
-    def has(self, path: Path) -> bool:
-        """Whether a file is one of the data set: known by its name, or by its columns where these are read in a way of their own."""
-        if any(path.name in names for names in self.files.values()):
-            return True
-        if not isinstance(self.read, Changed) or table_kind(path) is None:
-            return False
-        return all(name in first_rows(path)[0] for name in self.read.columns.texts)
+    def has(self, path: Path, *, answered: bool) -> bool:
+        """Whether a file is one of the data set, with labels if `answered`: a table by its columns, others by their name."""
+        named, kind = any(path.name in names for names in self.files.values()), table_kind(path)
+        if not isinstance(self.read, OfTable) or path.is_dir():
+            return named
+        likely = kind is not None
+        if isinstance(self.read, Tabbed):  # tables of other names may have quotes, and a header says what is in them
+            likely = named or kind is None or (kind == "tsv" and self.read.header is not None)
+        return likely and self.read.fits(path, answered=answered)
 
     def find(self, folder: Path, split: str) -> Path | None:
         return next((folder / name for name in self.files.get(split, ()) if (folder / name).exists()), None)

@@ -21,7 +21,6 @@ from bertworks.tasks.rows import Columns, Findings, Unreadable, listed_spans, ma
 
 Rows = Iterator[tuple[str, Row]]
 NEARLY_ALL = 0.9
-POLARITY = {"0": "negative", "1": "positive"}
 
 
 class Read(Protocol):
@@ -88,6 +87,15 @@ class OfTable:
     def __call__(self, path: Path, findings: Findings, *, answered: bool = True) -> list[Example]:
         with self.opened(path, findings) as rows:
             return self.examples(rows, findings, answered=answered)
+
+    def fits(self, path: Path, *, answered: bool) -> bool:
+        """Whether the first row of a file has its texts and, if `answered`, its label."""
+        with self.opened(path, Findings()) as rows:
+            _, row = next(rows, ("", {}))
+        label, known = self.columns.label, self.columns.names
+        if not all(name in row for name in self.columns.texts) or (answered and label not in row):
+            return False
+        return not known or str(row.get(str(label)) or "").strip() in ("", *known)
 
 
 class Tabbed(OfTable):
@@ -284,7 +292,7 @@ def _are_sentences(lines: Iterable[str]) -> bool:
 def second_sentences(row: Row) -> Row:
     """SWAG's second sentence begins the same in all endings."""
     ways = [f"ending{at}" for at in range(4)]
-    return {**row, **{way: f"{row.get('sent2') or ''} {row.get(way) or ''}".strip() for way in ways}}
+    return {**row, **{way: f"{row.get('sent2') or ''} {row[way] or ''}".strip() for way in ways if way in row}}
 
 
 def dream(path: Path, findings: Findings, *, answered: bool = True) -> list[Example]:

@@ -78,7 +78,7 @@ class Inputs:
         if file != "-":
             row = TASKS.get(learned.dataset or "")
             # Words in columns are known by what is in them, not by a name such as test.txt.
-            official = row is not None and row.shape != "tag" and text is None and not pair and row.has(path)
+            official = row is not None and row.shape != "tag" and text is None and not pair and row.has(path, answered=False)
             self._read = row.read if row is not None and official else _special(path, self.task)
             if self._read is None and is_table:
                 self._read = OfTable(_columns(path, learned, text, pair), self.task.shape)

@@ -16,7 +16,7 @@ from pydantic import Field
 from bertworks.config import Frozen, Shape, TaskConfig
 from bertworks.errors import BadText, NotFound, nearest
 from bertworks.tasks.columns import check_texts, guess_columns
-from bertworks.tasks.datasets import TASKS
+from bertworks.tasks.datasets import TASKS, DataSet
 from bertworks.tasks.example import Example
 from bertworks.tasks.formats import OfTable, Read, check_file, conll, first_rows, is_squad, squad, table_kind
 from bertworks.tasks.metrics import mark_stretches
@@ -35,6 +35,7 @@ MEASURES: dict[Shape, tuple[str, ...]] = {  # by which models may be compared, t
 
 
 MOST_SHOWN = 12  # labels
+WITHOUT_COPIES = "dev without those in train"
 MANY_COPIES = 0.01  # of dev: from there on it is also judged without them
 NO_COLUMNS = "--text, --pair and --label name columns, and this is no table"
 
@@ -112,7 +113,7 @@ def read_data(source: Source) -> Data:
     if columns is not None and source.dataset is None:
         data.remarks.append(f"columns: {columns}")
     if source.dev is not None and not data.dev and (source.skip_bad or not findings.bad):
-        raise BadText("no examples", place=source.dev, remedy="leave --dev out, and a part of train is kept for that")
+        raise BadText(_nothing(findings), place=source.dev, remedy="or leave --dev out, and a part of train is kept for that")
     if not data.dev and source.dev is None:
         data.train, data.dev = split(data.train, source.shape, source.dev_share, source.split_seed)
         data.remarks.append(f"no dev file: {len(data.dev):,} of the examples are kept as dev, drawn with seed {source.split_seed}")
@@ -130,21 +131,8 @@ def read_more(source: Source, where: Path, task: TaskConfig, *, strict: bool = F
         path = inside
     else:
         check_file(where)
-    official = row is not None and not strict and row.has(path)
-    own = source.model_copy(update={"paired": bool(task.pairs)})
-    read = row.read if row is not None and official else _own_reader(own, path, strict=strict)
-    if strict and not isinstance(read, OfTable):
-        raise BadText(NO_COLUMNS, place=str(where), remedy="leave them out")
-    data = Data([], [])
-    if isinstance(read, OfTable) and not official:
-        check_texts(read.columns, task, str(where))
-        if row is not None and row.columns is not None and row.columns.names:
-            names = {
-                **row.columns.names,
-                **{label: label for label in task.labels},
-            }  # as written there, or as called here
-            read.columns = replace(read.columns, names=names)
-        data.remarks.append(f"columns: {read.columns}")
+    read = _other_reader(source, row, path, task, strict=strict)
+    data = Data([], [], remarks=[f"columns: {read.columns}"] if isinstance(read, OfTable) and (row is None or read is not row.read) else [])
     found = read(path, findings)
     findings.check_encoding(len(found))
     for example in found:
@@ -158,9 +146,37 @@ def read_more(source: Source, where: Path, task: TaskConfig, *, strict: bool = F
     if findings.bad:
         _say_bad(findings, data, skip=source.skip_bad)
     if not data.dev:
-        raise BadText("no examples", place=str(where))
+        raise BadText(_nothing(findings), place=str(where))
     data.remarks += findings.remarks()
     return data
+
+
+def _other_reader(source: Source, row: DataSet | None, path: Path, task: TaskConfig, *, strict: bool) -> Read:
+    """How further examples are read for a model that was fine-tuned on `source`: a file of the data set, whatever its name; or a table."""
+    if row is not None and not strict and row.has(path, answered=True):
+        return row.read
+    changes: dict[str, Any] = {"paired": bool(task.pairs)}
+    columns = row.columns if row is not None else None
+    if columns is not None and not strict:
+        changes |= {"text": columns.texts[0], "pair": columns.texts[1:], "label": columns.label}
+    try:
+        read = _own_reader(source.model_copy(update=changes), path, strict=strict)
+    except BadText:
+        if row is None or strict or isinstance(row.read, OfTable):
+            raise
+        return row.read  # a format of its own, under another name
+    if not isinstance(read, OfTable):
+        if strict:
+            raise BadText(NO_COLUMNS, place=str(path), remedy="leave them out")
+        return read
+    check_texts(read.columns, task, str(path))
+    if columns is not None and columns.names:  # labels as they are written there, or as they are called here
+        read.columns = replace(read.columns, names={**columns.names, **{label: label for label in task.labels}})
+    return read
+
+
+def _nothing(findings: Findings) -> str:
+    return f"no examples; {findings.said()}" if findings.bad else "no examples"
 
 
 def _read_splits(source: Source, findings: Findings) -> dict[str, list[Example]]:
@@ -243,7 +259,7 @@ def _check(data: Data, source: Source, findings: Findings) -> None:
             f"{len(twice):,} of {len(data.dev):,} dev examples are in train too, the first: {first.place} = {seen[first.texts]}"
         )
     if MANY_COPIES * len(data.dev) <= len(twice) < len(data.dev):
-        data.others["dev without those in train"] = [example for example in data.dev if example.texts not in seen]
+        data.others[WITHOUT_COPIES] = [example for example in data.dev if example.texts not in seen]
 
 
 def _said_labels(examples: Sequence[Example]) -> list[str]:

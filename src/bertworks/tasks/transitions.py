@@ -17,7 +17,7 @@ from bertworks.tasks.metrics import Floats, sign_and_name
 
 Transition = tuple[str, str, bool]  # the signs of two tags, and whether they name the same kind
 EDGE = "O"  # before the first word and behind the last there is nothing
-SLIPS = 0.001  # of what follows a sign: mistakes of those who tagged
+SLIPS = 0.001  # of what follows a sign, and of what comes before the other: mistakes of those who tagged
 LEAST = 1e-12  # probability
 FORBIDDEN = -1e6  # far below any sum of logarithms, but if all ways are forbidden, there still is a best one
 
@@ -25,9 +25,11 @@ FORBIDDEN = -1e6  # far below any sum of logarithms, but if all ways are forbidd
 def usual_transitions(sentences: Iterable[Sequence[str]]) -> tuple[Transition, ...]:
     counts = Counter(_transition(*pair) for tags in sentences for pair in pairwise((EDGE, *tags, EDGE)))
     after: Counter[str] = Counter()
-    for (sign, _, _), count in counts.items():
-        after[sign] += count
-    return tuple(sorted(one for one, count in counts.items() if count >= SLIPS * after[one[0]]))
+    before: Counter[str] = Counter()
+    for (first, second, _), count in counts.items():
+        after[first] += count
+        before[second] += count
+    return tuple(sorted(one for one, count in counts.items() if count >= SLIPS * min(after[one[0]], before[one[1]])))
 
 
 def _transition(before: str, behind: str) -> Transition:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NoReturn
 
 import torch
 import torch.distributed as dist
@@ -54,16 +52,6 @@ def from_environment() -> Ranks:
         "restarts": "TORCHELASTIC_RESTART_COUNT",
     }
     return Ranks(**{field: int(os.environ[name]) for field, name in names.items() if name in os.environ})
-
-
-def leave(code: int, ranks: Ranks) -> NoReturn:
-    """End the process. Gloo's threads outlive their group once DistributedDataParallel has used it; if the interpreter were taken down
-    while one of them lets go of a tensor, the process would abort, with all its work done."""
-    if ranks.world == 1:
-        sys.exit(code)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
 
 
 @contextmanager
