@@ -306,7 +306,8 @@ def test_wrong_settings_are_named(settings: list[str], said: str, start: Path, t
 
 
 def test_transitions_may_be_turned_off_but_not_made_up(start: Path) -> None:
-    task = TaskConfig(shape="tag", labels=("B-x", "I-x", "O"), transitions=(("O", "B", False), ("B", "O", False)))
+    usual = (("O", "B", False), ("B", "O", False))
+    task = TaskConfig(shape="tag", labels=("B-x", "I-x", "O"), measure="entity_f1", transitions=usual)
 
     def settled(setting: str) -> FinetuneConfig:
         return settle_task(bertworks.load(start), task, settings=[setting], limit={"steps": 1})
@@ -320,9 +321,8 @@ def test_more_positions_are_for_longer_windows(start: Path, table: Path) -> None
     assert prepared(start, table)[2].data.max_length == 48
     assert prepared(start, table, "model.n_positions=1024")[2].data.max_length == 1024
     endless = bertworks.new("xlnet-mini", tokenizer=tiny_tokenizer(), **SMALL)
-    assert (
-        settle_task(endless, TaskConfig(labels=("a", "b")), settings=["model.n_positions=null"], limit={"steps": 1}).data.max_length == 512
-    )
+    config = settle_task(endless, TaskConfig(labels=("a", "b")), settings=["model.n_positions=null"], limit={"steps": 1})
+    assert config.data.max_length == 512
 
 
 @pytest.mark.parametrize(
