@@ -7,6 +7,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -22,7 +23,7 @@ import bertworks
 from bertworks.config import FinetuneConfig, TaskConfig
 from bertworks.errors import BadConfig, BadText, NotFound, Unsupported
 from bertworks.runs.answers import opened_out
-from bertworks.runs.finetune import build_task, evaluate, finetune, resume
+from bertworks.runs.finetune import Evaluation, build_task, evaluate, finetune, resume
 from bertworks.runs.results import Results, count_tokens
 from bertworks.runs.seeds import Behind, compare, finetune_seeds
 from bertworks.runs.seeds import resume as resume_seeds
@@ -31,7 +32,7 @@ from bertworks.runs.task_report import _confusion
 from bertworks.tasks.example import Example
 from bertworks.tasks.inputs import PART, Asked, as_example
 from bertworks.tasks.metrics import entities
-from bertworks.tasks.sequence import Classified
+from bertworks.tasks.sequence import Classified, Classify
 from bertworks.tasks.source import Data, Source, describe_task, find_source, read_data
 from bertworks.tasks.tag import Tag, Tagged, _entity
 from bertworks.train.ranks import Ranks
@@ -81,7 +82,7 @@ def tune(start: Path, table: Path, out: Path, *settings: str, **limit: Any) -> t
 
 def test_a_run_learns_and_its_model_answers(start: Path, table: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    data, _ = tune(start, table, out, steps=60)
+    data, _ = tune(start, table, out, "train.evaluations=20", steps=60)
     looks = events(out, "held out")
     assert looks[-1]["accuracy"] == 1.0 and looks[0]["accuracy"] < 0.9
     bench = bertworks.load(out)
@@ -132,6 +133,36 @@ def test_resume_in_the_middle_gives_the_same_bits(start: Path, table: Path, tmp_
     for error in (error for result in results for error in result["errors"]):
         error["place"] = Path(error["place"]).name  # as it was named, and from the root
     assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("number", [0, 2, 3])
+def test_a_signal_breaks_a_look_off_and_resume_makes_up_for_it(
+    number: int, start: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first look, one in the middle, and the last."""
+    looks, look = 0, Evaluation.__call__
+
+    def asked_to_stop(self: Evaluation) -> dict[str, float]:
+        nonlocal looks
+        if looks == number:
+            os.kill(os.getpid(), signal.SIGTERM)
+        looks += 1
+        return look(self)
+
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    tune(start, table, whole)
+    with monkeypatch.context() as patch:
+        patch.setattr(Evaluation, "__call__", asked_to_stop)
+        data, source, config = prepared(start, table)
+        outcome = finetune(config, data, source, stopped, init=str(start), ranks=Ranks(), watch=print, began=time.monotonic())
+    assert outcome.exit_code == 143 and looks == number + 1
+    assert [event["step"] for event in events(stopped, "held out")] == [2, 4, 6, 8][:number]
+    assert not (stopped / "results.json").exists()
+    resume(stopped, ranks=Ranks(), watch=lambda event: None, began=time.monotonic())
+    assert digest(stopped) == digest(whole)
+    measures = [[(event["step"], event["error"]) for event in events(out, "held out")] for out in (stopped, whole)]
+    assert measures[0] == measures[1] and len(measures[0]) == 4
+    assert (stopped / "results.json").read_text() == (whole / "results.json").read_text()
 
 
 def test_what_made_a_model(start: Path, table: Path, tmp_path: Path) -> None:
@@ -592,7 +623,8 @@ def test_of_many_classes_what_is_mixed_up_is_shown() -> None:
         page = "".join(_confusion(results))
         assert ("What is right (rows)" in page) == shown and ("Most often mixed up" in page) != shown
         assert "class 5" in page and "class 7" in page and ("class 9" in page) == shown
-    task, read = small("bert-mini", "classify"), reader()
-    features = task.features([replace(one, answer=None) for one in examples], read)
+    model, read = small("bert-mini", "classify").model, reader()
+    task = Classify(model, labels)
+    features = task.features(examples, read)
     assert set(count_tokens(task, features, examples, read)) == {""}
     assert set(count_tokens(task, features[:2], examples[:2], read)) == {"", "class 0", "class 1"}

@@ -105,12 +105,13 @@ def _run(record: Record, data: Data, out: Path, ranks: Ranks, watch: Watch, bega
             ranks=ranks,
             clock=Clock(config.train.budget, began=began),
             stop=run.stop,
-            evaluate=Evaluation(task, dev, data.dev, config.task.measure),
+            evaluate=Evaluation(task, dev, data.dev, config.task.measure, run.stop.check if ranks.world == 1 else None),
             save_model=lambda: save_model(task, config, start, lineage, out, data.columns, source["dataset"]) if ranks.first else None,
             identity=identity(record),
             machine=run.machine,
             matrix_rate=_rate(config, tokens, run.device),
             judge="error",
+            look_first=config.train.budget is not None,  # to know how long it takes; a new head has nothing to show
             patience=config.train.patience,
             hopeless=hopeless,
         )
@@ -186,14 +187,20 @@ def evaluate(
 
 
 class Evaluation:
-    """All of dev, the same for every process."""
+    """All of dev, the same for every process. `check` may break it off."""
 
-    def __init__(self, task: Task, features: list[Features], examples: list[Example], measure: str) -> None:
-        self.task, self.features, self.examples, self.measure = task, features, examples, measure
+    def __init__(
+        self, task: Task, features: list[Features], examples: list[Example], measure: str, check: Callable[[], None] | None = None
+    ) -> None:
+        self.task, self.features, self.examples, self.measure, self.check = task, features, examples, measure, check
 
     def __call__(self) -> dict[str, float]:
-        measures = self.task.score(self.task.predict(self.features, self.examples), self.examples)
+        measures = self.task.score(self.task.predict(self.features, self.examples, self._progress), self.examples)
         return {**measures, "error": 1.0 - measures[self.measure]}
+
+    def _progress(self, done: int, total: int) -> None:
+        if self.check is not None:
+            self.check()
 
 
 def build_task(config: FinetuneConfig, start: Workbench, train: list[Example]) -> Task:

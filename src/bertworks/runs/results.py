@@ -94,7 +94,8 @@ class OverSeeds:
 
 def judge(task: Task, features: list[Features], examples: list[Example], shown: int = 20) -> tuple[Results, LearnedChanges]:
     """The best model on dev, and what it should know about itself."""
-    predictions = task.predict(features, examples)
+    outputs = task.outputs(features)
+    predictions = task.decode_all(outputs, features, examples)
     changes = LearnedChanges()
     calibration = None
     if isinstance(task, Classify | Choice):
@@ -105,7 +106,7 @@ def judge(task: Task, features: list[Features], examples: list[Example], shown: 
         task.no_answer = best_threshold(task, predictions, examples)
         changes = LearnedChanges(no_answer=task.no_answer)
     if changes != LearnedChanges():
-        predictions = task.predict(features, examples)
+        predictions = task.decode_all(outputs, features, examples)
     return replace(look(task, predictions, examples, shown), calibration=calibration), changes
 
 

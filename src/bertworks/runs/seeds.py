@@ -13,6 +13,7 @@ import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -131,7 +132,7 @@ class Behind:
     def __call__(self, progress: float, best: float) -> bool:
         if progress < EARLY or not self.curves:
             return False
-        return best > self.noise + max(min(error for at, error in curve if at <= progress) for curve in self.curves)
+        return best > self.noise + max(min((error for at, error in curve if at <= progress), default=inf) for curve in self.curves)
 
 
 def _join(out: Path, seeds: list[int], measure: str) -> OverSeeds:

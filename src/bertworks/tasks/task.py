@@ -126,23 +126,26 @@ class Task(Trainable):
         self, features: Sequence[Features], examples: Sequence[Example], progress: Progress = lambda done, total: None
     ) -> list[Any]:
         """An answer to each example, in their order."""
-        found = dict(self._answers(features, examples, progress))
-        return [found[at] for at in range(len(examples))]
+        return self.decode_all(self.outputs(features, progress), features, examples)
+
+    def decode_all(self, outputs: Sequence[Outputs], features: Sequence[Features], examples: Sequence[Example]) -> list[Any]:
+        return [self.decode(*one) for one in zip(outputs, features, examples, strict=True)]
 
     @torch.inference_mode()
-    def _answers(self, features: Sequence[Features], examples: Sequence[Example], progress: Progress) -> Iterator[tuple[int, Any]]:
-        training, done = self.training, 0
+    def outputs(self, features: Sequence[Features], progress: Progress = lambda done, total: None) -> list[Outputs]:
+        """The logits of each example, in their order."""
+        training = self.training
+        found: dict[int, Outputs] = {}
         self.eval()
         try:
             for members in token_batches([one.length for one in features]):
                 batch = gather(features, members)
                 outputs = self._split(self.logits(batch), batch, [len(features[at].windows) for at in members])
-                for at, output in zip(members.tolist(), outputs, strict=True):
-                    yield at, self.decode(output, features[at], examples[at])
-                done += len(members)
-                progress(done, len(examples))
+                found.update(zip(members.tolist(), outputs, strict=True))
+                progress(len(found), len(features))
         finally:
             self.train(training)
+        return [found[at] for at in range(len(features))]
 
     def _split(self, logits: Tensor, batch: Batch, n_windows: Sequence[int]) -> list[Outputs]:
         """A batch's logits, example by example."""

@@ -55,6 +55,7 @@ class State:
     best: Annotated[float, Field(allow_inf_nan=False)] | None = None  # of what held-out text is judged by
     best_step: Count | None = None
     looked_at: Count | None = None  # the step of the last look at held-out text
+    owes_look: bool = False  # it was broken off
     in_vain: Count = 0  # looks since the best one
     hopeless: bool = False  # by comparison with others
     look_seconds: Amount = 0.0  # what such a look takes, and a save

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT ask for an end: the step is finished and saved. A second one ends the process at once.
+"""SIGTERM and SIGINT ask for an end: the step is finished and saved, a look at dev broken off. A second one ends the process at once.
 
 Whoever ends a group of processes often signals each of them twice, once directly and once through their parent; two SIGTERMs within a
 moment are therefore one.
@@ -18,6 +18,10 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 MOMENT = 0.5  # seconds
 
 
+class BrokenOff(Exception):
+    """The end was asked for in the middle of what can be done again."""
+
+
 @dataclass
 class Stop:
     signal: int = 0  # 0: nobody asked
@@ -28,6 +32,10 @@ class Stop:
         if self.signal and not same:
             os._exit(128 + number)
         self.signal, self.asked_at = number, time.monotonic()
+
+    def check(self) -> None:
+        if self.signal:
+            raise BrokenOff
 
 
 @contextmanager

@@ -31,11 +31,12 @@ from bertworks.train.machine import counting_flops
 from bertworks.train.means import Means
 from bertworks.train.optim import make_optimiser, rate, set_rate
 from bertworks.train.ranks import Ranks
-from bertworks.train.signals import Stop
+from bertworks.train.signals import BrokenOff, Stop
 
 TRIALS = 3  # steps to measure the machine with; their gradients are thrown away
 END_SECONDS = 1.0  # for the report and the last messages, beside evaluation and saving, which are measured
 Evaluate = Callable[[], dict[str, float]]
+"""Measures of held-out text. It may be `BrokenOff`, unless several processes look together; a resumed run does it again."""
 
 
 class Portion(Protocol):
@@ -105,11 +106,12 @@ class Trainer:
         machine: dict[str, Any],
         matrix_rate: float,
         judge: str = "loss",
+        look_first: bool = True,
         patience: int | None = None,
         hopeless: Callable[[float, float], bool] = lambda progress, best: False,
     ) -> None:
-        """`judge`: the measure by which looks are compared, the lower the better. The run ends early after `patience` looks without a
-        better one, or where, so far in the run, its best is `hopeless`."""
+        """`judge`: the measure by which looks are compared, the lower the better. `look_first`: also before the first step. The run ends
+        early after `patience` looks without a better one, or where, so far in the run, its best is `hopeless`."""
         self.module, self.steps, self.optim, self.config, self.folder, self.log = module, steps, optim, config, folder, log
         self.ranks, self.clock, self.stop, self.machine = ranks, clock, stop, machine
         self.evaluate, self.save_model, self.identity = evaluate, save_model, identity
@@ -118,7 +120,7 @@ class Trainer:
         self.device = self.parameters[0].device
         self.matrix_rate, self.flops_per_token = matrix_rate, 0.0
         self.since_log = Means()
-        self.judge, self.patience, self.hopeless = judge, patience, hopeless
+        self.judge, self.look_first, self.patience, self.hopeless = judge, look_first, patience, hopeless
         self.saved: State | None = None
         self.ending = self.gave_up = False
         self.failure: BertworksError | None = None
@@ -134,8 +136,11 @@ class Trainer:
     def run(self) -> int:
         """Train to the end. Returns 0, or the number of the signal that asked to stop."""
         self._reserve()
-        if self.saved is None:
+        if self.state.owes_look or (self.saved is None and self.look_first):
             self._look()
+            self._save()
+        elif self.saved is None:
+            self._carefully(self.save_model)
             self._save()
         if self.state.progress >= 1:
             self.say({"kind": "remark", "text": "this run had come to its end"})
@@ -197,6 +202,7 @@ class Trainer:
             self.state = replace(self.state, progress=1.0)
             if self.state.looked_at != self.state.step:
                 self._look()
+                asked = self.stop.signal if self.state.owes_look else 0
         if not self.state.step:
             self.say({"kind": "remark", "text": "no step was taken: the model knows nothing yet"})
         if self.saved != self.state:
@@ -267,18 +273,22 @@ class Trainer:
     # ------------------------------------------------------------------ around the steps
 
     def _measure(self, step: Step) -> None:
-        """What a step costs, in operations and seconds. Nothing of it stays."""
-        counts, pace = self._agree(step).counts, math.inf
+        """What a step costs, in operations and, where they are counted, seconds. Nothing of it stays."""
+        agreed = self._agree(step)
+        if agreed.asked:
+            return
+        counts, pace = agreed.counts, math.inf
         with counting_flops() as counter:
             self._gradients(step, counts)
         flops = self.ranks.sum(torch.tensor(float(counter.get_total_flops()), dtype=torch.float64, device=self.device))
         self.flops_per_token = float(flops) / max(1, step.tokens)
-        for _ in range(TRIALS - 1):
-            start = time.monotonic()
-            self._gradients(step, counts)
-            pace = min(pace, time.monotonic() - start)
+        if self.clock.budget is not None:
+            for _ in range(TRIALS - 1):
+                start = time.monotonic()
+                self._gradients(step, counts)
+                pace = min(pace, time.monotonic() - start)
+            self.clock.first_pace = pace
         self.optimiser.zero_grad(set_to_none=True)
-        self.clock.first_pace = pace
         self.since_log = Means(tokens=self.state.tokens)
         self.clock.tick()
 
@@ -312,22 +322,27 @@ class Trainer:
     def _look(self) -> None:
         """Held-out text. The model is saved if it was never as good; without such text, whenever this is called."""
         start = time.monotonic()
-        self.state = replace(self.state, looked_at=self.state.step)
-        better = True
-        if self.config.evaluations:
-            measures = self.evaluate()
-            self.say({"kind": "held out", **measures})
-            value, best = measures[self.judge], self.state.best
-            better = self.state.best_step is None or (math.isfinite(value) and (best is None or value < best))
-            if better:
-                self.state = replace(self.state, best=value if math.isfinite(value) else None, best_step=self.state.step, in_vain=0)
-            else:
-                self.state = replace(self.state, in_vain=self.state.in_vain + 1)
-            self._weigh()
-        if better:
+        try:
+            measures = self.evaluate() if self.config.evaluations else None
+        except BrokenOff:
+            self.state = replace(self.state, owes_look=True)
+            return
+        self.state = replace(self.state, looked_at=self.state.step, owes_look=False)
+        if measures is None or self._is_best(measures):
             self._carefully(self.save_model)
         self.state = replace(self.state, look_seconds=time.monotonic() - start)
         self._reserve()
+
+    def _is_best(self, measures: dict[str, float]) -> bool:
+        self.say({"kind": "held out", **measures})
+        value, best = measures[self.judge], self.state.best
+        better = self.state.best_step is None or (math.isfinite(value) and (best is None or value < best))
+        if better:
+            self.state = replace(self.state, best=value if math.isfinite(value) else None, best_step=self.state.step, in_vain=0)
+        else:
+            self.state = replace(self.state, in_vain=self.state.in_vain + 1)
+        self._weigh()
+        return better
 
     def _weigh(self) -> None:
         """Whether it is worth going on."""
