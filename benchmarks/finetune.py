@@ -33,6 +33,7 @@ from bertworks.tasks.order import Order
 from bertworks.tasks.source import Data, Source, describe_task, read_data
 from bertworks.tasks.windows import Reader
 from bertworks.train.clock import Clock
+from bertworks.train.looks import Looks
 from bertworks.train.ranks import Ranks
 from bertworks.train.signals import Stop
 from bertworks.train.trainer import Trainer
@@ -81,6 +82,7 @@ def our_training(start: bertworks.Workbench, data: Data, config: FinetuneConfig)
                 identity="",
                 machine={},
                 matrix_rate=0.0,
+                looks=Looks(),
             )
             trainer.run()
         return per_example(stamped.times)

@@ -185,7 +185,7 @@ class LoopConfig(Frozen):
     checkpoint_every: int = Field(100, ge=1, description="steps between checkpoints")
     keep: int = Field(2, ge=1, description="newest checkpoints kept, beside the best one")
     evaluations: int = Field(10, ge=0, description="looks at the held-out text, spread over the run; the last is at the end")
-    log_every: int = Field(10, ge=1, description="steps between lines in metrics.jsonl")
+    log_every: int = Field(10, ge=1, description="steps between lines in metrics.jsonl; slow steps have more")
     bad_steps: int = Field(10, ge=1, description="steps in a row without finite numbers after which the run stops")
     threads: int | None = Field(None, ge=1, le=1024, description="threads of a process; null: the cores it has")
     device: str = Field("auto", description="cpu, cuda, cuda:1, ...; auto: a GPU if there is one")

@@ -34,6 +34,7 @@ from bertworks.tasks.windows import Reader
 from bertworks.text.ledger import Ledger
 from bertworks.train.clock import Clock
 from bertworks.train.log import Watch
+from bertworks.train.looks import Hopeless, Looks, never
 from bertworks.train.machine import matrix_rate
 from bertworks.train.ranks import Ranks
 from bertworks.train.trainer import Trainer
@@ -41,13 +42,7 @@ from bertworks.workbench import Workbench, load
 
 KIND, SEEDS = "finetune", "seeds"
 KINDS = (KIND, SEEDS)
-Hopeless = Callable[[float, float], bool]
-"""(progress, the smallest error so far): whether a run is not worth its time."""
 PROBLEMS = {"classify": "single_label_classification", "regress": "regression", "multilabel": "multi_label_classification"}
-
-
-def never(progress: float, best: float) -> bool:
-    return False
 
 
 def finetune(
@@ -110,10 +105,8 @@ def _run(record: Record, data: Data, out: Path, ranks: Ranks, watch: Watch, bega
             identity=identity(record),
             machine=run.machine,
             matrix_rate=_rate(config, tokens, run.device),
-            judge="error",
-            look_first=config.train.budget is not None,  # to know how long it takes; a new head has nothing to show
-            patience=config.train.patience,
-            hopeless=hopeless,
+            # A new head has nothing to show; but a budget has to know how long a look takes.
+            looks=Looks("error", first=config.train.budget is not None, patience=config.train.patience, hopeless=hopeless),
         )
         run.go_on(trainer)
         trainer.say({"kind": "start", **run.machine, "matrix_gflops": trainer.matrix_rate / 1e9, "train": len(train), "dev": len(dev)})

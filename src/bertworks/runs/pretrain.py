@@ -36,6 +36,7 @@ from bertworks.runs.folder import Outcome, Record, identity, named, new_record, 
 from bertworks.runs.report import write_report
 from bertworks.train.clock import Clock
 from bertworks.train.log import Watch
+from bertworks.train.looks import Looks
 from bertworks.train.machine import matrix_rate
 from bertworks.train.ranks import Ranks
 from bertworks.train.trainer import Trainer
@@ -99,6 +100,7 @@ def _run(record: Record, shards: Shards, out: Path, ranks: Ranks, watch: Watch, 
             identity=identity(record),
             machine=run.machine,
             matrix_rate=_rate(config, run.device),
+            looks=Looks(),
         )
         run.go_on(trainer)
         trainer.say({"kind": "start", **run.machine, "matrix_gflops": trainer.matrix_rate / 1e9, "unigram_loss": evaluation.unigram})

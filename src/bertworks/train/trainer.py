@@ -27,6 +27,7 @@ from bertworks.model.loss import Loss, Trainable
 from bertworks.train.checkpoint import Checkpoint, State, optimiser_tensors, prune_checkpoints, restore, write_checkpoint
 from bertworks.train.clock import Clock
 from bertworks.train.log import Event, Log
+from bertworks.train.looks import Looks
 from bertworks.train.machine import counting_flops
 from bertworks.train.means import Means
 from bertworks.train.optim import make_optimiser, rate, set_rate
@@ -34,6 +35,7 @@ from bertworks.train.ranks import Ranks
 from bertworks.train.signals import BrokenOff, Stop
 
 TRIALS = 3  # steps to measure the machine with; their gradients are thrown away
+LOG_SECONDS = 20.0  # of steps so slow that lines every so many of them would leave people waiting
 END_SECONDS = 1.0  # for the report and the last messages, beside evaluation and saving, which are measured
 Evaluate = Callable[[], dict[str, float]]
 """Measures of held-out text. It may be `BrokenOff`, unless several processes look together; a resumed run does it again."""
@@ -105,13 +107,8 @@ class Trainer:
         identity: str,
         machine: dict[str, Any],
         matrix_rate: float,
-        judge: str = "loss",
-        look_first: bool = True,
-        patience: int | None = None,
-        hopeless: Callable[[float, float], bool] = lambda progress, best: False,
+        looks: Looks,
     ) -> None:
-        """`judge`: the measure by which looks are compared, the lower the better. `look_first`: also before the first step. The run ends
-        early after `patience` looks without a better one, or where, so far in the run, its best is `hopeless`."""
         self.module, self.steps, self.optim, self.config, self.folder, self.log = module, steps, optim, config, folder, log
         self.ranks, self.clock, self.stop, self.machine = ranks, clock, stop, machine
         self.evaluate, self.save_model, self.identity = evaluate, save_model, identity
@@ -120,9 +117,9 @@ class Trainer:
         self.device = self.parameters[0].device
         self.matrix_rate, self.flops_per_token = matrix_rate, 0.0
         self.since_log = Means()
-        self.judge, self.look_first, self.patience, self.hopeless = judge, look_first, patience, hopeless
+        self.looks = looks
         self.saved: State | None = None
-        self.ending = self.gave_up = False
+        self.ending = False
         self.failure: BertworksError | None = None
 
     # ------------------------------------------------------------------ the run
@@ -131,12 +128,11 @@ class Trainer:
         restore(self.module, self.optimiser, checkpoint, place)
         self.saved = self.state = checkpoint.state
         self.clock.spent = self.state.seconds
-        self.gave_up = self._waited() or self.state.hopeless
 
     def run(self) -> int:
         """Train to the end. Returns 0, or the number of the signal that asked to stop."""
         self._reserve()
-        if self.state.owes_look or (self.saved is None and self.look_first):
+        if self.state.owes_look or (self.saved is None and self.looks.first):
             self._look()
             self._save()
         elif self.saved is None:
@@ -145,7 +141,7 @@ class Trainer:
         if self.state.progress >= 1:
             self.say({"kind": "remark", "text": "this run had come to its end"})
         measured = False
-        steps = self.steps((self.state.epoch, self.state.batch)) if self.state.progress < 1 and not self.gave_up else iter(())
+        steps = self.steps((self.state.epoch, self.state.batch)) if not self._is_over() else iter(())
         for step in steps:
             if not measured:
                 self._measure(step)
@@ -158,13 +154,15 @@ class Trainer:
             self.state = self._after(step, agreed.after)
             self.clock.tick()
             self.since_log.pause()
-            if self.state.progress >= 1:
-                break
-            self._between(before)
-            if self.gave_up:
+            if self.state.progress < 1:
+                self._between(before)
+            if self._is_over():
                 break
             self.since_log.go_on()
         return self._finish(0)
+
+    def _is_over(self) -> bool:
+        return self.state.progress >= 1 or self.looks.why_stop(self.state) is not None
 
     def _after(self, step: Step, progress: float) -> State:
         epoch, batch = step.following
@@ -297,7 +295,8 @@ class Trainer:
         state, config = self.state, self.config
         if (planned := self.clock.new_plan(state.step)) is not None:
             self.say({"kind": "plan", "steps": planned, "seconds_per_step": self.clock.pace})
-        if state.step % config.log_every == 0:
+        slow = self.since_log.seconds > LOG_SECONDS and self.ranks.world == 1  # others would not agree on the moment
+        if state.step % config.log_every == 0 or slow:
             self._log_means()
         if math.floor(state.progress * config.evaluations) > math.floor(before.progress * config.evaluations):
             self._look()
@@ -328,36 +327,15 @@ class Trainer:
             self.state = replace(self.state, owes_look=True)
             return
         self.state = replace(self.state, looked_at=self.state.step, owes_look=False)
-        if measures is None or self._is_best(measures):
+        if measures is not None:
+            self.say({"kind": "held out", **measures})
+            self.state = self.looks.weigh(self.state, measures)
+            if self.state.progress < 1 and (reason := self.looks.why_stop(self.state)) is not None:
+                self.say({"kind": "remark", "text": f"stopped early: {reason}"})
+        if measures is None or self.state.best_step == self.state.step:
             self._carefully(self.save_model)
         self.state = replace(self.state, look_seconds=time.monotonic() - start)
         self._reserve()
-
-    def _is_best(self, measures: dict[str, float]) -> bool:
-        self.say({"kind": "held out", **measures})
-        value, best = measures[self.judge], self.state.best
-        better = self.state.best_step is None or (math.isfinite(value) and (best is None or value < best))
-        if better:
-            self.state = replace(self.state, best=value if math.isfinite(value) else None, best_step=self.state.step, in_vain=0)
-        else:
-            self.state = replace(self.state, in_vain=self.state.in_vain + 1)
-        self._weigh()
-        return better
-
-    def _weigh(self) -> None:
-        """Whether it is worth going on."""
-        if self.state.progress >= 1:
-            return
-        waited = self._waited()
-        best = self.state.best
-        self.state = replace(self.state, hopeless=best is not None and self.hopeless(self.state.progress, best))
-        self.gave_up = waited or self.state.hopeless
-        if self.gave_up:
-            reason = f"no better for {self.state.in_vain} looks" if waited else "far behind other seeds"
-            self.say({"kind": "remark", "text": f"stopped early: {reason}"})
-
-    def _waited(self) -> bool:
-        return self.patience is not None and self.state.in_vain >= self.patience
 
     def _save(self) -> None:
         if self.ranks.first:

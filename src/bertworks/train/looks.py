@@ -1,0 +1,41 @@
+"""Looks at held-out text: which was the best, and whether it is worth going on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from bertworks.train.checkpoint import State
+
+Hopeless = Callable[[float, float], bool]
+"""(progress, the smallest error so far): whether a run is not worth its time."""
+
+
+def never(progress: float, best: float) -> bool:
+    return False
+
+
+@dataclass(frozen=True)
+class Looks:
+    judge: str = "loss"  # the measure by which they are compared, the lower the better
+    first: bool = True  # also one before the first step
+    patience: int | None = None  # the run ends after so many without a better one,
+    hopeless: Hopeless = never  # or if its best, so far in the run, is that
+
+    def weigh(self, state: State, measures: Mapping[str, float]) -> State:
+        """What a look changes."""
+        value = measures[self.judge]
+        if state.best_step is None or (math.isfinite(value) and (state.best is None or value < state.best)):
+            state = replace(state, best=value if math.isfinite(value) else None, best_step=state.step, in_vain=0)
+        else:
+            state = replace(state, in_vain=state.in_vain + 1)
+        if state.progress >= 1:
+            return state
+        return replace(state, hopeless=state.best is not None and self.hopeless(state.progress, state.best))
+
+    def why_stop(self, state: State) -> str | None:
+        """None: it is worth going on."""
+        if self.patience is not None and state.in_vain >= self.patience:
+            return f"no better for {state.in_vain} looks"
+        return "far behind other seeds" if state.hopeless else None
