@@ -11,7 +11,7 @@ import sklearn.metrics
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertworks.tasks import metrics
+from bertworks.tasks import chances, metrics
 from bertworks.tasks.calibration import calibration_error, fit_temperature, reliability, soften
 from bertworks.tasks.chances import differences, intervals, mean
 
@@ -112,6 +112,11 @@ def test_no_error_among_few_is_no_certainty() -> None:
 
     assert intervals(accuracy, [np.ones((60, 1))]) == {"accuracy": (pytest.approx(0.95), 1.0)}
     assert intervals(accuracy, [np.ones((2, 1))]) == {"accuracy": (0.0, 1.0)}
+    assert intervals(accuracy, [np.zeros((60, 1))]) == {"accuracy": (0.0, pytest.approx(0.05))}
+    low, high = differences(accuracy, [np.zeros((3, 1))], [np.ones((3, 1))])["accuracy"]
+    assert low <= 0 < high, "three examples prove nothing"
+    low, high = differences(accuracy, [np.zeros((60, 1))], [np.ones((60, 1))])["accuracy"]
+    assert low == pytest.approx(0.95)
 
 
 @pytest.mark.parametrize(
@@ -187,3 +192,28 @@ def test_luck_of_the_seed_widens_an_interval() -> None:
     assert low < 0.8 < high and high - low < 0.08 and higher - lower > 0.15
     assert mean(measure, apart)["mean"] == pytest.approx(0.8, abs=0.03)
     assert differences(measure, alike, apart)["mean"][0] < 0 < differences(measure, alike, apart)["mean"][1]
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_few_seeds_do_not_make_noise_a_difference(seeds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two ways of training that are equally good, but for the luck of their seeds: called different in about 5 of 100 cases."""
+    monkeypatch.setattr(chances, "DRAWS", 200)
+    draw, trials = np.random.default_rng(4), 60
+
+    def measure(rows: metrics.Floats) -> dict[str, float]:
+        return {"mean": float(rows.mean())}
+
+    def called_different() -> bool:
+        hardness = draw.random((300, 1))
+        a, b = ([(hardness < 0.85 + draw.normal(0, 0.02)).astype(float) for _ in range(seeds)] for _ in range(2))
+        low, high = differences(measure, a, b)["mean"]
+        return low > 0 or high < 0
+
+    assert sum(called_different() for _ in range(trials)) <= 0.1 * trials
+
+
+def test_intervals_stay_where_measures_can_be() -> None:
+    runs = [np.full((20, 1), share) for share in (0.2, 0.95)]
+    found = intervals(lambda rows: {name: float(rows.mean()) for name in ("accuracy", "matthews", "mean_error")}, runs)
+    assert found["accuracy"] == (0.0, 1.0) and found["matthews"] == (-1.0, 1.0), "two seeds that far apart say nothing"
+    assert found["mean_error"][0] == 0.0 and found["mean_error"][1] > 1.0

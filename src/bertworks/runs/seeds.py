@@ -28,7 +28,7 @@ from bertworks.runs import finetune
 from bertworks.runs.folder import Outcome, Record, check_new, named, new_record, read_run
 from bertworks.runs.report import REPORT
 from bertworks.runs.results import RESULTS, OverSeeds
-from bertworks.tasks.chances import Interval, Runs, differences, intervals, mean
+from bertworks.tasks.chances import Interval, Runs, deviation, differences, intervals, mean
 from bertworks.tasks.source import Data, Source
 from bertworks.tasks.task import Task
 from bertworks.train.log import METRICS, Event, Watch, read_events
@@ -145,7 +145,7 @@ def _join(out: Path, seeds: list[int], measure: str) -> OverSeeds:
         measures,
         {seed: result["measures"] for seed, result in results.items() if result["hopeless"]},
         middle,
-        {name: float(np.std([one[name] for one in measures.values()], ddof=1)) if len(measures) > 1 else 0.0 for name in middle},
+        deviation(task.measure, runs),
         intervals(task.measure, runs),
         max(measures, key=lambda seed: measures[seed][measure]),
         others,

@@ -13,6 +13,7 @@ from bertworks.runs.report import REPORT, STEPS, details, facts, last, points
 from bertworks.runs.report import STYLE as FACTS
 from bertworks.runs.results import FEW_CLASSES, OverSeeds, Results
 from bertworks.tasks.example import Example
+from bertworks.tasks.metrics import CORRELATIONS, DISTANCES
 from bertworks.tasks.source import WITHOUT_COPIES
 from bertworks.text.ledger import Ledger
 from bertworks.train.log import METRICS, Event, read_events
@@ -105,7 +106,7 @@ def _split(name: str) -> str:
 
 
 def _number(name: str, value: float) -> str:
-    return f"{value:.3f}" if name in ("matthews", "pearson", "spearman", "pearson_spearman", "mean_error") else f"{value:.1%}"
+    return f"{value:.3f}" if name in (*CORRELATIONS, *DISTANCES) else f"{value:.1%}"
 
 
 def _curves(events: list[Event], measure: str, results: Results) -> list[str]:

@@ -1,15 +1,16 @@
-"""How sure a measure is: intervals by drawing again (Efron 1979), and whether two models differ by more than chance.
+"""How sure a measure is: intervals by drawing examples again (Efron 1979), and whether two models differ by more than chance.
 
-Where there are several runs, which differ by their seeds, both are drawn again: the examples, the same for all, and the runs.
+Where there are several runs, which differ by their seeds, their luck is added. Three runs are too few to be drawn again: how far they are
+apart says how far others may be, with the tails that few numbers have (Student 1908).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from bertworks.tasks.metrics import Floats
+from bertworks.tasks.metrics import CORRELATIONS, DISTANCES, Floats
 
 DRAWS = 1000
 Measures = dict[str, float]
@@ -24,28 +25,64 @@ def mean(measure: Measure, runs: Runs) -> Measures:
     return {name: float(np.mean([one[name] for one in found])) for name in found[0]}
 
 
+def deviation(measure: Measure, runs: Runs) -> Measures:
+    """From seed to seed; of a single one, nothing is known."""
+    found = [measure(rows) for rows in runs]
+    return {name: float(np.std([one[name] for one in found], ddof=1)) if len(found) > 1 else 0.0 for name in found[0]}
+
+
 def intervals(measure: Measure, runs: Runs) -> dict[str, Interval]:
-    """95 % of what the means of the measures are when all is drawn again."""
-    drawn = [mean(measure, again) for (again,) in _draws(runs)]
-    found = {name: _middle([one[name] for one in drawn]) for name in drawn[0]}
-    # Where no error was seen there is none to draw; of n examples without one, 3 / n may still be wrong (Hanley and Lippman-Hand 1983).
-    unseen = max(0.0, 1 - 3 / len(runs[0]))
-    return {name: (unseen, 1.0) if edges == (1.0, 1.0) else edges for name, edges in found.items()}
+    """Where the mean over seeds would lie with other examples and other seeds, in 95 of 100 cases."""
+    (drawn,), luck, unseen = _draws(measure, runs), _luck(measure, runs), _unseen(runs)
+    found = {}
+    for name, values in drawn.items():
+        least, most = _range(name)
+        low, high = _middle(np.clip(values + luck[name], least, most))
+        if low == high == most:
+            low = max(least, most - unseen)
+        elif low == high == least == 0:
+            high = min(most, unseen)
+        found[name] = low, high
+    return found
 
 
 def differences(measure: Measure, a: Runs, b: Runs) -> dict[str, Interval]:
     """Of how much b is better than a."""
-    drawn = [(mean(measure, again_a), mean(measure, again_b)) for again_a, again_b in _draws(a, b)]
-    return {name: _middle([better[name] - worse[name] for worse, better in drawn]) for name in drawn[0][0]}
+    (of_a, of_b), luck, unseen = _draws(measure, a, b), _luck(measure, a, b), _unseen(a)
+    found = {name: _middle(of_b[name] - of_a[name] + luck[name]) for name in of_a}
+    return {name: (low - unseen, high + unseen) if low == high else (low, high) for name, (low, high) in found.items()}
 
 
-def _draws(*sides: Runs) -> Iterator[tuple[list[Floats], ...]]:
+def _draws(measure: Measure, *sides: Runs) -> list[dict[str, Floats]]:
+    """Means of each side, with examples drawn again, the same for all."""
     draw, n = np.random.default_rng(0), len(sides[0][0])
-    for _ in range(DRAWS):
-        examples = draw.integers(0, n, n)
-        yield tuple([runs[one][examples] for one in draw.integers(0, len(runs), len(runs))] for runs in sides)
+    chosen = [draw.integers(0, n, n) for _ in range(DRAWS)]
+    found = ([mean(measure, [rows[examples] for rows in runs]) for examples in chosen] for runs in sides)
+    return [{name: np.array([one[name] for one in means]) for name in means[0]} for means in found]
 
 
-def _middle(values: list[float]) -> Interval:
+def _luck(measure: Measure, *sides: Runs) -> dict[str, Floats]:
+    """By how much the seeds may have moved a mean, or the difference of two; degrees of freedom as Welch (1947) counts them."""
+    draw, found = np.random.default_rng(1), {}
+    apart = [deviation(measure, runs) for runs in sides]
+    for name in apart[0]:
+        parts = [(one[name] ** 2 / len(runs), len(runs) - 1) for one, runs in zip(apart, sides, strict=True) if one[name]]
+        variance = sum(part for part, _ in parts)
+        freedom = variance**2 / sum(part**2 / free for part, free in parts) if parts else 1.0
+        found[name] = np.sqrt(variance) * draw.standard_t(freedom, DRAWS)
+    return found
+
+
+def _unseen(runs: Runs) -> float:
+    """Where nothing else was seen there is nothing else to draw; of n examples, 3 / n may still be otherwise (Hanley and Lippman-Hand
+    1983)."""
+    return 3 / len(runs[0])
+
+
+def _range(name: str) -> Interval:
+    return -1.0 if name in CORRELATIONS else 0.0, np.inf if name in DISTANCES else 1.0
+
+
+def _middle(values: Floats) -> Interval:
     low, high = np.percentile(values, [2.5, 97.5])
     return float(low), float(high)

@@ -19,6 +19,8 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 TAG = re.compile(r"([BIOESMLU])(?:[-_](.+))?")
 SIGNS = {"L": "E", "U": "S"}  # BILOU's names of last and only
+CORRELATIONS = ("matthews", "pearson", "spearman", "pearson_spearman")  # from -1 to 1
+DISTANCES = ("mean_error",)  # from 0, the less the better; all other measures are shares of 1
 ARTICLES = re.compile(r"\b(a|an|the)\b", re.UNICODE)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from math import inf
 
 NEW_PLAN = 0.05  # a change of the planned steps that is worth a line
 WINDOW = 50  # steps over which the pace is measured
@@ -39,10 +40,15 @@ class Clock:
         """A step has ended."""
         self.ends.append(self.now())
 
+    @property
+    def left(self) -> float:
+        """Seconds for steps."""
+        return inf if self.budget is None else self.budget - self.elapsed - self.reserve
+
     def steps_left(self) -> int:
         if self.budget is None or not self.pace:
             return 1
-        return max(0, round((self.budget - self.elapsed - self.reserve) / self.pace))
+        return max(0, round(self.left / self.pace))
 
     def new_plan(self, step: int) -> int | None:
         """The steps in all, if they are others than was said last."""

@@ -35,6 +35,7 @@ from bertworks.train.ranks import Ranks
 from bertworks.train.signals import BrokenOff, Stop
 
 TRIALS = 3  # steps to measure the machine with; their gradients are thrown away
+LOOKING = 0.3  # of a budget may go into looks on the way
 LOG_SECONDS = 20.0  # of steps so slow that lines every so many of them would leave people waiting
 END_SECONDS = 1.0  # for the report and the last messages, beside evaluation and saving, which are measured
 Evaluate = Callable[[], dict[str, float]]
@@ -117,7 +118,7 @@ class Trainer:
         self.device = self.parameters[0].device
         self.matrix_rate, self.flops_per_token = matrix_rate, 0.0
         self.since_log = Means()
-        self.looks = looks
+        self.looks, self.looked = looks, 0.0
         self.saved: State | None = None
         self.ending = False
         self.failure: BertworksError | None = None
@@ -127,19 +128,19 @@ class Trainer:
     def resume(self, checkpoint: Checkpoint, place: str) -> None:
         restore(self.module, self.optimiser, checkpoint, place)
         self.saved = self.state = checkpoint.state
-        self.clock.spent = self.state.seconds
+        self.clock.spent = self.looked = self.state.seconds
 
     def run(self) -> int:
         """Train to the end. Returns 0, or the number of the signal that asked to stop."""
         self._reserve()
-        if self.state.owes_look or (self.saved is None and self.looks.first):
+        if self.state.progress >= 1 and not self.state.owes_look:
+            self.say({"kind": "remark", "text": "this run had come to its end"})
+        elif self.state.progress < 1 and (self.state.owes_look or (self.saved is None and self.looks.first)):
             self._look()
             self._save()
         elif self.saved is None:
             self._carefully(self.save_model)
             self._save()
-        if self.state.progress >= 1:
-            self.say({"kind": "remark", "text": "this run had come to its end"})
         measured = False
         steps = self.steps((self.state.epoch, self.state.batch)) if not self._is_over() else iter(())
         for step in steps:
@@ -175,11 +176,12 @@ class Trainer:
             for name, n in self.module.counts(portion.batch).items():
                 counted[name] = counted.get(name, 0) + n * portion.counted
         middle, after, over = self._progress(step) if self.ranks.first else (0.0, 0.0, False)
-        said = [*counted.values(), middle, after, float(over), float(self.stop.signal)]
+        mine = self.stop.signal  # now; one that comes while the processes talk is for the next step
+        said = [*counted.values(), middle, after, float(over), float(mine)]
         heard = self.ranks.sum(torch.tensor(said, dtype=torch.float64, device=self.device))
         *totals, middle, after, ended, asked = heard.tolist()
         counts = {name: int(total) for name, total in zip(counted, totals, strict=True)}
-        return Agreed(counts, middle, after, bool(ended), self.stop.signal or (int(signal.SIGTERM) if asked else 0))
+        return Agreed(counts, middle, after, bool(ended), mine or (int(signal.SIGTERM) if asked else 0))
 
     def _progress(self, step: Step) -> tuple[float, float, bool]:
         """In the middle of the step; after it; and whether the run ended before it."""
@@ -298,7 +300,7 @@ class Trainer:
         slow = self.since_log.seconds > LOG_SECONDS and self.ranks.world == 1  # others would not agree on the moment
         if state.step % config.log_every == 0 or slow:
             self._log_means()
-        if math.floor(state.progress * config.evaluations) > math.floor(before.progress * config.evaluations):
+        if math.floor(state.progress * config.evaluations) > math.floor(before.progress * config.evaluations) and self._can_look():
             self._look()
         # In a streak of steps that were not taken the last checkpoint is the good one.
         due = state.step % config.checkpoint_every == 0 or self.state.best_step == state.step
@@ -318,6 +320,14 @@ class Trainer:
         share = speed * self.flops_per_token / self.matrix_rate / self.ranks.world if self.matrix_rate else 0.0
         self.say({"kind": "train", **means, **recent.shown, "tokens_per_second": speed, "share": share, "seconds_left": left})
 
+    def _can_look(self) -> bool:
+        """By the clock, looks must not take the time of learning: neither much of that since the last one, nor of what is left."""
+        if self.clock.budget is None:
+            return True
+        now = self.clock.elapsed
+        worth = self.state.look_seconds <= LOOKING * min(now - self.looked, self.clock.left)
+        return bool(self.ranks.sum(torch.tensor(float(worth and self.ranks.first), device=self.device)))
+
     def _look(self) -> None:
         """Held-out text. The model is saved if it was never as good; without such text, whenever this is called."""
         start = time.monotonic()
@@ -329,12 +339,15 @@ class Trainer:
         self.state = replace(self.state, looked_at=self.state.step, owes_look=False)
         if measures is not None:
             self.say({"kind": "held out", **measures})
-            self.state = self.looks.weigh(self.state, measures)
+            before, self.state = self.state, self.looks.weigh(self.state, measures)
+            if self.state.best_step == self.state.step and not self._carefully(self.save_model):
+                self.state = replace(self.state, best=before.best, best_step=before.best_step)  # the best is one that is there
             if self.state.progress < 1 and (reason := self.looks.why_stop(self.state)) is not None:
                 self.say({"kind": "remark", "text": f"stopped early: {reason}"})
-        if measures is None or self.state.best_step == self.state.step:
+        else:
             self._carefully(self.save_model)
         self.state = replace(self.state, look_seconds=time.monotonic() - start)
+        self.looked = self.clock.elapsed
         self._reserve()
 
     def _save(self) -> None:
@@ -354,15 +367,17 @@ class Trainer:
         self.say({"kind": "checkpoint", "path": place.name})
         self._reserve()
 
-    def _carefully(self, save: Callable[[], None]) -> None:
-        """A disk that is full now may have room at the next save; only the last one must succeed, and the first."""
+    def _carefully(self, save: Callable[[], None]) -> bool:
+        """Whether it is saved. A disk that is full now may have room at the next save; only the last one must succeed, and the first."""
         try:
             save()
+            return True
         except BertworksError as error:
             if self.saved is None:
                 raise
             self.say({"kind": "not saved", "reason": str(error)})
             self.failure = error if self.ending else None
+            return False
 
     def _reserve(self) -> None:
         """The end needs the time of a look, a save and a report."""
