@@ -401,6 +401,8 @@ def test_what_follows_what_is_seen_in_the_examples() -> None:
     sparse = usual_transitions([["O"] * 2000 + ["B-x", "I-x", "O"]] * 3)
     scores = np.array([[0.9, 0.1, 0], [0.1, 0.9, 0], [0.4, 0, 0.6]])
     assert Ways(("O", "B-x", "I-x"), sparse).best(scores).tolist() == [0, 1, 2], "what is rare in the text is no slip"
+    few = usual_transitions([["O"] * 6 + ["B-x", "I-x", "O"]] * 30)  # too few to know that no name has three words, or follows another
+    assert {("I", "I", True), ("B", "B", True)} <= set(few) and ("O", "I", False) not in few
     inside = usual_transitions([["O", "I-per", "I-per", "I-loc"]])  # as CoNLL 2003 was first tagged
     assert ("O", "I", False) in inside and ("I", "I", False) in inside
 

@@ -5,9 +5,10 @@ Each word is judged by itself; so B-PER O E-PER may be the likeliest tag of each
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,21 +16,40 @@ from numpy.typing import NDArray
 from bertworks.tasks.example import Numbers
 from bertworks.tasks.metrics import Floats, sign_and_name
 
+T = TypeVar("T", bound=Hashable)
 Transition = tuple[str, str, bool]  # the signs of two tags, and whether they name the same kind
 EDGE = "O"  # before the first word and behind the last there is nothing
 SLIPS = 0.001  # of what follows a sign, and of what comes before the other: mistakes of those who tagged
+MISSED = 5.0  # of what would be expected so often by chance, and never occurs, that is no chance
 LEAST = 1e-12  # probability
 FORBIDDEN = -1e6  # far below any sum of logarithms, but if all ways are forbidden, there still is a best one
 
 
 def usual_transitions(sentences: Iterable[Sequence[str]]) -> tuple[Transition, ...]:
-    counts = Counter(_transition(*pair) for tags in sentences for pair in pairwise((EDGE, *tags, EDGE)))
-    after: Counter[str] = Counter()
-    before: Counter[str] = Counter()
-    for (first, second, _), count in counts.items():
-        after[first] += count
-        before[second] += count
-    return tuple(sorted(one for one, count in counts.items() if count >= SLIPS * min(after[one[0]], before[one[1]])))
+    """Those that occur, but for slips; and those that do not, where examples are so few that it means nothing."""
+    pairs = Counter(pair for tags in sentences for pair in pairwise((EDGE, *tags, EDGE)))
+    counts = _count((_transition(*pair), count) for pair, count in pairs.items())
+    after = _count((first, count) for (first, _, _), count in counts.items())
+    before = _count((second, count) for (_, second, _), count in counts.items())
+    usual = (one for one, count in counts.items() if count >= SLIPS * min(after[one[0]], before[one[1]]))
+    expected, seen = _expected(pairs), {one[:2] for one in counts}
+    of_signs = _count((one[:2], count) for one, count in expected.items())  # of the same kind or not
+    missing = {one for one, count in expected.items() if one not in counts and count < MISSED}
+    return tuple(sorted({*usual, *(one for one in missing if one[:2] in seen or of_signs[one[:2]] < MISSED)}))
+
+
+def _expected(pairs: Mapping[tuple[str, str], int]) -> Mapping[Transition, float]:
+    """How often each transition would occur if tags did not care what comes before them."""
+    firsts, seconds = (_count((pair[at], count) for pair, count in pairs.items()) for at in (0, 1))
+    total = sum(pairs.values())
+    return _count((_transition(a, b), firsts[a] * seconds[b] / total) for a in firsts for b in seconds)
+
+
+def _count(weighted: Iterable[tuple[T, float]]) -> dict[T, float]:
+    found: defaultdict[T, float] = defaultdict(float)
+    for one, weight in weighted:
+        found[one] += weight
+    return found
 
 
 def _transition(before: str, behind: str) -> Transition:
