@@ -21,10 +21,11 @@ import torch
 
 import bertworks
 from bertworks.config import FinetuneConfig, TaskConfig
-from bertworks.errors import BadConfig, BadText, NotFound, Unsupported
+from bertworks.errors import BadConfig, BadText, NotFound, SaveFailed, Unsupported
+from bertworks.runs import finetune as runs_of_tasks
 from bertworks.runs.answers import opened_out
 from bertworks.runs.finetune import Evaluation, build_task, evaluate, finetune, resume
-from bertworks.runs.results import Results, count_tokens
+from bertworks.runs.results import Results, count_tokens, unfinished
 from bertworks.runs.seeds import Behind, compare, finetune_seeds
 from bertworks.runs.seeds import resume as resume_seeds
 from bertworks.runs.settings import FINETUNE, keys, settle_task
@@ -163,6 +164,36 @@ def test_a_signal_breaks_a_look_off_and_resume_makes_up_for_it(
     measures = [[(event["step"], event["error"]) for event in events(out, "held out")] for out in (stopped, whole)]
     assert measures[0] == measures[1] and len(measures[0]) == 4
     assert (stopped / "results.json").read_text() == (whole / "results.json").read_text()
+
+
+def test_a_model_that_could_not_be_saved_is_not_the_best(start: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is full at the first look that has no error."""
+    keep, full = runs_of_tasks.save_model, []
+
+    def save(task: Any, config: Any, start: Any, lineage: Any, out: Path, *rest: Any) -> None:
+        looks = events(out, "held out")
+        if looks and looks[-1]["accuracy"] == 1.0 and not full:
+            full.append(looks[-1]["step"])
+            raise SaveFailed("no space left")
+        keep(task, config, start, lineage, out, *rest)
+
+    monkeypatch.setattr(runs_of_tasks, "save_model", save)
+    tune(start, table, tmp_path / "run", "train.evaluations=20", steps=60)
+    assert len(full) == 1 and [event["step"] for event in events(tmp_path / "run", "not saved")] == full
+    assert json.loads((tmp_path / "run/results.json").read_text())["measures"]["accuracy"] == 1.0, "the next one that is as good"
+
+
+def test_what_is_said_of_runs_that_are_not_at_their_end(start: Path, table: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    tune(start, table, out, steps=4)
+    (out / "results.json").unlink()
+    assert "its best look so far" in unfinished(out)[0]
+    lines = (out / "metrics.jsonl").read_text().splitlines()
+    (out / "metrics.jsonl").write_text("\n".join(line for line in lines if "held out" not in line) + "\n")
+    assert "may know nothing" in unfinished(out)[0]
+    shutil.rmtree(out / "model")
+    with pytest.raises(NotFound, match="no model yet"):
+        bertworks.load(out)
 
 
 def test_what_made_a_model(start: Path, table: Path, tmp_path: Path) -> None:
@@ -456,12 +487,14 @@ def test_a_seed_that_learns_nothing_is_given_up(start: Path, table: Path, tmp_pa
     resume_seeds(out, ranks=Ranks(), watch=lambda event: None)
     over = json.loads((out / "results.json").read_text())["seeds"]
     assert list(over["measures"]) == ["0"] and list(over["given_up"]) == ["1"] and over["best"] == 0
+    _, seeds, remarks = compare(out, out / "seed-0")
+    assert seeds == (1, 1) and remarks == [f"{out}: 1 seeds were given up and are not counted, so it may look better than it is"]
 
 
 def test_two_runs_are_compared(start: Path, table: Path, tmp_path: Path) -> None:
     tune(start, table, tmp_path / "good", steps=60)
     tune(start, table, tmp_path / "bad", "optim.lr=1e-9", steps=2)
-    found, seeds = compare(tmp_path / "bad", tmp_path / "good")
+    found, seeds, _ = compare(tmp_path / "bad", tmp_path / "good")
     accuracy = next(one for one in found if one.name == "accuracy")
     assert seeds == (1, 1) and accuracy.beyond_noise and accuracy.second == 1.0 and accuracy.interval[0] > 0
     assert not any(one.beyond_noise for one in compare(tmp_path / "good", tmp_path / "good")[0])
@@ -558,7 +591,10 @@ def test_other_shapes_answer_files(shape: str, tmp_path: Path) -> None:
         assert "no confidence to abstain by" in run("predict", folder, given, "--min-confidence", "0.5", code=2).stderr
     else:
         assert line["answer"] and line["answer"] in "de fi ba" if shape == "span" else line["text"] in ("de", "fi")
-        assert row["answer" if shape == "span" else "predicted_text"]
+        assert row["answer" if shape == "span" else "text"] and row["context"] == ("de fi ba" if shape == "span" else "ba")
+        assert line["question"] == row["question"] == "ba?" if shape == "span" else line["choices"] == json.loads(row["choices"])
+        (again,) = map(json.loads, run("predict", folder, tmp_path / "said.csv", "--json").stdout.splitlines())
+        assert again["answer" if shape == "span" else "choice"] is not None, "what was written can be asked again"
     if shape != "tag":
         given.write_text("one text alone\n")
         assert "given.txt, line 1" in run("predict", folder, given, code=2).stderr

@@ -661,6 +661,56 @@ def test_a_run_on_a_data_set_is_judged_by_own_tables(tmp_path: Path) -> None:
     pairs = Source(dataset="mrpc", folder="elsewhere", shape="classify")
     both = TaskConfig(labels=("not_equivalent", "equivalent"), pairs=True)
     assert read_more(pairs, write(tmp_path / "q.csv", "text,pair,label", "a,b,1"), both).dev[0].texts == ("a", "b")
+    official = write(tmp_path / "dev.tsv", "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\tmine", "0\t1\t2\ta\tb\t1")
+    named = pairs.model_copy(update={"label": "mine"})
+    assert read_more(named, official, both, strict=True).dev[0].answer == "equivalent", "its texts are where they always are"
+
+
+def test_reviews_are_judged_by_any_folder_of_theirs(tmp_path: Path) -> None:
+    for side in ("pos", "neg"):
+        (tmp_path / "aclImdb/test" / side).mkdir(parents=True)
+        write(tmp_path / "aclImdb/test" / side / "0_1.txt", f"{side} text")
+    source, task = Source(dataset="imdb", folder="elsewhere", shape="classify"), TaskConfig(labels=("neg", "pos"))
+    for where in ("aclImdb", "aclImdb/test"):
+        assert [example.answer for example in read_more(source, tmp_path / where, task).dev] == ["neg", "pos"]
+
+
+def test_a_further_split_without_examples_is_left_out(tmp_path: Path) -> None:
+    lines = HAND_MADE["mnli"]["train.tsv"]
+    for name in ("train.tsv", "dev_matched.tsv"):
+        write(tmp_path / name, *lines)
+    write(tmp_path / "dev_mismatched.tsv", lines[0])
+    data = official("mnli", tmp_path)
+    assert not data.others and "mismatched has no examples, and is left out" in data.remarks
+
+
+def test_a_changed_further_split_is_noticed(tmp_path: Path) -> None:
+    lines = HAND_MADE["mnli"]["train.tsv"]
+    for name in ("train.tsv", "dev_matched.tsv", "dev_mismatched.tsv"):
+        write(tmp_path / name, *lines)
+    before = official("mnli", tmp_path).fingerprint
+    write(tmp_path / "dev_mismatched.tsv", *lines[:2])
+    assert official("mnli", tmp_path).fingerprint != before
+
+
+def test_numbers_as_labels(tmp_path: Path) -> None:
+    rows = [{"text": f"t{at}", "label": [1, 1.0, 2.0][at % 3]} for at in range(12)]
+    data = own(write(tmp_path / "a.jsonl", *map(json.dumps, rows)))
+    assert {example.answer for example in [*data.train, *data.dev]} == {"1", "2"}
+    with pytest.raises(BadText, match="line 13: no label"):
+        own(write(tmp_path / "b.jsonl", *map(json.dumps, rows), '{"text": "x", "label": NaN}'))
+    ways = [{"text": f"t{at}", "choices": ["a", "b"], "label": at % 2} for at in range(8)]
+    for wrong in ("0.9", "Infinity", "NaN"):
+        broken = '{"text": "x", "choices": ["a", "b"], "label": ' + wrong + "}"
+        with pytest.raises(BadText, match="none of the choices"):
+            own(write(tmp_path / "c.jsonl", *map(json.dumps, ways), broken), "choice")
+
+
+def test_the_first_rows_of_a_sorted_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "text,label", *(f"t{at},{'no' if at < 50 else 'yes'}" for at in range(100)))
+    with pytest.raises(BadText, match=r"(?s)all of the first 20 rows have the same label, 'no'.*another order") as caught:
+        own(path, first=20)
+    assert "right column" not in str(caught.value)
 
 
 ELSEWHERE = {  # file of a data set's kind under another name -> lines, texts and answer

@@ -12,6 +12,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,7 +24,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import bertworks
-from bertworks.config import DataConfig, OptimConfig
+from bertworks.config import DataConfig, LoopConfig, OptimConfig
 from bertworks.data.feed import Feed, Share, split
 from bertworks.data.loader import Batch, Loader
 from bertworks.data.shards import Shards
@@ -34,11 +35,13 @@ from bertworks.model.rows import FewRows
 from bertworks.objectives.masked import Masked
 from bertworks.runs import pretrain as runs
 from bertworks.runs.folder import CHECKPOINTS
-from bertworks.train.checkpoint import WEIGHTS, list_checkpoints
+from bertworks.train.checkpoint import WEIGHTS, State, list_checkpoints
 from bertworks.train.clock import Clock
 from bertworks.train.log import Log, read_events
 from bertworks.train.optim import make_optimiser, rate
 from bertworks.train.ranks import Ranks
+from bertworks.train.signals import Stop
+from bertworks.train.trainer import Trainer
 from texts import make_shards
 from training import TINY, digest, events, go_on, language, language_shards, train
 
@@ -510,6 +513,31 @@ def test_a_signal_saves_and_ends(number: int, code: int, shards: Shards, tmp_pat
     assert "bertworks resume" in said and "Traceback" not in errors
     newest = max(step for step, _ in list_checkpoints(out / CHECKPOINTS))
     assert newest >= 3 and newest == read(out)[-1]["step"]
+
+
+def test_a_signal_between_processes_waits_for_the_next_step() -> None:
+    """One that comes while they talk: the others have not heard of it, and go on."""
+
+    class Late(Ranks):
+        def sum(self, values: torch.Tensor) -> torch.Tensor:
+            trainer.stop.ask(signal.SIGTERM, None)
+            return values
+
+    trainer = object.__new__(Trainer)
+    trainer.ranks, trainer.stop, trainer.device, trainer.state = Late(), Stop(), torch.device("cpu"), State()
+    trainer.config, trainer.module = LoopConfig(steps=4), None  # type: ignore[assignment]
+    step: Any = SimpleNamespace(portions=[])
+    assert trainer._agree(step).asked == 0 and trainer._agree(step).asked == signal.SIGTERM
+
+
+@pytest.mark.parametrize(("now", "looked", "can"), [(30.0, 0.0, True), (30.0, 25.0, False), (92.0, 50.0, False), (5.0, 0.0, False)])
+def test_looks_leave_a_budget_its_time(now: float, looked: float, can: bool) -> None:
+    trainer = object.__new__(Trainer)
+    trainer.clock, trainer.ranks, trainer.device = Clock(100.0, began=0.0, now=lambda: now), Ranks(), torch.device("cpu")
+    trainer.looked, trainer.state = looked, State(look_seconds=3.0)
+    assert trainer._can_look() == can
+    trainer.clock.budget = None
+    assert trainer._can_look()
 
 
 def test_two_signals_end_at_once(shards: Shards, tmp_path: Path) -> None:

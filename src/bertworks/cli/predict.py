@@ -75,9 +75,10 @@ def compare(
     """Whether two fine-tuned models differ by more than chance."""
     from bertworks.runs.seeds import compare as find
 
-    found, seeds = find(first, second)
+    found, seeds, remarks = find(first, second)
     if json:
-        show_json({"measures": {one.name: {**vars(one), "beyond_noise": one.beyond_noise} for one in found}, "seeds": seeds})
+        measures = {one.name: {**vars(one), "beyond_noise": one.beyond_noise} for one in found}
+        show_json({"measures": measures, "seeds": seeds, "remarks": remarks})
         return
     rows = [
         (
@@ -91,6 +92,8 @@ def compare(
         for one in found
     ]
     show_table(("measure", str(first), str(second), "difference", "95 % interval", ""), rows)
+    for remark in remarks:
+        typer.echo(remark, err=True)
     if min(seeds) == 1:
         typer.echo("one seed: how much luck it had is not in the interval; `bertworks finetune --seeds 3` shows it", err=True)
 

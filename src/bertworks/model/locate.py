@@ -21,8 +21,12 @@ def locate(name: str | Path, *, also: str | None = None) -> Path:
     """The folder that a model's name stands for. A run's folder stands for the model in it. `also`: fetch this file too."""
     path = Path(name)
     try:
+        if (path / RUN).is_file():
+            if not (path / MODEL).is_dir() and not (path / "config.json").is_file():
+                raise NotFound("this run has no model yet", place=str(path), remedy=f"`bertworks resume {path}` goes on with it")
+            return path / MODEL if (path / MODEL).is_dir() else path
         if path.is_dir():
-            return path / MODEL if (path / RUN).is_file() and (path / MODEL).is_dir() else path
+            return path
         if path.exists():
             raise NotFound("this is a file, not a model folder", place=str(path), remedy="name the folder that it lies in")
     except (OSError, ValueError) as error:

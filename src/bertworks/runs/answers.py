@@ -63,21 +63,21 @@ def answer_all(
 
 @contextmanager
 def opened_out(out: Path | None, header: Collection[str], *, as_json: bool) -> Iterator[Write]:
-    """Where answers go: to standard output, or to a file that is there when all of them are in it. A table keeps the columns that it
-    came with, its `header`."""
+    """Where answers go: to standard output, or to a file that is there when all of them are in it. Rows keep the columns that they
+    came with, their `header`."""
     if out is None:
         yield partial(_write_json, sys.stdout, header) if as_json else partial(_write_plain, sys.stdout)
         return
     with whole_file(out) as file:
         text = TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
-        yield partial(_write_json, text, header) if out.suffix in LINES else _Table(text, header or ("text",), DELIMITERS[out.suffix])
+        yield partial(_write_json, text, header) if out.suffix in LINES else _Table(text, header, DELIMITERS[out.suffix])
         text.detach()
 
 
 def _joined(asked: Asked, answers: Sequence[Any]) -> Iterator[tuple[Row, Example | None, Any]]:
     """Each place of a file with its answer, None where there is nothing to answer."""
     given = iter(answers)
-    for row, example in zip(asked.rows or [{}] * len(asked.places), asked.places, strict=True):
+    for row, example in zip(asked.rows, asked.places, strict=True):
         yield row, example, next(given) if example is not None else None
 
 
@@ -106,9 +106,8 @@ class _Table:
         self.waiting: list[Row] = []  # for the first answer: what its cells are
 
     def __call__(self, asked: Asked, answers: Sequence[Any]) -> None:
-        for row, example, answer in _joined(asked, answers):
-            text = {} if asked.rows or example is None else {"text": example.whole or " ".join(example.texts)}
-            given = {name: _as_json(value) if isinstance(value, list | dict) else value for name, value in {**row, **text}.items()}
+        for row, _, answer in _joined(asked, answers):
+            given = {name: _as_json(value) if isinstance(value, list | dict) else value for name, value in row.items()}
             said = {_free(name, self.header): cell for name, cell in _flat(answer).items()} if answer is not None else {}
             self.waiting.append({**given, **said})
             if self.writer is None and said:

@@ -35,7 +35,7 @@ from bertworks.text.ledger import Ledger
 from bertworks.train.clock import Clock
 from bertworks.train.log import Watch
 from bertworks.train.looks import Hopeless, Looks, never
-from bertworks.train.machine import matrix_rate
+from bertworks.train.machine import choose_device, matrix_rate
 from bertworks.train.ranks import Ranks
 from bertworks.train.trainer import Trainer
 from bertworks.workbench import Workbench, load
@@ -139,6 +139,7 @@ def conclude(
     bench = load(out / MODEL)
     assert bench.learned is not None  # save_model wrote it
     task, reader = make_task(bench.model, bench.learned.task), Reader.of(bench.tokenizer, config.data)
+    task.to(choose_device(config.train, 0))
     splits = {"train": data.train, "dev": data.dev, **data.others}
     features = {name: read.get(name) or task.features(examples, reader) for name, examples in splits.items()}
     results, changes = judge(task, features["dev"], data.dev)

@@ -21,6 +21,7 @@ from bertworks.tasks.span import Answered, SpanTask
 from bertworks.tasks.task import Task, Verdict
 from bertworks.tasks.windows import Reader
 from bertworks.text.ledger import Ledger
+from bertworks.train.log import METRICS, read_events
 
 RESULTS = "results.json"
 FEW_CLASSES = 40  # each shown against each, and with a ledger of its own
@@ -30,7 +31,9 @@ def unfinished(run: Path) -> list[str]:
     """What is to be said of answers, if a run has not come to its end."""
     if not (run / RUN).is_file() or (run / RESULTS).is_file():
         return []
-    return [f"this run has not come to its end, these are answers of its best look so far; `bertworks resume {run}` goes on with it"]
+    looked = any(event["kind"] == "held out" and event["step"] for event in read_events(run / METRICS))
+    said = "these are answers of its best look so far" if looked else "and has not been looked at yet: its model may know nothing"
+    return [f"this run has not come to its end, {said}; `bertworks resume {run}` goes on with it"]
 
 
 @dataclass(frozen=True)

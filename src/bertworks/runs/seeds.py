@@ -174,8 +174,8 @@ class Compared:
         return low > 0 or high < 0
 
 
-def compare(first: Path, second: Path) -> tuple[list[Compared], tuple[int, int]]:
-    """Each measure of two runs on the same dev examples, and how many seeds each of them has."""
+def compare(first: Path, second: Path) -> tuple[list[Compared], tuple[int, int], list[str]]:
+    """Each measure of two runs on the same dev examples, how many seeds of each are counted, and what is to be said of others."""
     about = [_results(run) for run in (first, second)]
     place = f"{first}, {second}"
     if about[0]["dev"] != about[1]["dev"]:
@@ -189,7 +189,10 @@ def compare(first: Path, second: Path) -> tuple[list[Compared], tuple[int, int]]
     task, runs = load(first).task()[1], (_evidence(first), _evidence(second))
     means = [mean(task.measure, side) for side in runs]
     found = differences(task.measure, *runs)
-    return [Compared(name, means[0][name], means[1][name], interval) for name, interval in found.items()], (len(runs[0]), len(runs[1]))
+    given_up = {run: len((one["seeds"] or {}).get("given_up", ())) for run, one in zip((first, second), about, strict=True)}
+    remarks = [f"{run}: {n} seeds were given up and are not counted, so it may look better than it is" for run, n in given_up.items() if n]
+    compared = [Compared(name, means[0][name], means[1][name], interval) for name, interval in found.items()]
+    return compared, (len(runs[0]), len(runs[1])), remarks
 
 
 def _results(run: Path) -> dict[str, Any]:

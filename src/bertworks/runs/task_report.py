@@ -139,8 +139,9 @@ def _measures(results: Results) -> str:
     if (found := results.calibration) is not None:
         said += both(
             f"Confidence is off by {found.error_before:.1%} on average (ECE); with the temperature {found.temperature:.2f}, "
-            f"which the model keeps, by {found.error_after:.1%}.",
-            f"信心平均偏差 {found.error_before:.1%}（ECE）；用温度 {found.temperature:.2f}（已存入模型）后为 {found.error_after:.1%}。",
+            f"which was found on the same dev and which the model keeps, by {found.error_after:.1%}.",
+            f"信心平均偏差 {found.error_before:.1%}（ECE）；用温度 {found.temperature:.2f}（由同一开发集求得，已存入模型）"
+            f"后为 {found.error_after:.1%}。",
         )
     return f"<h2>{both('How good, and how sure that is', '成绩与区间')}</h2>{table(head, rows)}<p>{said}</p>"
 

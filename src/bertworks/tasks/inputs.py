@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from unicodedata import category
 
 from bertworks.config import LearnedConfig, TaskConfig
@@ -49,7 +49,7 @@ EXPECTED = {
 
 @dataclass(frozen=True)
 class Asked:
-    """A part of what a file asks a model, line by line or row by row, and its rows as they stand there, where it is a table."""
+    """A part of what a file asks a model, line by line or row by row, and its rows: as they stand there, where it is a table."""
 
     places: list[Example | None]  # None: nothing that could be answered
     rows: list[Row]
@@ -68,7 +68,7 @@ class Inputs:
         self.file, self.task, self.skip_bad, path = file, learned.task, skip_bad, Path(file)
         self.findings = Findings()
         self.total: int | None = None  # examples, if that is known
-        self.header: dict[str, None] = {}  # columns of the table
+        self.header: dict[str, None] = {}  # columns of the rows
         if file != "-":
             check_file(path)
         is_table = file != "-" and table_kind(path) is not None
@@ -88,6 +88,7 @@ class Inputs:
                 self.header |= dict.fromkeys(name for row in part.rows for name in row)
             self.findings.check_encoding(self.total)
             self._check(self.total)
+        self.header = self.header or dict.fromkeys(_text_columns(self.task))
 
     def __iter__(self) -> Iterator[Asked]:
         if self.total is not None:
@@ -124,11 +125,27 @@ class Inputs:
                     yield Asked([found.get(place) for place, _ in part], [row for _, row in part])
         elif self._read is not None:
             for examples in _in_parts(self._read(path, findings, answered=False)):
-                yield Asked(list(examples), [])
+                yield Asked(list(examples), [_as_row(example, self.task) for example in examples])
         else:
             lines = lines_of(path if self.file != "-" else None, findings)
             for places in _in_parts(_of_lines(lines, self.task, findings)):
-                yield Asked(places, [])
+                yield Asked(places, [_as_row(example, self.task) if example is not None else {} for example in places])
+
+
+def _text_columns(task: TaskConfig) -> tuple[str, ...]:
+    """What the texts of an example are called in a table."""
+    columns = {"tag": ("text",), "span": ("question", "context"), "choice": ("context", "choices")}
+    return columns.get(task.shape, ("text", "pair")[: max(task.n_texts)])
+
+
+def _as_row(example: Example, task: TaskConfig) -> Row:
+    """An example that does not come from a table, as a row of one."""
+    named = {"id": example.name} if example.name else {}
+    if task.shape == "tag":
+        return {**named, "text": example.whole or " ".join(example.texts)}
+    first, *others = example.texts
+    texts: list[Any] = [first, others] if task.shape == "choice" else [first, *others]
+    return {**named, **dict(zip(_text_columns(task), texts, strict=False))}
 
 
 def as_example(given: Input, task: TaskConfig, at: int) -> Example:

@@ -210,7 +210,9 @@ def _class(value: Any, texts: tuple[str, ...], columns: Columns) -> Answer:
         raise Unreadable("no label")
     if not isinstance(value, str | int | float | bool):
         raise Unreadable(f"a label that is a {type(value).__name__}")
-    name = str(value).strip()
+    if isinstance(value, float) and math.isnan(value):  # where a column of numbers has none
+        raise Unreadable("no label")
+    name = str(int(value) if isinstance(value, float) and value.is_integer() else value).strip()
     if columns.names and name not in columns.names:
         raise Unreadable(f"label {name!r}, known are {', '.join(columns.names)}")
     return columns.names.get(name, name)
@@ -287,7 +289,9 @@ def _which(value: Any, texts: tuple[str, ...], columns: Columns) -> Answer:
         return letters[value.strip().upper()]
     try:
         number = int(value)
-    except (TypeError, ValueError):
+        if isinstance(value, float) and value != number:
+            raise ValueError
+    except (TypeError, ValueError, OverflowError):
         if value in ways:
             return ways.index(value)
         raise Unreadable(f"{value!r} is none of the choices") from None

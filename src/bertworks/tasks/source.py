@@ -83,7 +83,7 @@ class Data:
 
     @property
     def fingerprint(self) -> str:
-        return fingerprint([*self.train, *self.dev])
+        return fingerprint([*self.train, *self.dev, *(example for examples in self.others.values() for example in examples)])
 
 
 def fingerprint(examples: Sequence[Example]) -> str:
@@ -125,7 +125,7 @@ def read_more(source: Source, where: Path, task: TaskConfig, *, strict: bool = F
     """Other examples of the same kind, to be judged by: a file, or the folder of a data set with its dev."""
     findings, row, path = Findings(), TASKS.get(source.dataset or ""), where
     if row is not None and where.is_dir():
-        inside = row.find(where, "dev")
+        inside = where if row.has(where, answered=True) else row.find(where, "dev")
         if inside is None:
             raise NotFound(f"no {' or '.join(row.files['dev'])} in this folder", place=str(where))
         path = inside
@@ -157,8 +157,9 @@ def _other_reader(source: Source, row: DataSet | None, path: Path, task: TaskCon
         return row.read
     changes: dict[str, Any] = {"paired": bool(task.pairs)}
     columns = row.columns if row is not None else None
-    if columns is not None and not strict:
-        changes |= {"text": columns.texts[0], "pair": columns.texts[1:], "label": columns.label}
+    if columns is not None:
+        usual = {"text": columns.texts[0], "pair": columns.texts[1:], "label": columns.label}
+        changes |= {name: value for name, value in usual.items() if not strict or (not getattr(source, name) and _has(path, value))}
     try:
         read = _own_reader(source.model_copy(update=changes), path, strict=strict)
     except BadText:
@@ -173,6 +174,11 @@ def _other_reader(source: Source, row: DataSet | None, path: Path, task: TaskCon
     if columns is not None and columns.names:  # labels as they are written there, or as they are called here
         read.columns = replace(read.columns, names={**columns.names, **{label: label for label in task.labels}})
     return read
+
+
+def _has(path: Path, columns: str | Sequence[str] | None) -> bool:
+    wanted = [columns] if isinstance(columns, str) else columns or ()
+    return table_kind(path) is not None and set(wanted) <= {name for row in first_rows(path) for name in row}
 
 
 def _nothing(findings: Findings) -> str:
@@ -223,7 +229,9 @@ def _columns(source: Source, path: Path, *, strict: bool) -> Columns:
 def _check(data: Data, source: Source, findings: Findings) -> None:
     labels = {label for example in data.train for label in _labels(example)}
     data.dev = list(_known(data.dev, labels, "dev", source, findings))
-    data.others = {name: list(_known(examples, labels, name, source, findings)) for name, examples in data.others.items()}
+    others = {name: list(_known(examples, labels, name, source, findings)) for name, examples in data.others.items()}
+    data.others = {name: examples for name, examples in others.items() if examples}
+    data.remarks += [f"{name} has no examples, and is left out" for name, examples in others.items() if not examples]
     for example in data.train:
         if example.answer is None:
             findings.bad_row("no label", example.place)
@@ -243,9 +251,9 @@ def _check(data: Data, source: Source, findings: Findings) -> None:
     if source.shape == "multilabel" and not labels:
         raise BadText("no row has a label", place=where, remedy="is it the right column? --label names another")
     if source.shape in ("classify", "tag") and len(labels) < 2:
-        raise BadText(
-            f"all rows have the same label, {min(labels)!r}", place=where, remedy="there is nothing to tell apart; is it the right column?"
-        )
+        only = f"all of the first {source.first:,} rows" if source.first is not None else "all rows"
+        remedy = "take more, or put them in another order" if source.first is not None else "is it the right column?"
+        raise BadText(f"{only} have the same label, {min(labels)!r}", place=where, remedy=f"there is nothing to tell apart; {remedy}")
     data.remarks += _said_labels(data.train)
     unjudged = sorted(labels - {label for example in data.dev for label in _labels(example)})
     if unjudged:
