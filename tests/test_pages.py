@@ -39,7 +39,9 @@ def written(shards: Shards, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_parts() -> None:
     assert escape('<b a="1">&\'') == "&lt;b a=&quot;1&quot;&gt;&amp;&#x27;"
     assert both("a", "b") == '<span lang="en">a</span><span lang="zh">b</span>'
-    assert table(["x"], [["<i>", 1234, "<u>"]]).count("&lt;u&gt;") == 1 and "1,234" in table(["x"], [["r", 1234]])
+    made = table(["x", "y", "z", "w"], [["<i>", 1234, "<u>", "9.5%"], ["r", 5, "7", ""]])
+    assert made.count("&lt;u&gt;") == 1 and "<i>" in made
+    assert '<td class="number">1,234</td>' in made and '<td class="number">9.5%</td>' in made and "<td>7</td>" in made, "by columns"
     assert page(("<t>", "题"), "body").count("&lt;t&gt;") == 2
 
 

@@ -5,9 +5,11 @@ Text of others enters only through `escape`. Both languages are in the page; a s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape as _escape
 
+NUMBER = re.compile(r"[-+]?[\d.,]*\d%?( \([\d.]+%\))?|")  # or nothing
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 STYLE = """
 :root { color-scheme: light dark; --ink: #1c2330; --dim: #667085; --paper: #ffffff; --line: #d8dde6; --soft: #f5f7fa; --link: #2457c5; }
@@ -20,7 +22,7 @@ main { max-width: 68rem; margin: 0 auto; padding: 1.5rem 1.5rem 4rem; }
 h1 { font-size: 1.6rem; margin: 0.4rem 0 0.2rem; } h2 { font-size: 1.15rem; margin: 2rem 0 0.6rem; }
 p { max-width: 46rem; } .dim { color: var(--dim); } code { font-family: ui-monospace, monospace; font-size: 0.92em; }
 table { border-collapse: collapse; margin: 0.6rem 0; } th, td { padding: 0.25rem 0.9rem 0.25rem 0; text-align: left; }
-th { color: var(--dim); font-weight: 500; border-bottom: 1px solid var(--line); } td.number { text-align: right; }
+th { color: var(--dim); font-weight: 500; border-bottom: 1px solid var(--line); } .number { text-align: right; }
 .switch { position: absolute; top: 1rem; right: 1.5rem; } .switch label { color: var(--link); cursor: pointer; }
 #zh { position: absolute; opacity: 0; } #zh:focus-visible ~ .switch label { outline: 2px solid var(--link); }
 #zh:checked ~ main [lang=en], #zh:checked ~ .switch [lang=en] { display: none; }
@@ -38,10 +40,13 @@ def both(english: str, chinese: str) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Numbers stand to the right, other cells are escaped. The head and the first cell of a row are HTML, for `both`."""
-    lines = ["<table><tr>", *(f"<th>{cell}</th>" for cell in head), "</tr>"]
-    for first, *rest in rows:
-        cells = (f'<td class="number">{cell:,}</td>' if isinstance(cell, int) else f"<td>{escape(cell)}</td>" for cell in rest)
+    """Columns of numbers stand to the right, other cells are escaped. The head and the first cell of a row are HTML, for `both`."""
+    given = [[str(first), *(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in rest)] for first, *rest in rows]
+    numbers = [at > 0 and all(NUMBER.fullmatch(row[at]) for row in given) for at in range(len(head))]
+    classes = [' class="number"' if right else "" for right in numbers]
+    lines = ["<table><tr>", *(f"<th{kind}>{cell}</th>" for kind, cell in zip(classes, head, strict=True)), "</tr>"]
+    for first, *rest in given:
+        cells = (f"<td{kind}>{escape(cell)}</td>" for kind, cell in zip(classes[1:], rest, strict=True))
         lines += [f"<tr><td>{first}</td>", *cells, "</tr>"]
     return "".join([*lines, "</table>"])
 
