@@ -405,6 +405,13 @@ def test_looks_at_a_large_dev_are_few(sizes: Any, limit: dict[str, float], setti
     assert config.train.evaluations == looks
 
 
+def test_a_step_has_as_many_texts_whatever_the_shape(start: Path) -> None:
+    def size(shape: Any, *settings: str) -> int:
+        return settle_task(bertworks.load(start), TaskConfig(shape=shape), settings=settings, limit={"steps": 1}).train.batch_size
+
+    assert (size("regress"), size("choice"), size("choice", "train.batch_size=5")) == (32, 8, 5)
+
+
 def test_labels_may_change_their_order(start: Path, table: Path, tmp_path: Path) -> None:
     tune(start, table, tmp_path / "run", 'task.labels=["second", "first"]', steps=60)
     assert json.loads((tmp_path / "run/model/config.json").read_text())["id2label"] == {"0": "second", "1": "first"}

@@ -53,6 +53,7 @@ FINETUNE: Sections = {
 CHANGEABLE = ("n_positions", "n_segments", "dropout", "attention_dropout", "ffn_dropout", "head_dropout")  # of a trained model
 DEFAULT_BUDGET = 600.0  # seconds
 DEFAULT_EPOCHS = 4
+CHOICES_AT_ONCE = 8  # each is read in three or four ways: as many texts as of other examples
 LOOKING = 0.3  # of the time of learning, for looks at dev on the way
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -162,7 +163,7 @@ def settle_task(
     limits = (model.encoder.n_positions,) if "n_positions" in asked["model"] else (init.limit, model.encoder.n_positions, 512)
     longest = [n for n in limits if n is not None]
     data = {"max_length": min(longest, default=512), **asked["data"], **({"on_long": on_long} if on_long else {})}
-    train = {**asked["train"], **limit}
+    train = {**({"batch_size": CHOICES_AT_ONCE} if task.shape == "choice" else {}), **asked["train"], **limit}
     if "attention_dropout" in asked["model"]:
         train.setdefault("attention_dropout", None)  # whoever sets the model's own wants it
     if not any(train.get(name) is not None for name in ("steps", "epochs", "budget")):
