@@ -409,7 +409,7 @@ def test_a_step_has_as_many_texts_whatever_the_shape(start: Path) -> None:
     def size(shape: Any, *settings: str) -> int:
         return settle_task(bertworks.load(start), TaskConfig(shape=shape), settings=settings, limit={"steps": 1}).train.batch_size
 
-    assert (size("regress"), size("choice"), size("choice", "train.batch_size=5")) == (32, 8, 5)
+    assert (size("classify"), size("choice"), size("choice", "train.batch_size=5")) == (32, 8, 5)
 
 
 def test_labels_may_change_their_order(start: Path, table: Path, tmp_path: Path) -> None:
