@@ -611,20 +611,20 @@ AS_INPUTS = {  # file of a data set -> lines, what is read, columns
     ("chnsenticorp", "dev.tsv"): (["qid\tlabel\ttext_a", "0\t\t很好"], ("很好",), 3),
     ("chnsenticorp", "test.tsv"): (["很好\tpositive"], ("很好",), 2),
     ("mnli", "test_mismatched.tsv"): (["index\tsentence1\tsentence2", '0\tA "b.\tC.'], ('A "b.', "C."), 3),
-    ("dream", "test.json"): ([json.dumps([[["M: Hi."], [{"question": "Who?", "choice": ["a", "b"]}], "1"]])], ("M: Hi.", "Who? a"), 0),
+    ("dream", "test.json"): ([json.dumps([[["M: Hi."], [{"question": "Who?", "choice": ["a", "b"]}], "1"]])], ("M: Hi.", "Who? a"), 3),
     ("squad", "dev-v1.1.json"): (
         [json.dumps({"data": [{"paragraphs": [{"context": "I.", "qas": [{"id": "1", "question": "Who?", "answers": [{}]}]}]}]})],
         ("Who?", "I."),
-        0,
+        3,
     ),
     ("swag", "test.csv"): ([",sent1,sent2,ending0,ending1,ending2,ending3", "0,He sits.,He,eats.,a,b,c"], ("He sits.", "He eats."), 7),
     ("swag", "mine.csv"): (["sent1,sent2,ending0,ending1,ending2,ending3", "He sits.,He,eats.,a,b,c"], ("He sits.", "He eats."), 6),
     ("imdb", "test.jsonl"): (['{"id": 1, "text": "a<br />b"}'], ("a\nb",), 2),
-    ("conll2003", "test.txt"): (["The EU rejects it .", "So it goes on and on ."], ("The", "EU"), 0),
-    ("conll2003", "valid.txt"): (["EU NNP B-NP B-ORG", "rejects VBZ B-VP O", *["a DT B-NP O"] * 20, "x X X B-NEW"], ("EU", "rejects"), 0),
-    ("conll2003", "eng.testb"): (["EU NNP B-NP B-ORG", "rejects VBZ B-VP O"], ("EU", "rejects"), 0),
-    (None, "other.testb"): (["EU NNP B-NP B-ORG", "rejects VBZ B-VP O"], ("EU", "rejects"), 0),
-    (None, "plain.txt"): (["The EU rejects it"], ("The", "EU"), 0),
+    ("conll2003", "test.txt"): (["The EU rejects it .", "So it goes on and on ."], ("The", "EU"), 1),
+    ("conll2003", "valid.txt"): (["EU NNP B-NP B-ORG", "rejects VBZ B-VP O", *["a DT B-NP O"] * 20, "x X X B-NEW"], ("EU", "rejects"), 1),
+    ("conll2003", "eng.testb"): (["EU NNP B-NP B-ORG", "rejects VBZ B-VP O"], ("EU", "rejects"), 1),
+    (None, "other.testb"): (["EU NNP B-NP B-ORG", "rejects VBZ B-VP O"], ("EU", "rejects"), 1),
+    (None, "plain.txt"): (["The EU rejects it"], ("The", "EU"), 1),
 }
 
 
