@@ -183,6 +183,25 @@ def test_a_model_that_could_not_be_saved_is_not_the_best(start: Path, table: Pat
     assert json.loads((tmp_path / "run/results.json").read_text())["measures"]["accuracy"] == 1.0, "the next one that is as good"
 
 
+def test_a_last_save_that_failed_is_made_up_for(start: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is full at the end, and has room again when the run goes on."""
+    whole, out = tmp_path / "whole", tmp_path / "run"
+    tune(start, table, whole, "train.evaluations=1")
+    keep = runs_of_tasks.save_model
+
+    def save(task: Any, config: Any, start: Any, lineage: Any, out: Path, *rest: Any) -> None:
+        if events(out, "held out"):
+            raise SaveFailed("no space left")
+        keep(task, config, start, lineage, out, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runs_of_tasks, "save_model", save)
+        with pytest.raises(SaveFailed):
+            tune(start, table, out, "train.evaluations=1")
+    resume(out, ranks=Ranks(), watch=lambda event: None, began=time.monotonic())
+    assert (out / "model/model.safetensors").read_bytes() == (whole / "model/model.safetensors").read_bytes()
+
+
 def test_what_is_said_of_runs_that_are_not_at_their_end(start: Path, table: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     tune(start, table, out, steps=4)
@@ -495,7 +514,7 @@ def test_a_seed_that_learns_nothing_is_given_up(start: Path, table: Path, tmp_pa
     over = json.loads((out / "results.json").read_text())["seeds"]
     assert list(over["measures"]) == ["0"] and list(over["given_up"]) == ["1"] and over["best"] == 0
     _, seeds, remarks = compare(out, out / "seed-0")
-    assert seeds == (1, 1) and remarks == [f"{out}: 1 seeds were given up and are not counted, so it may look better than it is"]
+    assert seeds == (1, 1) and remarks[0] == f"{out}: seeds given up and not counted: 1; so it may look better than it is"
 
 
 def test_two_runs_are_compared(start: Path, table: Path, tmp_path: Path) -> None:

@@ -116,7 +116,13 @@ def test_no_error_among_few_is_no_certainty() -> None:
     low, high = differences(accuracy, [np.zeros((3, 1))], [np.ones((3, 1))])["accuracy"]
     assert low <= 0 < high, "three examples prove nothing"
     low, high = differences(accuracy, [np.zeros((60, 1))], [np.ones((60, 1))])["accuracy"]
-    assert low == pytest.approx(0.95)
+    assert (low, high) == (pytest.approx(0.95), 1.0)
+
+    def distance(rows: np.ndarray) -> dict[str, float]:
+        return {"mean_error": float(rows.mean())}
+
+    found = differences(distance, [np.full((60, 1), 1e-4)], [np.zeros((60, 1))])
+    assert found["mean_error"][1] < 0, "distances are in the user's units, and no shares of examples"
 
 
 @pytest.mark.parametrize(

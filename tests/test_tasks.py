@@ -403,6 +403,8 @@ def test_what_follows_what_is_seen_in_the_examples() -> None:
     assert Ways(("O", "B-x", "I-x"), sparse).best(scores).tolist() == [0, 1, 2], "what is rare in the text is no slip"
     few = usual_transitions([["O"] * 6 + ["B-x", "I-x", "O"]] * 30)  # too few to know that no name has three words, or follows another
     assert {("I", "I", True), ("B", "B", True)} <= set(few) and ("O", "I", False) not in few
+    ends = usual_transitions([["B-x", "E-x", *["O"] * 9, "S-y", "O"]] * 60)  # nor do they say that what they never break is no rule
+    assert ("E", "B", True) in ends and not {("B", "S", False), ("B", "B", True), ("S", "E", False), ("E", "E", True)} & set(ends)
     inside = usual_transitions([["O", "I-per", "I-per", "I-loc"]])  # as CoNLL 2003 was first tagged
     assert ("O", "I", False) in inside and ("I", "I", False) in inside
 

@@ -534,7 +534,7 @@ def test_a_signal_between_processes_waits_for_the_next_step() -> None:
 def test_looks_leave_a_budget_its_time(now: float, looked: float, can: bool) -> None:
     trainer = object.__new__(Trainer)
     trainer.clock, trainer.ranks, trainer.device = Clock(100.0, began=0.0, now=lambda: now), Ranks(), torch.device("cpu")
-    trainer.looked, trainer.state = looked, State(look_seconds=3.0)
+    trainer.state = State(look_seconds=3.0, looked_seconds=looked)
     assert trainer._can_look() == can
     trainer.clock.budget = None
     assert trainer._can_look()

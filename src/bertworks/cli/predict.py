@@ -94,8 +94,6 @@ def compare(
     show_table(("measure", str(first), str(second), "difference", "95 % interval", ""), rows)
     for remark in remarks:
         typer.echo(remark, err=True)
-    if min(seeds) == 1:
-        typer.echo("one seed: how much luck it had is not in the interval; `bertworks finetune --seeds 3` shows it", err=True)
 
 
 def _name(measure: str) -> str:

@@ -190,7 +190,9 @@ def compare(first: Path, second: Path) -> tuple[list[Compared], tuple[int, int],
     means = [mean(task.measure, side) for side in runs]
     found = differences(task.measure, *runs)
     given_up = {run: len((one["seeds"] or {}).get("given_up", ())) for run, one in zip((first, second), about, strict=True)}
-    remarks = [f"{run}: {n} seeds were given up and are not counted, so it may look better than it is" for run, n in given_up.items() if n]
+    remarks = [f"{run}: seeds given up and not counted: {n}; so it may look better than it is" for run, n in given_up.items() if n]
+    if min(map(len, runs)) == 1:
+        remarks.append("one seed: how much luck it had is not in the interval; `bertworks finetune --seeds 3` shows it")
     compared = [Compared(name, means[0][name], means[1][name], interval) for name, interval in found.items()]
     return compared, (len(runs[0]), len(runs[1])), remarks
 

@@ -40,7 +40,7 @@ def intervals(measure: Measure, runs: Runs) -> dict[str, Interval]:
         low, high = _middle(np.clip(values + luck[name], least, most))
         if low == high == most:
             low = max(least, most - unseen)
-        elif low == high == least == 0:
+        elif low == high == least == 0 and name not in DISTANCES:
             high = min(most, unseen)
         found[name] = low, high
     return found
@@ -49,8 +49,14 @@ def intervals(measure: Measure, runs: Runs) -> dict[str, Interval]:
 def differences(measure: Measure, a: Runs, b: Runs) -> dict[str, Interval]:
     """Of how much b is better than a."""
     (of_a, of_b), luck, unseen = _draws(measure, a, b), _luck(measure, a, b), _unseen(a)
-    found = {name: _middle(of_b[name] - of_a[name] + luck[name]) for name in of_a}
-    return {name: (low - unseen, high + unseen) if low == high else (low, high) for name, (low, high) in found.items()}
+    found = {}
+    for name in of_a:
+        least, most = _range(name)
+        low, high = _middle(of_b[name] - of_a[name] + luck[name])
+        if low == high and name not in DISTANCES:
+            low, high = low - unseen, high + unseen
+        found[name] = max(low, least - most), min(high, most - least)
+    return found
 
 
 def _draws(measure: Measure, *sides: Runs) -> list[dict[str, Floats]]:

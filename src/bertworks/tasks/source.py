@@ -83,7 +83,8 @@ class Data:
 
     @property
     def fingerprint(self) -> str:
-        return fingerprint([*self.train, *self.dev, *(example for examples in self.others.values() for example in examples)])
+        further = (example for name, examples in self.others.items() if name != WITHOUT_COPIES for example in examples)
+        return fingerprint([*self.train, *self.dev, *further])
 
 
 def fingerprint(examples: Sequence[Example]) -> str:
@@ -251,8 +252,9 @@ def _check(data: Data, source: Source, findings: Findings) -> None:
     if source.shape == "multilabel" and not labels:
         raise BadText("no row has a label", place=where, remedy="is it the right column? --label names another")
     if source.shape in ("classify", "tag") and len(labels) < 2:
-        only = f"all of the first {source.first:,} rows" if source.first is not None else "all rows"
-        remedy = "take more, or put them in another order" if source.first is not None else "is it the right column?"
+        cut = source.first is not None and n >= source.first
+        only = f"all of the first {source.first:,} rows" if cut else "all rows"
+        remedy = "take more, or put them in another order" if cut else "is it the right column?"
         raise BadText(f"{only} have the same label, {min(labels)!r}", place=where, remedy=f"there is nothing to tell apart; {remedy}")
     data.remarks += _said_labels(data.train)
     unjudged = sorted(labels - {label for example in data.dev for label in _labels(example)})

@@ -19,6 +19,7 @@ from bertworks.tasks.metrics import Floats, sign_and_name
 T = TypeVar("T", bound=Hashable)
 Transition = tuple[str, str, bool]  # the signs of two tags, and whether they name the same kind
 EDGE = "O"  # before the first word and behind the last there is nothing
+OPEN, INSIDE, CLOSING = {"B", "I", "M"}, {"I", "M", "E"}, {"E", "S"}  # signs: more may or must come; goes on; the last one or the only
 SLIPS = 0.001  # of what follows a sign, and of what comes before the other: mistakes of those who tagged
 MISSED = 5.0  # of what would be expected so often by chance, and never occurs, that is no chance
 LEAST = 1e-12  # probability
@@ -26,16 +27,24 @@ FORBIDDEN = -1e6  # far below any sum of logarithms, but if all ways are forbidd
 
 
 def usual_transitions(sentences: Iterable[Sequence[str]]) -> tuple[Transition, ...]:
-    """Those that occur, but for slips; and those that do not, where examples are so few that it means nothing."""
+    """Those that occur, but for slips; and regular ones that do not, where examples are so few that it means nothing."""
     pairs = Counter(pair for tags in sentences for pair in pairwise((EDGE, *tags, EDGE)))
     counts = _count((_transition(*pair), count) for pair, count in pairs.items())
     after = _count((first, count) for (first, _, _), count in counts.items())
     before = _count((second, count) for (_, second, _), count in counts.items())
     usual = (one for one, count in counts.items() if count >= SLIPS * min(after[one[0]], before[one[1]]))
-    expected, seen = _expected(pairs), {one[:2] for one in counts}
-    of_signs = _count((one[:2], count) for one, count in expected.items())  # of the same kind or not
-    missing = {one for one, count in expected.items() if one not in counts and count < MISSED}
-    return tuple(sorted({*usual, *(one for one in missing if one[:2] in seen or of_signs[one[:2]] < MISSED)}))
+    closed = bool(CLOSING & after.keys())
+    unknown = (one for one, count in _expected(pairs).items() if one not in counts and count < MISSED and _is_regular(one, closed=closed))
+    return tuple(sorted({*usual, *unknown}))
+
+
+def _is_regular(transition: Transition, *, closed: bool) -> bool:
+    """As BIO has it, or, if ends are marked, BIOES and BMES."""
+    first, second, same = transition
+    goes_on = second in INSIDE
+    if closed:
+        return (first in OPEN) == goes_on and (same or not goes_on)
+    return not goes_on or (first in OPEN and same)
 
 
 def _expected(pairs: Mapping[tuple[str, str], int]) -> Mapping[Transition, float]:

@@ -58,6 +58,7 @@ class State:
     owes_look: bool = False  # it was broken off
     in_vain: Count = 0  # looks since the best one
     hopeless: bool = False  # by comparison with others
+    looked_seconds: Amount = 0.0  # when the last one ended
     look_seconds: Amount = 0.0  # what such a look takes, and a save
     save_seconds: Amount = 0.0
 

@@ -1,4 +1,5 @@
-"""SIGTERM and SIGINT ask for an end: the step is finished and saved, a look at dev broken off. A second one ends the process at once.
+"""SIGTERM and SIGINT ask for an end: the step is finished and saved; a look at dev is broken off, if one process makes it. A second signal
+ends the process at once.
 
 Whoever ends a group of processes often signals each of them twice, once directly and once through their parent; two SIGTERMs within a
 moment are therefore one.

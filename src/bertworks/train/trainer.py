@@ -34,7 +34,7 @@ from bertworks.train.optim import make_optimiser, rate, set_rate
 from bertworks.train.ranks import Ranks
 from bertworks.train.signals import BrokenOff, Stop
 
-TRIALS = 3  # steps to measure the machine with; their gradients are thrown away
+TRIALS = 3  # steps to measure the machine with, for a budget; their gradients are thrown away
 LOOKING = 0.3  # of a budget may go into looks on the way
 LOG_SECONDS = 20.0  # of steps so slow that lines every so many of them would leave people waiting
 END_SECONDS = 1.0  # for the report and the last messages, beside evaluation and saving, which are measured
@@ -118,7 +118,7 @@ class Trainer:
         self.device = self.parameters[0].device
         self.matrix_rate, self.flops_per_token = matrix_rate, 0.0
         self.since_log = Means()
-        self.looks, self.looked = looks, 0.0
+        self.looks = looks
         self.saved: State | None = None
         self.ending = False
         self.failure: BertworksError | None = None
@@ -128,7 +128,7 @@ class Trainer:
     def resume(self, checkpoint: Checkpoint, place: str) -> None:
         restore(self.module, self.optimiser, checkpoint, place)
         self.saved = self.state = checkpoint.state
-        self.clock.spent = self.looked = self.state.seconds
+        self.clock.spent = self.state.seconds
 
     def run(self) -> int:
         """Train to the end. Returns 0, or the number of the signal that asked to stop."""
@@ -325,7 +325,7 @@ class Trainer:
         if self.clock.budget is None:
             return True
         now = self.clock.elapsed
-        worth = self.state.look_seconds <= LOOKING * min(now - self.looked, self.clock.left)
+        worth = self.state.look_seconds <= LOOKING * min(now - self.state.looked_seconds, self.clock.left)
         return bool(self.ranks.sum(torch.tensor(float(worth and self.ranks.first), device=self.device)))
 
     def _look(self) -> None:
@@ -336,19 +336,24 @@ class Trainer:
         except BrokenOff:
             self.state = replace(self.state, owes_look=True)
             return
-        self.state = replace(self.state, looked_at=self.state.step, owes_look=False)
+        before, self.state = self.state, replace(self.state, looked_at=self.state.step, owes_look=False)
         if measures is not None:
             self.say({"kind": "held out", **measures})
-            before, self.state = self.state, self.looks.weigh(self.state, measures)
-            if self.state.best_step == self.state.step and not self._carefully(self.save_model):
-                self.state = replace(self.state, best=before.best, best_step=before.best_step)  # the best is one that is there
+            self.state = self.looks.weigh(self.state, measures)
             if self.state.progress < 1 and (reason := self.looks.why_stop(self.state)) is not None:
                 self.say({"kind": "remark", "text": f"stopped early: {reason}"})
-        else:
-            self._carefully(self.save_model)
-        self.state = replace(self.state, look_seconds=time.monotonic() - start)
-        self.looked = self.clock.elapsed
+        if measures is None or self.state.best_step == self.state.step:
+            self._save_best(before)
+        self.state = replace(self.state, look_seconds=time.monotonic() - start, looked_seconds=self.clock.elapsed)
         self._reserve()
+
+    def _save_best(self, before: State) -> None:
+        """The best is one that is there: if it cannot be saved, all processes forget it. The last one is made up for by a resumed run."""
+        failed = float(not self._carefully(self.save_model))
+        if self.ranks.sum(torch.tensor(failed, device=self.device)):
+            self.state = replace(self.state, best=before.best, best_step=before.best_step)
+            if self.ending:
+                self.state = replace(self.state, looked_at=before.looked_at, owes_look=True)
 
     def _save(self) -> None:
         if self.ranks.first:
