@@ -20,7 +20,8 @@ from bertworks.train.log import METRICS, Event, read_events
 
 STYLE = """
 .grid td, .grid th { text-align: right; padding: 0.3rem 0.8rem; } .grid td:first-child { text-align: left; }
-.errors td { vertical-align: top; max-width: 34rem; padding-bottom: 0.7rem; } .errors .text { font-size: 0.95rem; line-height: 1.5; }
+.errors td { vertical-align: top; max-width: 34rem; padding-bottom: 0.7rem; }
+.errors .text { font-size: 0.95rem; line-height: 1.5; white-space: pre-line; }
 """
 NAMES = {  # of measures: English, Chinese
     "accuracy": ("accuracy", "准确率"),
@@ -196,13 +197,15 @@ def _errors(results: Results, shape: str) -> list[str]:
     if not results.errors:
         return []
     head = [both("text", "文本"), both("right", "正确"), both("said", "回答"), both(*SURE.get(shape, ("how sure", "信心")))]
-    rows = [(_shown(example), verdict.right, verdict.said, f"{verdict.sure:.2f}") for example, verdict in results.errors]
+    rows = [(_shown(example, shape), verdict.right, verdict.said, f"{verdict.sure:.2f}") for example, verdict in results.errors]
     title = both("The largest errors", "最大的误差") if shape == "regress" else both("The most confident errors", "最有把握的错误")
     return [f'<h2>{title}</h2><div class="errors">{table(head, rows)}</div>']
 
 
-def _shown(example: Example) -> str:
-    texts = example.texts if len(example.texts) == 2 else (" ".join(example.texts),)
+def _shown(example: Example, shape: str) -> str:
+    texts = (" ".join(example.texts),) if shape == "tag" else example.texts
+    if shape == "choice":
+        texts = (texts[0], *(f"{at}. {way}" for at, way in enumerate(texts[1:], start=1)))
     short = [text if len(text) <= LONGEST else f"{text[:LONGEST]} …" for text in texts]
     lines = "<br>".join(f'<span class="text">{escape(text)}</span>' for text in short)
     return f'{lines}<br><small class="dim">{escape(example.place)}</small>'
