@@ -150,6 +150,8 @@ def test_tour(tmp_path: Path) -> None:
         low, high = json.loads((tmp_path / "tour/task" / folder / "results.json").read_text())["intervals"]["accuracy"]
         assert f"{low:.1%} to {high:.1%}" in out
     page = (tmp_path / "tour/report.html").read_text()
+    made, others = (json.loads((tmp_path / "tour/task" / name / "results.json").read_text()) for name in ("pretrained", "random"))
+    assert ("were too few to show" in page) == (made["measures"]["accuracy"] <= others["intervals"]["accuracy"][1])
     assert "What pre-training is worth" in page and "预训练的价值" in page and "<script" not in page
     links = re.findall(r'href="([^"]+)"', page)
     assert len(links) > 5 and all((tmp_path / "tour" / link).is_file() for link in links)

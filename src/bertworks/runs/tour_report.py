@@ -132,10 +132,24 @@ def _worth(seen: Seen) -> list[str]:
     return [
         f"<h2>{both('What pre-training is worth', '预训练的价值')}</h2><p>{said}</p>",
         bars(shown, 1 / seen.classes),
+        *_too_short(seen),
         f"<p>{both('The whole reports', '完整报告')}: {', '.join(links)}</p>",
         f"<h2>{both('The most confident mistakes of the best one', '最好的模型最有把握的错误')}</h2>",
         *mistakes,
     ]
+
+
+def _too_short(seen: Seen) -> list[str]:
+    """What is to be said where pre-training does not show: its accuracy is inside the other's interval, or below."""
+    made, random = (seen.starts[name][1] for name in ("pretrained", "random"))
+    if made["measures"]["accuracy"] > random["intervals"]["accuracy"][1]:
+        return []
+    said = both(
+        "A few minutes of pre-training were too few to show here; MiniLM shows what it can come to. <code>bertworks tour --out NEW "
+        "--budget 10m</code> gives it more.",
+        "几分钟的预训练在这里还看不出效果；MiniLM 显示了它能达到的程度。<code>bertworks tour --out NEW --budget 10m</code> 给它更多时间。",
+    )
+    return [f"<p>{said}</p>"]
 
 
 def _further() -> str:
