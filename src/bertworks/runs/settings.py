@@ -32,6 +32,7 @@ from bertworks.tasks.shapes import task_model
 from bertworks.tasks.source import MEASURES
 from bertworks.text.ledger import OnLong
 from bertworks.text.tokenizer import Tokenizer
+from bertworks.train.looks import LOOKING
 from bertworks.workbench import Workbench, fit_to
 
 Sections = Mapping[str, tuple[type[Frozen], ...]]
@@ -54,7 +55,6 @@ CHANGEABLE = ("n_positions", "n_segments", "dropout", "attention_dropout", "ffn_
 DEFAULT_BUDGET = 600.0  # seconds
 DEFAULT_EPOCHS = 4
 CHOICES_AT_ONCE = 8  # each is read in three or four ways: as many texts as of other examples
-LOOKING = 0.3  # of the time of learning, for looks at dev on the way
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 

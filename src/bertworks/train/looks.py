@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from bertworks.train.checkpoint import State
 
+LOOKING = 0.3  # of the time of learning may go into looks on the way
 Hopeless = Callable[[float, float], bool]
 """(progress, the smallest error so far): whether a run is not worth its time."""
 

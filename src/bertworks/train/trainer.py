@@ -27,7 +27,7 @@ from bertworks.model.loss import Loss, Trainable
 from bertworks.train.checkpoint import Checkpoint, State, optimiser_tensors, prune_checkpoints, restore, write_checkpoint
 from bertworks.train.clock import Clock
 from bertworks.train.log import Event, Log
-from bertworks.train.looks import Looks
+from bertworks.train.looks import LOOKING, Looks
 from bertworks.train.machine import counting_flops
 from bertworks.train.means import Means
 from bertworks.train.optim import make_optimiser, rate, set_rate
@@ -35,7 +35,6 @@ from bertworks.train.ranks import Ranks
 from bertworks.train.signals import BrokenOff, Stop
 
 TRIALS = 3  # steps to measure the machine with, for a budget; their gradients are thrown away
-LOOKING = 0.3  # of a budget may go into looks on the way
 LOG_SECONDS = 20.0  # of steps so slow that lines every so many of them would leave people waiting
 END_SECONDS = 1.0  # for the report and the last messages, beside evaluation and saving, which are measured
 Evaluate = Callable[[], dict[str, float]]
