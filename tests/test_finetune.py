@@ -14,13 +14,16 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import bertworks
 from bertworks.config import FinetuneConfig, TaskConfig
+from bertworks.data.feed import Share
 from bertworks.errors import BadConfig, BadText, NotFound, SaveFailed, Unsupported
 from bertworks.runs import finetune as runs_of_tasks
 from bertworks.runs.answers import opened_out
@@ -30,12 +33,16 @@ from bertworks.runs.seeds import Behind, compare, finetune_seeds
 from bertworks.runs.seeds import resume as resume_seeds
 from bertworks.runs.settings import FINETUNE, keys, settle_task
 from bertworks.runs.task_report import _confusion
+from bertworks.tasks.checks import Data
 from bertworks.tasks.example import Example
 from bertworks.tasks.inputs import PART, Asked, as_example
 from bertworks.tasks.metrics import entities
+from bertworks.tasks.order import Order
 from bertworks.tasks.sequence import Classified, Classify
-from bertworks.tasks.source import Data, Source, describe_task, find_source, read_data
+from bertworks.tasks.source import Source, describe_task, find_source, read_data
 from bertworks.tasks.tag import Tag, Tagged, _entity
+from bertworks.train.checkpoint import State
+from bertworks.train.looks import Looks
 from bertworks.train.ranks import Ranks
 from test_cli import BERTWORKS, run
 from test_tasks import SMALL, WORDS, reader, sizes, small
@@ -96,6 +103,34 @@ def test_a_run_learns_and_its_model_answers(start: Path, table: Path, tmp_path: 
     assert results["measures"]["accuracy"] == 1.0 and results["learned"]["temperature"] == bench.learned.temperature  # type: ignore[union-attr]
     page = (out / "report.html").read_text()
     assert "Fine-tuning" in page and "微调" in page and "<script" not in page
+
+
+def test_answers_leave_a_model_as_it_was(start: Path, table: Path, tmp_path: Path) -> None:
+    """A task shares its model with whoever else uses it: no dropout may be left on."""
+    tune(start, table, tmp_path / "run", steps=2)
+    bench = bertworks.load(tmp_path / "run")
+    before = bench.encode(["a text of some words"])
+    bench.predict(["a text of some words"])
+    assert not bench.model.training and np.array_equal(bench.encode(["a text of some words"]), before)
+
+
+def test_equal_looks_keep_the_last_and_do_not_restart_patience() -> None:
+    looks, state = Looks("error", patience=2), State()
+    for step, error in ((1, 0.5), (2, 0.2), (3, 0.2), (4, 0.2)):
+        assert looks.why_stop(state) is None
+        state = looks.weigh(replace(state, step=step), {"error": error})
+    assert (state.best, state.best_step, state.in_vain) == (0.2, 4, 2) and looks.why_stop(state) is not None
+
+
+def test_long_texts_are_learned_in_portions(start: Path, table: Path) -> None:
+    """A step is cut by its own tokens, not by those of a usual one; examples stay whole."""
+    order = Order([SimpleNamespace(length=length) for length in (10, 10, 10, 10, 400, 400, 400, 10)], 4, 0)  # type: ignore[list-item]
+    epoch = order.epoch(0)
+    epoch.gather = lambda members: members  # type: ignore[assignment,method-assign]
+    for batch in range(2):
+        portions = [portion.batch for portion in Share(micro_tokens=400)(epoch, batch)]
+        assert np.array_equal(np.concatenate(portions), epoch.members(batch))
+        assert max(order.lengths[members].sum() for members in portions) <= 440
 
 
 def test_long_texts_are_read_in_windows(start: Path, table: Path, tmp_path: Path) -> None:
@@ -672,7 +707,11 @@ def test_from_the_command_line(start: Path, table: Path, tmp_path: Path) -> None
     (out / "results.json").unlink()
     assert "has not come to its end" in run("predict", out, texts).stderr
     assert "has not come to its end" in run("compare", out, out, code=2).stderr
-    assert "did you mean 'optim.lr'" in run("finetune", "classify", "--train", table, "--model", start, "--set", "lr=1", code=2).stderr
+    assert (
+        "did you mean 'optim.lr'"
+        in run("finetune", "classify", "--train", table, "--model", start, "--set", "lr=1", "--show", code=2).stderr
+    )
+    assert "--out RUN" in run("finetune", "classify", "--train", "nowhere.csv", "--model", start, code=2).stderr, "before anything is read"
 
 
 def test_of_many_classes_what_is_mixed_up_is_shown() -> None:

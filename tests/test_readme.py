@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,9 +16,11 @@ import torch
 import bertworks
 from bertworks.data.corpus import Corpus
 from bertworks.data.prepare import prepare
+from bertworks.data.shards import Shards
 from bertworks.model.locate import locate
 from bertworks.presets import PRESETS
 from bertworks.text.tokenizer import Tokenizer
+from training import train
 
 ROOT = Path(__file__).parents[1]
 README, CHINESE = (ROOT / name for name in ("README.md", "README.zh.md"))
@@ -43,6 +46,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return bench.save(folder / "model")
 
 
+@pytest.fixture(scope="module")
+def tuned(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table, and what was fine-tuned on it."""
+    place = tmp_path_factory.mktemp("tuned")
+    rows = [f"a {word} of tea {'cup ' * at},{word}" for at in range(10) for word in ("cup", "pot")]
+    (place / "rows.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+    call = [BIN / "bertworks", "finetune", "classify", "--train", place / "rows.csv", "--model", folder, "--steps", "2"]
+    subprocess.run([*call, "--out", place / "run"], check=True, capture_output=True)
+    return place
+
+
 def test_python(tmp_path: Path) -> None:
     code = blocks(README, "python")
     assert len(code) == 1
@@ -53,7 +67,7 @@ def test_python(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", commands(README))
-def test_commands(command: str, folder: Path, tmp_path: Path) -> None:
+def test_commands(command: str, folder: Path, tuned: Path, tmp_path: Path) -> None:
     (tmp_path / "file.txt").write_text("a cup of tea\n")
     (tmp_path / "files.txt").write_text("a cup of tea. A pot of tea. A cup.\n\na pot. A tea.\n\na cup of a pot\n\nof tea\n")
     pickled = tmp_path / "pickled"
@@ -68,14 +82,9 @@ def test_commands(command: str, folder: Path, tmp_path: Path) -> None:
         tokenizer = Tokenizer.load(locate("minilm") if "--init minilm" in command else folder)
         prepare(Corpus([str(tmp_path / "files.txt")]), tokenizer, tmp_path / "shards")
     if "resume " in command:
-        call = [BIN / "bertworks", "pretrain", tmp_path / "shards", "--preset", "bert-tiny", "--steps", "2", "--out", tmp_path / "run"]
-        subprocess.run(call, check=True, capture_output=True)
+        train(Shards(tmp_path / "shards"), tmp_path / "run", "bert-tiny", steps=2)
     if any(verb in command for verb in (" finetune ", " evaluate ", " predict ", " compare ")):
-        rows = [f"a {word} of tea {'cup ' * at},{word}" for at in range(10) for word in ("cup", "pot")]
-        (tmp_path / "rows.csv").write_text("\n".join(["text,label", *rows]) + "\n")
-    if any(verb in command for verb in (" predict ", " evaluate ", " compare ")):
-        call = [BIN / "bertworks", "finetune", "classify", "--train", tmp_path / "rows.csv", "--model", folder, "--steps", "2"]
-        subprocess.run([*call, "--out", tmp_path / "run"], check=True, capture_output=True)
+        shutil.copytree(tuned, tmp_path, dirs_exist_ok=True)
     command = SHORTER.sub("--steps 2", command)
     places = {"ROWS.csv": "rows.csv", "FILES": "files.txt", "FILE": "file.txt", "SHARDS": "shards", "RUN": "run", "NEW": "new"}
     for word, name in places.items():

@@ -14,11 +14,12 @@ import pytest
 from bertworks.config import LearnedConfig, Shape, TaskConfig
 from bertworks.data import tables
 from bertworks.errors import BadText, NotFound
+from bertworks.tasks.checks import Data
 from bertworks.tasks.datasets import TASKS
 from bertworks.tasks.example import Example, Span
 from bertworks.tasks.inputs import Inputs, as_example
 from bertworks.tasks.shapes import make_task
-from bertworks.tasks.source import Data, Source, describe_task, find_source, read_data, read_more
+from bertworks.tasks.source import Source, describe_task, find_source, read_data, read_more
 from bertworks.tasks.windows import Reader
 from test_tasks import minilm, reader, small
 
@@ -271,10 +272,89 @@ def test_labels_that_make_no_sense(task: str, rows: list[str], said: str, tmp_pa
         own(write(tmp_path / "a.csv", "text,label", *rows), task, text="label", label="label")
 
 
+def test_rare_labels_are_kept_to_learn_from(tmp_path: Path) -> None:
+    """Wherever a rare one stands, the split that we draw must not be what makes the run impossible."""
+    for at in range(20):
+        sentences = [f"a{n} b\t{'B-rare' if n == at else 'B-x'} O" for n in range(20)]
+        marked = [f"text {n},{'rare' if n == at else 'usual'}" for n in range(20)]
+        tags, marks = write(tmp_path / "t.conll", *sentences), write(tmp_path / "m.csv", "text,labels", *marked)
+        for data in (own(tags, "tag"), own(marks, "multilabel")):
+            assert any("rare" in label for example in data.train for label in example.labels) and data.dev
+
+
+def test_numbers_are_judged_by_more_than_one(tmp_path: Path) -> None:
+    data = own(write(tmp_path / "r.csv", "text,score", *[f"text {n},{n}" for n in range(14)]), "regress")
+    assert (len(data.train), len(data.dev)) == (9, 5)
+
+
 def test_equal_texts_stay_together(tmp_path: Path) -> None:
     data = own(write(tmp_path / "a.csv", "text,label", *[f"text {at % 30},{'ab'[at % 2]}" for at in range(120)]))
     assert not {example.texts for example in data.dev} & {example.texts for example in data.train} and len(data.dev) == 16
     assert len(own(write(tmp_path / "b.csv", "text,label", *[f"t {at},{'ab'[at % 2]}" for at in range(8)])).dev) == 2, "few, but some"
+
+
+def test_words_may_hold_spaces_between_tabs(tmp_path: Path) -> None:
+    """And a blank that is no space may be a word."""
+    tabs = own(write(tmp_path / "t.conll", *["New York\tB-LOC", "\u3000\tO", "is\tO", ""] * 8), "tag")
+    assert tabs.train[0].texts == ("New York", "\u3000", "is") and tabs.train[0].answer == ("B-LOC", "O", "O")
+    spaces = own(write(tmp_path / "s.conll", *["York  B-LOC", "\u3000 O", "a\u00a0b O", ""] * 8), "tag")
+    assert spaces.train[0].texts == ("York", "\u3000", "a\u00a0b")
+
+
+def test_blank_texts_are_named_whatever_the_format(tmp_path: Path) -> None:
+    def question(text: str, n: int) -> dict[str, Any]:
+        return {"question": text, "id": f"q{n}", "answers": [{"text": "Bonn", "answer_start": 0}]}
+
+    asked = [question("Where?" if n else " ", n) for n in range(20)]
+    articles = [{"title": one["id"], "paragraphs": [{"context": "Bonn it is.", "qas": [one]}]} for one in asked]
+    (tmp_path / "s.json").write_text(json.dumps({"data": articles}))
+    for side in ("pos", "neg"):
+        (tmp_path / "train" / side).mkdir(parents=True)
+        for n in range(9):
+            (tmp_path / "train" / side / f"{n}_1.txt").write_text(f"film {n} {side}" if n else "\u200b")
+    words = write(tmp_path / "w.conll", *["\u200b O", ""], *["Bonn B-LOC", "is O", ""] * 9)
+    cases: list[tuple[str, dict[str, Any], str]] = [
+        ("span", {"train": str(tmp_path / "s.json")}, "question q0"),
+        ("imdb", {"data": tmp_path}, "0_1.txt"),
+        ("tag", {"train": str(words)}, "line 1"),
+    ]
+    for task, named, place in cases:
+        with pytest.raises(BadText, match=f"{place}: an empty text"):
+            read_data(find_source(task, **{**NOTHING, **named}))
+        data = read_data(find_source(task, **{**NOTHING, **named, "skip_bad": True}))
+        assert any("left out" in remark and place in remark for remark in data.remarks) and data.train
+
+
+def test_questions_without_an_answer_are_said(tmp_path: Path) -> None:
+    rows = [f"Where is {n}?,It is in Bonn {n}.,{'Bonn' if n % 5 else ''}" for n in range(20)]
+    data = own(write(tmp_path / "q.csv", "question,context,answer", *rows), "span")
+    assert any("questions have no answer: the model learns to say so" in remark for remark in data.remarks)
+    with pytest.raises(BadText, match="no question has an answer"):
+        own(write(tmp_path / "n.csv", "question,context,answer", *[row.removesuffix("Bonn") for row in rows]), "span")
+    asked = [{"question": "Where?", "id": f"q{n}"} for n in range(20)]
+    (tmp_path / "test.json").write_text(json.dumps({"data": [{"title": "t", "paragraphs": [{"context": "Bonn.", "qas": asked}]}]}))
+    with pytest.raises(BadText, match="question q0: no answers"):
+        own(tmp_path / "test.json", "span")
+
+
+def test_chinese_answers_stand_where_they_first_do(tmp_path: Path) -> None:
+    """Signs beside an answer do not make it a part of a longer word, where words have no spaces between them."""
+    rows = ["哪里？,北京大学在北京市海淀区。首都（北京）很大。,北京", "which?,a catalog of a cat,cat"]
+    data = own(write(tmp_path / "q.csv", "question,context,answer", *rows * 10), "span")
+    assert {example.answer[0].start for example in [*data.train, *data.dev]} == {0, 15}  # type: ignore[union-attr,index]
+
+
+def test_texts_in_cells_are_divided_into_words(tmp_path: Path) -> None:
+    """As those of a plain file are; but columns of the training as they were there, between spaces."""
+    learned = LearnedConfig(task=TaskConfig(shape="tag", labels=("B-x", "O")), columns=("words",))
+    for header, expected in (("text", ("我", "在", "北", "京", "。")), ("words", ("我在北京。",))):
+        inputs = Inputs(str(write(tmp_path / "t.csv", header, "我在北京。")), learned, text=None, pair=(), skip_bad=False)
+        (part,) = inputs
+        assert part.examples[0].texts == expected
+        assert any(("between spaces" in remark) == (header == "words") for remark in inputs.remarks if "words" in remark)
+    assert part.rows == [{"words": "我在北京。"}]
+    inputs = Inputs(str(write(tmp_path / "l.jsonl", '{"text": ["a b", "c"]}')), learned, text=None, pair=(), skip_bad=False)
+    assert [example.texts for asked in inputs for example in asked.examples] == [("a b", "c")]
 
 
 def test_universal_dependencies(tmp_path: Path) -> None:
@@ -337,6 +417,11 @@ def test_a_choice_by_number_letter_or_text(tmp_path: Path) -> None:
     assert answers("a,1,2,0,1", "b,5,6,7,2") == {("a", 1), ("b", 2)}, "not all are texts to choose from: numbers"
     assert answers("a,1,2,0,1", "b,5,6,7,6") == {("a", 0), ("b", 1)}, "all are"
     assert answers("a,x,y,z,C", "b,x,y,z,a") == {("a", 2), ("b", 0)}
+    rows = ["a,x,y,z,1", "b,x,y,z,2"] * 10
+    for header, first in (("choice0,choice1,choice2", 0), ("choice1,choice2,choice3", 1), ("choice_a,choice_b,choice_c", 1)):
+        data = own(write(tmp_path / "d.csv", f"text,{header},label", *rows), "choice")
+        assert {(one.texts[0], one.answer) for one in data.train} == {("a", 1 - first), ("b", 2 - first)}
+        assert f"choices are counted from {first}" in data.remarks[0]
     assert answers("a,O,A,B,A", "b,O,A,B,B", "c,O,A,B,O", "d,O,A,B,1") == {("a", 1), ("b", 2), ("c", 0), ("d", 1)}, "most are texts"
 
 

@@ -281,6 +281,9 @@ class TuneConfig(LoopConfig):
     """A fine-tuning."""
 
     batch_size: int = Field(32, ge=1, le=2**16, description="examples of a step, over all processes; 8 for choice")
+    micro_tokens: int | None = Field(
+        4096, ge=8, description="about so many tokens at once, to save memory, but whole examples; null: the whole step"
+    )
     patience: int | None = Field(None, ge=1, description="stop after so many looks at dev without a better one; null: go on to the end")
     freeze: int = Field(0, ge=0, description="layers from below that stay as they are, with the embeddings; 0: nothing does")
     reinit: int = Field(0, ge=0, description="layers from above that start anew")

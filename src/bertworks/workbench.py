@@ -206,8 +206,7 @@ class Workbench:
         features = task.features(examples, reader)
         ledger = Ledger() if ledger is None else ledger
         for one, example in zip(features, examples, strict=True):
-            ledger.limit = task.room(example, reader)
-            ledger.count(one.tokens, windows=len(one.windows) > one.n_ways, lost=one.lost)
+            one.count_in(ledger, task.room(example, reader))
         found = task.predict(features, examples, progress)
         return [task.unless_unsure(one, min_confidence) for one in found] if min_confidence else found
 

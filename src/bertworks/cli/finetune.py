@@ -68,21 +68,21 @@ def finetune(
         task, data=data, train=train, dev=dev, text=text, pair=tuple(pair or ()), label=label, first=first, skip_bad=skip_bad
     )
     ranks = from_environment()
+    limits = {"steps": steps, "epochs": epochs, "budget": parse_duration(budget) if budget is not None else None}
+    limit = {name: value for name, value in limits.items() if value is not None}
+    if out is None and not show:
+        raise BadConfig("a run needs a folder", remedy="--out RUN")
+    if seeds > 1 and ranks.world > 1:
+        raise BadConfig("several seeds in several processes", remedy="without torchrun, or one seed at a time: --set train.seed=1")
     examples = read_data(source)
     if ranks.first and not show:
         for remark in [f"{len(examples.train):,} examples to learn from, {len(examples.dev):,} to be judged by", *examples.remarks]:
             typer.echo(remark, err=True)
-    limits = {"steps": steps, "epochs": epochs, "budget": parse_duration(budget) if budget is not None else None}
-    limit = {name: value for name, value in limits.items() if value is not None}
     about: dict[str, Any] = {"settings": settings or (), "limit": limit, "on_long": on_long}
     config = settle_task(load(model), describe_task(examples, source), sizes=(len(examples.train), len(examples.dev)), **about)
-    if show:
+    if show or out is None:
         show_json(config.model_dump(mode="json"))
         return
-    if out is None:
-        raise BadConfig("a run needs a folder", remedy="--out RUN")
-    if seeds > 1 and ranks.world > 1:
-        raise BadConfig("several seeds in several processes", remedy="without torchrun, or one seed at a time: --set train.seed=1")
     with watching(out, quiet=not ranks.first) as watch:
         if seeds > 1:
             outcome = finetune_seeds(config, examples, source, out, init=model, n_seeds=seeds, watch=watch)

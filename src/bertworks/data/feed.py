@@ -73,16 +73,14 @@ class Share:
 
     rank: int = 0
     world: int = 1
-    portions: int = 1
-
-    @classmethod
-    def of(cls, rank: int, world: int, batch_tokens: int, micro_tokens: int | None) -> Share:
-        return cls(rank, world, math.ceil(batch_tokens / world / micro_tokens) if micro_tokens else 1)
+    micro_tokens: int | None = None  # about so many in a portion; None: all at once
 
     def __call__(self, epoch: Pass, batch: int) -> tuple[Portion, ...]:
         members = epoch.members(batch)
-        pieces = split(epoch.lengths[members], self.world * self.portions)
-        mine = pieces[self.rank * self.portions : (self.rank + 1) * self.portions]
+        lengths = epoch.lengths[members]
+        portions = math.ceil(int(lengths.sum()) / self.world / self.micro_tokens) if self.micro_tokens else 1
+        pieces = split(lengths, self.world * portions)
+        mine = pieces[self.rank * portions : (self.rank + 1) * portions]
         return tuple(Portion(epoch.gather(members[begin:end] if end > begin else members[:1]), counted=end > begin) for begin, end in mine)
 
 

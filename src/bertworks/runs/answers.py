@@ -57,7 +57,7 @@ def answer_all(
 
         answers = bench.predict(asked.examples, on_long=on_long, min_confidence=min_confidence, ledger=ledger, progress=advance)
         write(asked, answers)
-        silent += sum(next(iter(vars(answer).values())) is None for answer in answers)
+        silent += sum(answer.confidence < min_confidence for answer in answers) if min_confidence else 0
     return ledger, silent
 
 

@@ -24,11 +24,12 @@ from bertworks.runs.folder import Outcome, Record, identity, named, new_record, 
 from bertworks.runs.report import REPORT
 from bertworks.runs.results import RESULTS, OverSeeds, Results, count_tokens, judge, look
 from bertworks.runs.task_report import write_task_report
+from bertworks.tasks.checks import Data, fingerprint
 from bertworks.tasks.example import Example, Features, tokens_in
 from bertworks.tasks.order import Order
 from bertworks.tasks.rows import Columns
 from bertworks.tasks.shapes import HEADS, make_task
-from bertworks.tasks.source import Data, Source, fingerprint, read_data, read_more
+from bertworks.tasks.source import Source, read_data, read_more
 from bertworks.tasks.task import Progress, Task
 from bertworks.tasks.windows import Reader
 from bertworks.text.ledger import Ledger
@@ -92,7 +93,7 @@ def _run(record: Record, data: Data, out: Path, ranks: Ranks, watch: Watch, bega
         tokens = int(order.lengths.mean() * config.train.batch_size)
         trainer = Trainer(
             task,
-            Feed(order, Share.of(ranks.rank, ranks.world, tokens, config.train.micro_tokens)),
+            Feed(order, Share(ranks.rank, ranks.world, config.train.micro_tokens)),
             config.optim,
             config.train,
             folder=out,
@@ -105,8 +106,13 @@ def _run(record: Record, data: Data, out: Path, ranks: Ranks, watch: Watch, bega
             identity=identity(record),
             machine=run.machine,
             matrix_rate=_rate(config, tokens, run.device),
-            # A new head has nothing to show; but a budget has to know how long a look takes.
-            looks=Looks("error", first=config.train.budget is not None, patience=config.train.patience, hopeless=hopeless),
+            looks=Looks(
+                "error",
+                first=config.train.budget is not None,  # a new head has nothing to show; but a budget has to know how long a look takes
+                patience=config.train.patience,
+                hopeless=hopeless,
+                after=1 + sum(map(len, data.others.values())) / len(data.dev),  # `conclude` reads all splits once more
+            ),
         )
         run.go_on(trainer)
         trainer.say({"kind": "start", **run.machine, "matrix_gflops": trainer.matrix_rate / 1e9, "train": len(train), "dev": len(dev)})

@@ -87,7 +87,11 @@ def _run(record: Record, shards: Shards, out: Path, ranks: Ranks, watch: Watch, 
         lineage = run.lineage(start, f"pretrain {config.objective.name}")
         trainer = Trainer(
             objective,
-            Feed(_loader(objective, shards, config, "train", config.train.batch_tokens), _share(config, ranks), config.train.workers),
+            Feed(
+                _loader(objective, shards, config, "train", config.train.batch_tokens),
+                Share(ranks.rank, ranks.world, config.train.micro_tokens),
+                config.train.workers,
+            ),
             config.optim,
             config.train if evaluation.batches else config.train.model_copy(update={"evaluations": 0}),
             folder=out,
@@ -111,10 +115,6 @@ def _run(record: Record, shards: Shards, out: Path, ranks: Ranks, watch: Watch, 
                 trainer.say({"kind": "end", "model": str(out / MODEL), "report": str(report)})
             log.close()
         return Outcome(signal, out)
-
-
-def _share(config: PretrainConfig, ranks: Ranks) -> Share:
-    return Share.of(ranks.rank, ranks.world, config.train.batch_tokens, config.train.micro_tokens)
 
 
 def _rate(config: PretrainConfig, device: torch.device) -> float:

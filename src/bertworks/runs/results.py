@@ -24,6 +24,7 @@ from bertworks.text.ledger import Ledger
 from bertworks.train.log import METRICS, read_events
 
 RESULTS = "results.json"
+SHOWN = 20  # errors
 FEW_CLASSES = 40  # each shown against each, and with a ledger of its own
 
 
@@ -54,6 +55,7 @@ class Results:
     classes: dict[str, Counts] = field(default_factory=dict)
     confusion: list[list[int]] = field(default_factory=list)  # right class, class said
     calibration: Calibration | None = None
+    no_answer: float | None = None  # span: the threshold that was found
     errors: list[tuple[Example, Verdict]] = field(default_factory=list)
     evidence: Floats = field(default_factory=lambda: np.empty((0, 0)))  # of each example, from which all measures follow
     ledgers: dict[str, dict[str, Ledger]] = field(default_factory=dict)  # split, class
@@ -95,7 +97,7 @@ class OverSeeds:
         return dict(vars(self))
 
 
-def judge(task: Task, features: list[Features], examples: list[Example], shown: int = 20) -> tuple[Results, LearnedChanges]:
+def judge(task: Task, features: list[Features], examples: list[Example]) -> tuple[Results, LearnedChanges]:
     """The best model on dev, and what it should know about itself."""
     outputs = task.outputs(features)
     predictions = task.decode_all(outputs, features, examples)
@@ -110,17 +112,17 @@ def judge(task: Task, features: list[Features], examples: list[Example], shown: 
         changes = LearnedChanges(no_answer=task.no_answer)
     if changes != LearnedChanges():
         predictions = task.decode_all(outputs, features, examples)
-    return replace(look(task, predictions, examples, shown), calibration=calibration), changes
+    return replace(look(task, predictions, examples), calibration=calibration, no_answer=changes.no_answer), changes
 
 
-def look(task: Task, predictions: list[Any], examples: list[Example], shown: int = 20) -> Results:
+def look(task: Task, predictions: list[Any], examples: list[Example]) -> Results:
     """What answers are worth."""
     rows = task.rows(predictions, examples)
     verdicts = sorted(
         ((task.verdict(said, example), at) for at, (said, example) in enumerate(zip(predictions, examples, strict=True))),
         key=lambda pair: -pair[0].sure,
     )
-    errors = [(examples[at], verdict) for verdict, at in verdicts if verdict.wrong][:shown]
+    errors = [(examples[at], verdict) for verdict, at in verdicts if verdict.wrong][:SHOWN]
     labels: tuple[str, ...] = task.labels if isinstance(task, Classify) else ()
     table = confusion(rows[:, 0], rows[:, 1], len(labels)).tolist() if labels else []
     classes = task.by_class(predictions, examples)
@@ -178,7 +180,5 @@ def count_tokens(task: Task, features: list[Features], examples: list[Example], 
     for one, example in zip(features, examples, strict=True):
         names = ["", *([example.answer] if isinstance(example.answer, str) and few else [])]
         for name in names:
-            ledger = found.setdefault(name, Ledger())
-            ledger.limit = task.room(example, reader)
-            ledger.count(one.tokens, windows=len(one.windows) > one.n_ways, lost=one.lost)
+            one.count_in(found.setdefault(name, Ledger()), task.room(example, reader))
     return found

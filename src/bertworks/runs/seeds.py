@@ -29,7 +29,8 @@ from bertworks.runs.folder import Outcome, Record, check_new, named, new_record,
 from bertworks.runs.report import REPORT
 from bertworks.runs.results import RESULTS, OverSeeds
 from bertworks.tasks.chances import Interval, Runs, deviation, differences, intervals, mean
-from bertworks.tasks.source import Data, Source
+from bertworks.tasks.checks import Data
+from bertworks.tasks.source import Source
 from bertworks.tasks.task import Task
 from bertworks.train.log import METRICS, Event, Watch, read_events
 from bertworks.train.ranks import Ranks

@@ -12,9 +12,9 @@ from bertworks.page.html import both, escape, page, table
 from bertworks.runs.report import REPORT, STEPS, details, facts, last, points
 from bertworks.runs.report import STYLE as FACTS
 from bertworks.runs.results import FEW_CLASSES, OverSeeds, Results
+from bertworks.tasks.checks import WITHOUT_COPIES
 from bertworks.tasks.example import Example
 from bertworks.tasks.metrics import CORRELATIONS, DISTANCES
-from bertworks.tasks.source import WITHOUT_COPIES
 from bertworks.text.ledger import Ledger
 from bertworks.train.log import METRICS, Event, read_events
 
@@ -143,6 +143,12 @@ def _measures(results: Results) -> str:
             f"which was found on the same dev and which the model keeps, by {found.error_after:.1%}.",
             f"信心平均偏差 {found.error_before:.1%}（ECE）；用温度 {found.temperature:.2f}（由同一开发集求得，已存入模型）"
             f"后为 {found.error_after:.1%}。",
+        )
+    if results.no_answer is not None:
+        said += both(
+            f"A question is left without an answer where “not here” is better by {results.no_answer:.2f}; that gives the highest F1 on "
+            "this same dev.",
+            f"当“文中没有”的得分高出 {results.no_answer:.2f} 时不作答；该阈值使同一开发集上的 F1 最高。",
         )
     return f"<h2>{both('How good, and how sure that is', '成绩与区间')}</h2>{table(head, rows)}<p>{said}</p>"
 

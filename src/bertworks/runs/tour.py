@@ -45,7 +45,7 @@ Watching = Callable[..., AbstractContextManager[Callable[[dict[str, Any]], None]
 VOCABULARY, SAMPLE = 8192, 100_000_000
 PRESET = "bert-mini"
 SETTINGS = {"data.max_length": 64, "train.batch_tokens": 2048, "train.evaluations": 5, "train.evaluate_tokens": 8192}
-EPOCHS, TASK_SETTINGS = 4, {"data.max_length": 64, "train.evaluations": 4}
+EPOCHS, TASK_SETTINGS = 6, {"data.max_length": 64, "train.batch_size": 8, "train.evaluations": 4}
 SMALL_SETTINGS = {"optim.lr": 5e-4}  # what a model of this size bears
 PACKAGES = ("Which package does a sentence of the documentation come from?", "文档里的一句话出自哪个软件包？")
 NEXT = ("Does the second sentence follow the first in the text?", "第二句是否紧接在第一句之后？")
@@ -194,7 +194,8 @@ def _classify(console: Console, text: list[str], out: Path, watching: Watching, 
         console.print("\n   too little text for a task of its own: the classifier is left out")
         return 0
     data = read_data(source)
-    seen.question, seen.classes = NEXT if source.paired else PACKAGES, len({example.answer for example in data.train})
+    seen.question = NEXT if source.paired else PACKAGES
+    seen.examples, seen.classes = len(data.train), len({example.answer for example in data.train})
     shape = "pair" if source.paired else "classify"
     command = f"bertworks finetune {shape} --train {source.train} --dev {source.dev} --model {out / 'run'} --out {folder / 'pretrained'}"
     settings = _assigned(TASK_SETTINGS), _assigned(SMALL_SETTINGS)

@@ -37,6 +37,7 @@ class Seen:
     counts: list[tuple[str, tuple[str, str]]] = field(default_factory=list)  # of the text; value, name in both languages
     blanks: list[tuple[str, str, str]] = field(default_factory=list)  # a sentence, guesses before and after
     question: tuple[str, str] = ("", "")
+    examples: int = 0  # to learn from
     classes: int = 0
     starts: dict[str, tuple[tuple[str, str], dict[str, Any]]] = field(default_factory=dict)  # folder: name, results
 
@@ -119,9 +120,10 @@ def _worth(seen: Seen) -> list[str]:
         shown.append(Bar((english, chinese), results["measures"]["accuracy"], (low, high)))
         links.append(f'<a href="task/{folder}/{REPORT}">{both(english, chinese)}</a>')
     said = both(
-        f"{seen.question[0]} Three models learn it from the same examples; they differ in what they start from. Dark: the 95 % interval; "
-        "red: what chance alone gives.",
-        f"{seen.question[1]}三个模型用同样的样本学习，只是起点不同。深色：95 % 区间；红线：随机猜测。",
+        f"{seen.question[0]} Three models learn it from the same {seen.examples:,} examples, few enough to label by hand; they differ in "
+        "what they start from. Dark: the 95 % interval; red: what chance alone gives.",
+        f"{seen.question[1]}三个模型用同样的 {seen.examples:,} 个样本学习，只是起点不同；这么少的样本手工就能标注。"
+        "深色：95 % 区间；红线：随机猜测。",
     )
     _, best = max(seen.starts.values(), key=lambda start: start[1]["measures"]["accuracy"])
     mistakes = [

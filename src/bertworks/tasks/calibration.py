@@ -10,6 +10,7 @@ from bertworks.tasks.metrics import Flags, Floats
 
 BINS = 10
 LOWEST, HIGHEST = 0.05, 20.0  # temperatures
+USUAL = 0.5  # by so much their logarithms usually differ from 0
 
 
 def soften(scores: Floats, temperature: float) -> Floats:
@@ -23,14 +24,16 @@ def soften(scores: Floats, temperature: float) -> Floats:
 
 def fit_temperature(scores: Floats, truth: Floats) -> float:
     """The temperature under which the right classes (B,) are likeliest, found by golden sections: there is one best. An error more than was
-    seen is reckoned with: no model is sure of everything because a few examples held no error."""
+    seen is reckoned with: no model is sure of everything because a few examples held no error. Nor do a few show that it knows nothing:
+    without any it is 1, and only many take it far from there."""
     right, others = np.eye(scores.shape[1])[truth.astype(np.int64)], scores > 0
     others &= right == 0
     doubt = 1 / (len(truth) + 2)
     shares = (1 - doubt) * right + doubt * others / np.maximum(others.sum(1, keepdims=True), 1)
 
     def cost(log_temperature: float) -> float:
-        return float(-(shares * np.log(np.maximum(soften(scores, float(np.exp(log_temperature))), 1e-30))).sum(1).mean())
+        likely = (shares * np.log(np.maximum(soften(scores, float(np.exp(log_temperature))), 1e-30))).sum()
+        return float((log_temperature / USUAL) ** 2 / 2 - likely)
 
     low, high, ratio = np.log(LOWEST), np.log(HIGHEST), (np.sqrt(5) - 1) / 2
     for _ in range(40):

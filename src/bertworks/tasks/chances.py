@@ -10,10 +10,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from bertworks.tasks.metrics import CORRELATIONS, DISTANCES, Floats
+from bertworks.tasks.metrics import CORRELATIONS, DISTANCES, Floats, Measures
 
 DRAWS = 1000
-Measures = dict[str, float]
 Measure = Callable[[Floats], Measures]
 Interval = tuple[float, float]
 Runs = Sequence[Floats]
@@ -37,12 +36,10 @@ def intervals(measure: Measure, runs: Runs) -> dict[str, Interval]:
     found = {}
     for name, values in drawn.items():
         least, most = _range(name)
-        low, high = _middle(np.clip(values + luck[name], least, most))
-        if low == high == most:
-            low = max(least, most - unseen)
-        elif low == high == least == 0 and name not in DISTANCES:
-            high = min(most, unseen)
-        found[name] = low, high
+        low, high = _middle(values + luck[name])
+        if low == high and name not in DISTANCES:
+            low, high = low - unseen, high + unseen
+        found[name] = max(low, least), min(high, most)
     return found
 
 

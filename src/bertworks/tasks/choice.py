@@ -12,9 +12,9 @@ from torch import Tensor
 from bertworks.model.loss import Loss, Term
 from bertworks.model.model import Model
 from bertworks.tasks.example import Batch, Example, Features
-from bertworks.tasks.metrics import Floats
+from bertworks.tasks.metrics import Floats, Measures
 from bertworks.tasks.sequence import pooled, spelled, windows_of
-from bertworks.tasks.task import Measures, Outputs, Task, Verdict, padded, shares
+from bertworks.tasks.task import Outputs, Task, Verdict, padded, shares
 from bertworks.tasks.windows import Reader
 
 
@@ -45,20 +45,18 @@ class Choice(Task):
             found.append(Features(windows, sum(n for _, n, _ in read), sum(lost for *_, lost in read), target, n_ways=len(ways)))
         return found
 
-    def logits(self, batch: Batch) -> Tensor:
-        return pooled(self.model, self.head, self.states(batch), self.tensor(batch.owners), batch.n_owners)
-
     def counts(self, batch: Batch) -> dict[str, int]:
         return {"choice": len(batch.targets), "choice_accuracy": len(batch.targets)}
 
     def loss(self, logits: Tensor, batch: Batch) -> Loss:
-        rows = padded(logits[:, 0], batch.n_ways)
+        rows = padded(pooled(logits, self.tensor(batch.owners), batch.n_owners)[:, 0], batch.n_ways)
         targets = self.tensor(batch.targets)
         total = F.cross_entropy(rows, targets, reduction="sum")
         return Term("choice", total), Term("choice_accuracy", (rows.detach().argmax(1) == targets).sum(), 0.0)
 
     def decode(self, outputs: Outputs, features: Features, example: Example) -> Chosen:
-        scores = shares(outputs[0][:, 0] / self.temperature)
+        tables, ways = np.concatenate(outputs)[:, 0], np.array([window.way for window in features.windows])
+        scores = shares(np.array([tables[ways == way].mean() for way in range(features.n_ways)]) / self.temperature)
         best = int(scores.argmax())
         return Chosen(self.counted_from + best, example.texts[1 + best], float(scores[best]), scores.tolist())
 

@@ -63,6 +63,7 @@ QUESTION_NAMES = ("question", "query", "prompt")
 CHOICES = re.compile(r"(ending|choice|option)s?_?(\d+|[a-e])", re.IGNORECASE)
 CHOICE_LISTS = ("choices", "endings", "options")
 GUESSED_FROM = 1000  # rows
+MANY = 5  # rows for each way to go on
 MOST_CLASSES = 0.2  # of the rows, in a column that is guessed to be the label
 
 
@@ -127,7 +128,8 @@ def check_texts(columns: Columns, task: TaskConfig, place: str) -> None:
 
 
 def _with_choices(rows: Sequence[Row], columns: Columns) -> Columns:
-    """How the right one is named: by its text, or by its number from 0 or from 1."""
+    """How the right one is named: by its text, or by its number from 0 or from 1. Where neither 0 nor the highest occurs, as the columns
+    are numbered; or from 1, if there are so many rows that a first one would have been right by now."""
     by_text, numbers = [], []
     for row in rows:
         try:
@@ -138,8 +140,11 @@ def _with_choices(rows: Sequence[Row], columns: Columns) -> Columns:
             by_text.append(value in ways)
         if str(value).isdecimal():
             numbers.append((int(str(value)), len(ways)))
-    from_one = bool(numbers) and all(number >= 1 for number, _ in numbers) and any(number == count for number, count in numbers)
-    return replace(columns, by_text=sum(by_text) > len(by_text) / 2, counted_from=int(from_one))
+    highest = any(number == count for number, count in numbers)
+    many = len(numbers) >= MANY * max((count for _, count in numbers), default=0)
+    named = [int(found[2]) for name in columns.texts if (found := CHOICES.fullmatch(name)) and found[2].isdecimal()]
+    from_one = all(number >= 1 for number, _ in numbers) and (highest or (min(named) == 1 if named else many))
+    return replace(columns, by_text=sum(by_text) > len(by_text) / 2, counted_from=int(from_one) if numbers else None)
 
 
 def _usual(free: Sequence[str], names: Sequence[str], what: str, option: str, known: Sequence[str], place: str) -> str:

@@ -13,9 +13,13 @@ from unicodedata import category
 import numpy as np
 from numpy.typing import NDArray
 
+from bertworks.config import Shape
+from bertworks.text.ledger import Ledger
+
 Numbers = NDArray[np.int64]
 Values = NDArray[Any]
 NONE: Numbers = np.empty(0, np.int64)
+SIGN = r"\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"  # for patterns: Chinese and Japanese, written without spaces, each a word
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,13 @@ class Example:
     whole: str = ""  # tag: the text that the words were found in, and where each of them begins
     begins: tuple[int, ...] = ()
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Classes and tags; numbers and stretches have none."""
+        if isinstance(self.answer, str):
+            return (self.answer,)
+        return tuple(one for one in self.answer if isinstance(one, str)) if isinstance(self.answer, tuple) else ()
+
 
 @dataclass(frozen=True)
 class Window:
@@ -74,6 +85,10 @@ class Features:
     def length(self) -> int:
         return sum(len(window.ids) for window in self.windows)
 
+    def count_in(self, ledger: Ledger, room: int) -> None:
+        ledger.limit = room
+        ledger.count(self.tokens, windows=len(self.windows) > self.n_ways, lost=self.lost)
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -95,6 +110,11 @@ class Batch:
 def is_blank(text: str) -> bool:
     """Whether there is nothing in it to be read: only spaces, control signs, accents without a letter, and what was not UTF-8."""
     return all(category(sign)[0] in "ZCM" or sign == "\ufffd" for sign in text)
+
+
+def lacks_text(texts: Sequence[str], shape: Shape) -> bool:
+    """Whether one of them is blank; of the words of a sentence, all."""
+    return all(map(is_blank, texts)) if shape == "tag" else any(map(is_blank, texts))
 
 
 def tokens_in(features: Sequence[Features]) -> Numbers:

@@ -16,7 +16,7 @@ from bertworks.data.packed import Damaged, unpacked
 from bertworks.data.tables import Row, decoded, kind_of, rows_of, suffix_of, whole
 from bertworks.errors import BadText, NotFound
 from bertworks.tasks.columns import GUESSED_FROM
-from bertworks.tasks.example import Example, Span
+from bertworks.tasks.example import Example, Span, lacks_text
 from bertworks.tasks.rows import Columns, Findings, Unreadable, listed_spans, make_examples
 
 Rows = Iterator[tuple[str, Row]]
@@ -158,12 +158,20 @@ class Reviews(Changed):
         for file in (file for pair in zip_longest(*sides) for file in pair if file is not None):  # in turn: the first ones are of both
             text = "\n".join(line for _, line in lines_of(file, findings))
             found.append(Example((text.replace("<br />", "\n"),), file.parent.name, str(file)))
-        return found
+        return _readable(found, "classify", findings)
 
 
 def _with_lines(row: Row) -> Row:
     text = row.get("text")
     return {**row, "text": text.replace("<br />", "\n")} if isinstance(text, str) else row
+
+
+def _readable(examples: Sequence[Example], shape: Shape, findings: Findings) -> list[Example]:
+    """Those with something to read in them."""
+    for example in examples:
+        if lacks_text(example.texts, shape):
+            findings.bad_row("an empty text", example.place)
+    return [example for example in examples if not lacks_text(example.texts, shape)]
 
 
 def is_squad(path: Path) -> bool:
@@ -193,11 +201,13 @@ def squad(path: Path, findings: Findings, *, answered: bool = True) -> list[Exam
     except (KeyError, TypeError, AttributeError) as error:
         remedy = "known: SQuAD 1.1 and 2.0; or a table with columns for question, passage and answer"
         raise BadText(f"not a file of SQuAD's: {error!r}", place=str(path), remedy=remedy) from None
-    return found
+    return _readable(found, "span", findings)
 
 
 def _answers(question: Row, passage: str) -> tuple[Span, ...]:
-    listed = question.get("answers", ())
+    if "answers" not in question:
+        raise Unreadable("no answers, not even an empty list")
+    listed = question["answers"]
     spans = listed_spans([answer["answer_start"] for answer in listed], [answer["text"] for answer in listed])
     wrong = [span for span in spans if span.start < 0 or passage[span.start : span.end] != span.text]
     if wrong:
@@ -237,7 +247,7 @@ def conll(path: Path, findings: Findings, *, answered: bool = True) -> list[Exam
                 add(words, tags, place)
             else:
                 findings.bad_row(f"{len(words)} words, {len(tags)} tags", place)
-        return found
+        return _readable(found, "tag", findings)
     else:
         words_and_tags = list(_without_comments(lines))
     for place, parts in [*words_and_tags, ("", [])]:
@@ -249,12 +259,19 @@ def conll(path: Path, findings: Findings, *, answered: bool = True) -> list[Exam
         else:
             start = start if sentence else place
             sentence.append((parts[0], parts[-1]))
-    return found
+    return _readable(found, "tag", findings)
+
+
+def _columns(line: str) -> list[str]:
+    """Between tabs, if there are any, so that a word may have spaces in it; else between spaces. Nothing else divides: other blanks may be
+    words."""
+    parts = line.split("\t" if "\t" in line else " ") if line.strip() else []
+    return [part.strip(" ") for part in parts if part.strip(" ")]
 
 
 def _without_comments(lines: Sequence[tuple[str, str]]) -> Iterator[tuple[str, list[str]]]:
     """A comment stands before a sentence, begins with a hash and a space, and ends like no word's line: its last column is no tag."""
-    split = [(place, line.split(), line.startswith("# ")) for place, line in lines]
+    split = [(place, _columns(line), line.startswith("# ")) for place, line in lines]
     ends = {parts[-1] for _, parts, hashed in split if parts and not hashed}
     before: list[str] = []
     for place, parts, hashed in split:
@@ -268,7 +285,7 @@ def are_tagged(lines: Sequence[str], tags: Collection[str]) -> bool:
     one of these tags."""
     if _are_sentences(lines):
         return True
-    words = [parts for line in lines if (parts := line.split()) and parts[0] != "-DOCSTART-"]
+    words = [parts for line in lines if (parts := _columns(line)) and parts[0] != "-DOCSTART-"]
     (width, usual), *_ = Counter(map(len, words)).most_common(1) or [(0, 0)]
     known = sum(parts[-1] in tags for parts in words)
     return width > 1 and min(usual, known) >= NEARLY_ALL * len(words)
@@ -307,4 +324,4 @@ def dream(path: Path, findings: Findings, *, answered: bool = True) -> list[Exam
                 found.append(Example(("\n".join(turns), *ways), answer, place, f"{name}-{at}", group=name))
     except (KeyError, TypeError, ValueError) as error:
         raise BadText(f"not a file of DREAM's: {error!r}", place=str(path), remedy="or a table with the choices in columns") from None
-    return found
+    return _readable(found, "choice", findings)

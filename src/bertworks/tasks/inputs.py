@@ -15,7 +15,7 @@ from bertworks.data.tables import Row, suffix_of
 from bertworks.errors import BadConfig, BadText
 from bertworks.tasks.columns import GUESSED_FROM, check_texts, guess_columns
 from bertworks.tasks.datasets import TASKS
-from bertworks.tasks.example import Example, is_blank
+from bertworks.tasks.example import SIGN, Example, lacks_text
 from bertworks.tasks.formats import (
     OfTable,
     Read,
@@ -28,11 +28,10 @@ from bertworks.tasks.formats import (
     squad,
     table_kind,
 )
-from bertworks.tasks.rows import Columns, Findings
+from bertworks.tasks.rows import Columns, Findings, unwritten
 
 T = TypeVar("T")
 Input = str | Sequence[str] | tuple[str, Sequence[str]]
-SIGN = r"\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"  # Chinese and Japanese: each is a word
 WORD = re.compile(rf"[{SIGN}]|[^\W{SIGN}]+(?:[-'’.][^\W{SIGN}]+)*|[^\w\s]")
 CONLL = (".conll", ".conllu", ".bio", ".bmes")
 CLINGING = ("Mn", "Mc", "Me", "Cf")  # categories of Unicode
@@ -75,6 +74,7 @@ class Inputs:
         if (text is not None or pair) and not is_table:
             raise BadConfig("--text and --pair name columns, and this is no table", place=file, remedy="leave them out")
         self._read: Read | None = None  # of a file that is no plain text
+        self._as_trained = False  # a table with the columns that it was trained on
         if file != "-":
             row = TASKS.get(learned.dataset or "")
             # Words in columns are known by what is in them, not by a name such as test.txt.
@@ -82,6 +82,7 @@ class Inputs:
             self._read = row.read if row is not None and official else _special(path, self.task)
             if self._read is None and is_table:
                 self._read = OfTable(_columns(path, learned, text, pair), self.task.shape)
+                self._as_trained = self._read.columns.texts == learned.columns
             self.total = 0
             for part in self._parts(self.findings):
                 self.total += len(part.examples)
@@ -98,21 +99,23 @@ class Inputs:
         for part in self._parts(self.findings):
             count += len(part.examples)
             self.findings.check_encoding(count)
-            self._check_rows()
+            self.findings.check_rows(skip=self.skip_bad)
             yield part
         self._check(count)
 
     @property
     def remarks(self) -> list[str]:
         said = [f"columns: {', '.join(self._read.columns.texts)}"] if isinstance(self._read, OfTable) else []
-        return [*said, *([f"left out: {self.findings.said()}"] if self.findings.bad else []), *self.findings.remarks()]
-
-    def _check_rows(self) -> None:
-        if self.findings.bad and not self.skip_bad:
-            raise BadText(self.findings.said(), remedy="put them right, or --skip-bad goes on without them")
+        if said and self.task.shape == "tag":
+            said.append(
+                "words lie between spaces, as in training"
+                if self._as_trained
+                else "texts are divided into words, lists are taken as they are"
+            )
+        return [*said, *self.findings.remarks()]
 
     def _check(self, count: int) -> None:
-        self._check_rows()
+        self.findings.check_rows(skip=self.skip_bad)
         if not count:
             raise BadText("nothing to answer", place=self.file)
 
@@ -122,6 +125,9 @@ class Inputs:
             with self._read.opened(path, findings) as rows:
                 for part in _in_parts(rows):
                     found = {example.place: example for example in self._read.examples(iter(part), findings, answered=False)}
+                    if self.task.shape == "tag" and not self._as_trained:
+                        (name,) = self._read.columns.texts
+                        found = {place: _in_words(found[place], row[name], self.task) for place, row in part if place in found}
                     yield Asked([found.get(place) for place, _ in part], [row for _, row in part])
         elif self._read is not None:
             for examples in _in_parts(self._read(path, findings, answered=False)):
@@ -152,11 +158,18 @@ def as_example(given: Input, task: TaskConfig, at: int) -> Example:
     place, texts = f"input {at}", _texts(given, task)
     if texts is None:
         raise BadText(f"not what this model takes: {_wanted(task)}", place=place)
-    if all(map(is_blank, texts)) if task.shape == "tag" else any(map(is_blank, texts)):
+    if lacks_text(texts, task.shape):
         raise BadText("an empty text", place=place, remedy="leave it out")
     if task.shape == "tag" and isinstance(given, str):
         return Example(texts, None, place, whole=given, begins=tuple(start for start, _ in words_of(given)))
     return Example(texts, None, place)
+
+
+def _in_words(example: Example, cell: Any, task: TaskConfig) -> Example:
+    """The words of a cell, if that is plain text, as those of a plain file are found."""
+    if isinstance(cell, str) and not isinstance(unwritten(cell), list):
+        return replace(as_example(cell, task, 0), place=example.place, name=example.name)
+    return example
 
 
 def words_of(text: str) -> list[tuple[int, str]]:

@@ -11,16 +11,21 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
+from unicodedata import category
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bertworks.tasks.example import SIGN
+
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
+Measures = dict[str, float]
 TAG = re.compile(r"([BIOESMLU])(?:[-_](.+))?")
 SIGNS = {"L": "E", "U": "S"}  # BILOU's names of last and only
 CORRELATIONS = ("matthews", "pearson", "spearman", "pearson_spearman")  # from -1 to 1
 DISTANCES = ("mean_error",)  # from 0, the less the better; all other measures are shares of 1
+WITHOUT_SPACES = re.compile(f"[{SIGN}]")
 ARTICLES = re.compile(r"\b(a|an|the)\b", re.UNICODE)
 
 
@@ -55,13 +60,13 @@ def count_classes(pairs: Iterable[tuple[Set[Any], Set[Any]]], class_of: Callable
     return {name: Counts(hits[name], there[name], found[name]) for name in sorted(there | found)}
 
 
-def of_classes(truth: Floats, said: Floats, n_classes: int) -> dict[str, float]:
+def of_classes(truth: Floats, said: Floats, n_classes: int) -> Measures:
     """Accuracy, F1 (of the second class if there are two, else the mean over classes), and Matthews' correlation; classes by number."""
     table = confusion(truth, said, n_classes)
-    f1 = class_f1(table)
+    f1 = class_f1(table.diagonal(), table.sum(0) + table.sum(1))
     return {
         "accuracy": float(table.trace() / max(1, table.sum())),
-        "f1": float(f1[1] if n_classes == 2 else f1.mean()),
+        "f1": float(np.nan_to_num(f1[1])) if n_classes == 2 else mean_f1(f1),
         "matthews": matthews(table),
     }
 
@@ -72,11 +77,16 @@ def confusion(truth: Floats, said: Floats, n_classes: int) -> NDArray[np.int64]:
     return np.bincount(places, minlength=n_classes**2).reshape(n_classes, n_classes)
 
 
-def class_f1(table: NDArray[np.int64]) -> Floats:
-    """Of each class; 0 where it neither occurs nor is said."""
-    both = table.sum(0) + table.sum(1)
-    found: Floats = np.divide(2 * table.diagonal(), both, out=np.zeros(len(table)), where=both > 0)
+def class_f1(hits: NDArray[np.int64], both: NDArray[np.int64]) -> Floats:
+    """Of each class. `both`: how often it occurs plus how often it is said; where that is never, there is none."""
+    found: Floats = np.divide(2 * hits, both, out=np.full(len(both), np.nan), where=both > 0)
     return found
+
+
+def mean_f1(found: Floats) -> float:
+    """Over the classes that have one. Others say nothing about a model, and examples drawn again often miss a rare class."""
+    known = found[~np.isnan(found)]
+    return float(known.mean()) if len(known) else 0.0
 
 
 def matthews(table: NDArray[np.int64]) -> float:
@@ -87,7 +97,7 @@ def matthews(table: NDArray[np.int64]) -> float:
     return float((right * n - said @ is_) / np.sqrt(spread)) if spread > 0 else 0.0
 
 
-def of_numbers(truth: Floats, said: Floats) -> dict[str, float]:
+def of_numbers(truth: Floats, said: Floats) -> Measures:
     pearson, spearman = correlation(truth, said), correlation(ranks(truth), ranks(said))
     return {
         "pearson_spearman": (pearson + spearman) / 2,
@@ -111,12 +121,11 @@ def ranks(values: Floats) -> Floats:
     return (ends - (counts - 1) / 2)[which]
 
 
-def of_marks(truth: Flags, said: Flags) -> dict[str, float]:
+def of_marks(truth: Flags, said: Flags) -> Measures:
     """(B, C) each: F1 over all marks and as the mean over classes, and how many examples are right in every class."""
     hits, both = (truth & said).sum(0), truth.sum(0) + said.sum(0)
-    each = np.divide(2 * hits, both, out=np.zeros(len(both)), where=both > 0)
     micro = 2 * hits.sum() / both.sum() if both.sum() else 0.0
-    return {"f1": float(micro), "f1_macro": float(each.mean()), "exact": float((truth == said).all(1).mean())}
+    return {"f1": float(micro), "f1_macro": mean_f1(class_f1(hits, both)), "exact": float((truth == said).all(1).mean())}
 
 
 def entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
@@ -156,7 +165,7 @@ def entity_counts(truth: Sequence[str], said: Sequence[str]) -> tuple[int, int, 
     return len(right & found), len(right), len(found), sum(a == b for a, b in zip(truth, said, strict=True)), len(truth)
 
 
-def of_entities(rows: Floats) -> dict[str, float]:
+def of_entities(rows: Floats) -> Measures:
     """Sums of what `entity_counts` says."""
     hits, right, found, same, words = rows.sum(0).tolist()
     return {
@@ -174,8 +183,10 @@ def answer_scores(rights: Sequence[str], said: str) -> tuple[float, float]:
 
 
 def plain(answer: str) -> str:
-    kept = "".join(sign for sign in answer.lower() if sign not in string.punctuation)
-    return " ".join(ARTICLES.sub(" ", kept).split())
+    """What SQuAD's rules leave of an answer. Where it is Chinese or Japanese, each sign is a word, and their punctuation does not count."""
+    eastern = WITHOUT_SPACES.search(answer) is not None
+    kept = "".join(sign for sign in answer.lower() if sign not in string.punctuation and not (eastern and category(sign)[0] == "P"))
+    return " ".join(ARTICLES.sub(" ", WITHOUT_SPACES.sub(r" \g<0> ", kept)).split())
 
 
 def answer_f1(right: str, said: str) -> float:

@@ -14,7 +14,7 @@ from typing import Any
 from bertworks.config import Shape
 from bertworks.data.tables import Row
 from bertworks.errors import BadText
-from bertworks.tasks.example import Answer, Example, Span, is_blank
+from bertworks.tasks.example import SIGN, Answer, Example, Span, is_blank
 
 START_NAMES = ("answer_start", "start")
 ELEMENT = re.compile(r"""'([^']*)'|"([^"]*)"|(-?\d+)""")
@@ -32,12 +32,12 @@ class Columns:
     label: str | None
     names: Mapping[str, str] = field(default_factory=dict)  # what the data set's own labels are called here
     by_text: bool = False  # choice: the label is the text of the right one
-    counted_from: int = 0  # choice: the first one's number
+    counted_from: int | None = None  # choice: the first one's number; None: they have none
     unused: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         said = ", ".join(self.texts) + (f" -> {self.label}" if self.label is not None else "")
-        said += " (choices are counted from 1)" if self.counted_from else ""
+        said += f" (choices are counted from {self.counted_from})" if self.counted_from is not None else ""
         return said + (f"; not used: {', '.join(self.unused[:SHOWN])}" if self.unused else "")
 
 
@@ -66,9 +66,15 @@ class Findings:
             self.damaged.append(place)
 
     def remarks(self) -> list[str]:
-        found = [f"{len(self.torn):,} rows left out, the first: {self.torn[0][1]}: {self.torn[0][0]}"] if self.torn else []
+        found = [f"left out: {self.said()}"] if self.bad else []
+        found += [f"{len(self.torn):,} rows left out, the first: {self.torn[0][1]}: {self.torn[0][0]}"] if self.torn else []
         where = f", the first in {self.damaged[0]}" if self.damaged else ""
         return [*found, *([f"{self.replaced:,} signs were not whole and became U+FFFD{where}"] if self.replaced else [])]
+
+    def check_rows(self, *, skip: bool) -> None:
+        """Rows that are no examples are an error, unless they may be left out."""
+        if self.bad and not skip:
+            raise BadText(self.said(), remedy="put them right, or --skip-bad goes on without them")
 
     def check_encoding(self, n_examples: int) -> None:
         """A few damaged signs are a remark; a file in another encoding is an error."""
@@ -161,7 +167,7 @@ def _words(row: Row, columns: Columns) -> tuple[str, ...]:
 
 def _listed(value: Any, name: str) -> tuple[str, ...]:
     """A list, or words between spaces."""
-    value = _unwritten(value)
+    value = unwritten(value)
     if isinstance(value, str):
         return tuple(value.split())
     if isinstance(value, list) and all(isinstance(one, str | int) and str(one).strip() for one in value):
@@ -169,7 +175,7 @@ def _listed(value: Any, name: str) -> tuple[str, ...]:
     raise Unreadable(f"no list of words in column {name!r}")
 
 
-def _unwritten(value: Any) -> Any:
+def unwritten(value: Any) -> Any:
     """A list that was written into a cell, as JSON or as Python shows it, or as numpy does, without commas."""
     if isinstance(value, str) and value.startswith("[") and value.endswith("]"):
         if ARRAY.fullmatch(value):
@@ -185,7 +191,7 @@ def _unwritten(value: Any) -> Any:
 
 def ways_of(row: Row, columns: Columns) -> tuple[str, ...]:
     first, *others = columns.texts
-    listed = _unwritten(_cell(row, others[0]))
+    listed = unwritten(_cell(row, others[0]))
     ways = tuple(listed) if len(others) == 1 and isinstance(listed, list) else tuple(_text(row, name) for name in others)
     if len(ways) < 2 or not all(isinstance(way, str) and not is_blank(way) for way in ways):
         raise Unreadable("a choice needs two texts to choose from")
@@ -232,7 +238,7 @@ def _number(value: Any, texts: tuple[str, ...], columns: Columns) -> Answer:
 def _classes(value: Any, texts: tuple[str, ...], columns: Columns) -> Answer:
     if value is None:
         raise Unreadable("no labels")
-    value = _unwritten(value)
+    value = unwritten(value)
     if isinstance(value, str):
         return tuple(name for name in SEPARATORS.split(value.strip()) if name)
     if isinstance(value, list) and all(isinstance(one, str | int) for one in value):
@@ -274,8 +280,9 @@ def listed_spans(starts: Sequence[Any], texts: Sequence[Any]) -> list[Span]:
 
 
 def _find(answer: str, passage: str) -> int:
-    """Where it stands as words of its own, or else at all."""
-    words = re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", passage)
+    """Where it stands as words of its own, or else at all. What is written without spaces has no such ends."""
+    before, behind = ("" if re.match(f"[{SIGN}]", end) else r"\w" for end in (answer[0], answer[-1]))
+    words = re.search((f"(?<!{before})" if before else "") + re.escape(answer) + (f"(?!{behind})" if behind else ""), passage)
     return words.start() if words else passage.find(answer)
 
 
@@ -295,9 +302,10 @@ def _which(value: Any, texts: tuple[str, ...], columns: Columns) -> Answer:
         if value in ways:
             return ways.index(value)
         raise Unreadable(f"{value!r} is none of the choices") from None
-    if not columns.counted_from <= number < columns.counted_from + len(ways):
-        raise Unreadable(f"choice {number} of {len(ways)}; they are counted from {columns.counted_from}")
-    return number - columns.counted_from
+    first = columns.counted_from or 0
+    if not first <= number < first + len(ways):
+        raise Unreadable(f"choice {number} of {len(ways)}; they are counted from {first}")
+    return number - first
 
 
 ANSWERS: dict[Shape, Callable[[Any, tuple[str, ...], Columns], Answer]] = {

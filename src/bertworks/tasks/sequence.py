@@ -23,7 +23,7 @@ from bertworks.model.loss import Loss, Term
 from bertworks.model.model import Model
 from bertworks.tasks import metrics
 from bertworks.tasks.example import Batch, Example, Features, Numbers, Values, Window
-from bertworks.tasks.task import Measures, Outputs, Task, Verdict, by_label, shares
+from bertworks.tasks.task import Outputs, Task, Verdict, by_label, shares
 from bertworks.tasks.windows import Reader
 
 
@@ -46,7 +46,7 @@ class Marked:
 
 
 class OfSequence(Task):
-    """What these three have in common: the summary of each window, and one row of logits for each text."""
+    """What these three have in common: a row of logits for each window, whose mean is the text's."""
 
     head = "sequence"
 
@@ -60,8 +60,8 @@ class OfSequence(Task):
     def _of_first(self) -> bool:
         return self.model.config.heads.summary == "first"
 
-    def logits(self, batch: Batch) -> Tensor:
-        return pooled(self.model, self.head, self.states(batch), self.tensor(batch.owners), batch.n_owners)
+    def pooled(self, logits: Tensor, batch: Batch) -> Tensor:
+        return pooled(logits, self.tensor(batch.owners), batch.n_owners)
 
     def _target(self, example: Example) -> Values:
         raise NotImplementedError
@@ -86,12 +86,11 @@ def windows_of(
         ids, segments, _ = reader.frame(texts, cut)
         windows.append(Window(ids, segments, read=np.array([0 if of_first else len(ids) - 1]), way=way))
     total = sum(map(len, texts))
-    return tuple(windows), total, total - cuts[0].size if reader.on_long == "truncate" else 0
+    return tuple(windows), total, reader.lost(total, cuts)
 
 
-def pooled(model: Model, head: str, states: Tensor, owners: Tensor, n_owners: int) -> Tensor:
-    """(W, hidden) -> (n_owners, C): the mean of each owner's windows."""
-    logits = model.read(head, states)
+def pooled(logits: Tensor, owners: Tensor, n_owners: int) -> Tensor:
+    """(W, C) -> (n_owners, C): the mean of each owner's windows."""
     counts = torch.bincount(owners, minlength=n_owners).to(logits.dtype)
     sums = logits.new_zeros(n_owners, logits.shape[1]).index_add(0, owners, logits)
     return sums / counts[:, None]
@@ -114,13 +113,13 @@ class Classify(OfSequence):
         return {"class": len(batch.targets), "class_accuracy": len(batch.targets)}
 
     def loss(self, logits: Tensor, batch: Batch) -> Loss:
-        targets = self.tensor(batch.targets)
+        rows, targets = self.pooled(logits, batch), self.tensor(batch.targets)
         weights, smoothing = (self.weights, self.smoothing) if self.training else (None, 0.0)
-        total = F.cross_entropy(logits, targets, weights, reduction="sum", label_smoothing=smoothing)
-        return Term("class", total), Term("class_accuracy", (logits.detach().argmax(1) == targets).sum(), 0.0)
+        total = F.cross_entropy(rows, targets, weights, reduction="sum", label_smoothing=smoothing)
+        return Term("class", total), Term("class_accuracy", (rows.detach().argmax(1) == targets).sum(), 0.0)
 
     def decode(self, outputs: Outputs, features: Features, example: Example) -> Classified:
-        scores = shares(outputs[0][0] / self.temperature)
+        scores = shares(np.concatenate(outputs).mean(0) / self.temperature)
         best = int(scores.argmax())
         return Classified(self.labels[best], float(scores[best]), dict(by_label(self.labels, scores)))
 
@@ -140,7 +139,7 @@ class Classify(OfSequence):
     def unless_unsure(self, prediction: Classified, least: float) -> Classified:
         return prediction if prediction.confidence >= least else replace(prediction, label=None)
 
-    def measure(self, rows: metrics.Floats) -> Measures:
+    def measure(self, rows: metrics.Floats) -> metrics.Measures:
         return metrics.of_classes(rows[:, 0], rows[:, 1], len(self.labels))
 
 
@@ -158,10 +157,10 @@ class Regress(OfSequence):
         return {"square": len(batch.targets)}
 
     def loss(self, logits: Tensor, batch: Batch) -> Loss:
-        return (Term("square", (logits[:, 0] - self.tensor(batch.targets)).square().sum()),)
+        return (Term("square", (self.pooled(logits, batch)[:, 0] - self.tensor(batch.targets)).square().sum()),)
 
     def decode(self, outputs: Outputs, features: Features, example: Example) -> Measured:
-        return Measured(float(outputs[0][0, 0]) * self.scale + self.shift)
+        return Measured(float(np.concatenate(outputs).mean()) * self.scale + self.shift)
 
     @torch.no_grad()
     def finished(self, config: TaskConfig) -> tuple[Model, TaskConfig]:
@@ -181,7 +180,7 @@ class Regress(OfSequence):
         right = float(example.answer)  # type: ignore[arg-type]
         return Verdict(True, abs(prediction.value - right), f"{right:.4g}", f"{prediction.value:.4g}")
 
-    def measure(self, rows: metrics.Floats) -> Measures:
+    def measure(self, rows: metrics.Floats) -> metrics.Measures:
         return metrics.of_numbers(rows[:, 0], rows[:, 1])
 
 
@@ -201,12 +200,12 @@ class Multilabel(OfSequence):
         return {"mark": n, "mark_accuracy": n}
 
     def loss(self, logits: Tensor, batch: Batch) -> Loss:
-        targets = self.tensor(batch.targets)
-        total = F.binary_cross_entropy_with_logits(logits, targets, reduction="sum")
-        return Term("mark", total), Term("mark_accuracy", ((logits.detach() > 0) == (targets > 0)).sum(), 0.0)
+        rows, targets = self.pooled(logits, batch), self.tensor(batch.targets)
+        total = F.binary_cross_entropy_with_logits(rows, targets, reduction="sum")
+        return Term("mark", total), Term("mark_accuracy", ((rows.detach() > 0) == (targets > 0)).sum(), 0.0)
 
     def decode(self, outputs: Outputs, features: Features, example: Example) -> Marked:
-        scores = by_label(self.labels, 1 / (1 + np.exp(-outputs[0][0].astype(np.float64))))
+        scores = by_label(self.labels, 1 / (1 + np.exp(-np.concatenate(outputs).mean(0, dtype=np.float64))))
         return Marked([label for label, score in scores.items() if score > self.threshold], dict(scores))
 
     def evidence(self, prediction: Marked, example: Example) -> tuple[float, ...]:
@@ -222,6 +221,6 @@ class Multilabel(OfSequence):
         pairs = ((set(example.answer), set(said.labels)) for example, said in zip(examples, predictions, strict=True))  # type: ignore[arg-type]
         return metrics.count_classes(pairs, str)
 
-    def measure(self, rows: metrics.Floats) -> Measures:
+    def measure(self, rows: metrics.Floats) -> metrics.Measures:
         truth, said = np.split(rows > 0, 2, axis=1)
         return metrics.of_marks(truth, said)

@@ -47,7 +47,7 @@ def ready_task(model: Model, learned: LearnedConfig) -> Task:
         task.temperature = learned.temperature
     if isinstance(task, SpanTask) and learned.task.no_answer:
         task.no_answer = learned.no_answer
-    return task
+    return task.eval()  # it shares the model with others, who do not want dropout
 
 
 def guess_task(model: Model, problem: str | None, limit: int) -> LearnedConfig:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +12,14 @@ from pydantic import Field
 
 from bertworks.config import Frozen, Shape, TaskConfig
 from bertworks.errors import BadText, NotFound, nearest
+from bertworks.tasks.checks import Data, check_data, judged
 from bertworks.tasks.columns import check_texts, guess_columns
 from bertworks.tasks.datasets import TASKS, DataSet
 from bertworks.tasks.example import Example
 from bertworks.tasks.formats import OfTable, Read, check_file, conll, first_rows, is_squad, squad, table_kind
 from bertworks.tasks.metrics import mark_stretches
 from bertworks.tasks.rows import Columns, Findings, label_columns
-from bertworks.tasks.split import split
+from bertworks.tasks.split import SEED, split
 from bertworks.tasks.transitions import usual_transitions
 
 MEASURES: dict[Shape, tuple[str, ...]] = {  # by which models may be compared, the higher the better; the first unless asked
@@ -32,11 +30,6 @@ MEASURES: dict[Shape, tuple[str, ...]] = {  # by which models may be compared, t
     "span": ("f1", "exact"),
     "choice": ("accuracy",),
 }
-
-
-MOST_SHOWN = 12  # labels
-WITHOUT_COPIES = "dev without those in train"
-MANY_COPIES = 0.01  # of dev: from there on it is also judged without them
 NO_COLUMNS = "--text, --pair and --label name columns, and this is no table"
 
 
@@ -52,11 +45,9 @@ class Source(Frozen):
     pair: tuple[str, ...] = ()
     label: str | None = None
     by_text: bool | None = Field(None, description="choice: the label is the text of the right one; null: that is looked for")
-    counted_from: int | None = Field(None, description="choice: the first one's number")
+    counted_from: int | None = Field(None, description="choice: the first one's number, where they are numbered")
     paired: bool = False
     first: int | None = Field(None, ge=1, description="only the first examples of train")
-    dev_share: float = Field(0.1, gt=0, lt=1, description="part of train, where there is no dev")
-    split_seed: int = 0
     skip_bad: bool = False
 
     def settled(self, columns: Columns | None) -> dict[str, Any]:
@@ -69,29 +60,6 @@ class Source(Frozen):
             changes |= {"text": first, "pair": tuple(others), "label": columns.label}
             changes |= {"by_text": columns.by_text, "counted_from": columns.counted_from}
         return self.model_copy(update=changes).model_dump(mode="json")
-
-
-@dataclass
-class Data:
-    """Examples to learn from and to be judged by, and what is to be said about them."""
-
-    train: list[Example]
-    dev: list[Example]
-    columns: Columns | None = None
-    remarks: list[str] = field(default_factory=list)
-    others: dict[str, list[Example]] = field(default_factory=dict)  # also to be judged by: MNLI's mismatched, dev without copies
-
-    @property
-    def fingerprint(self) -> str:
-        further = (example for name, examples in self.others.items() if name != WITHOUT_COPIES for example in examples)
-        return fingerprint([*self.train, *self.dev, *further])
-
-
-def fingerprint(examples: Sequence[Example]) -> str:
-    digest = hashlib.sha256()
-    for example in examples:
-        digest.update(json.dumps([example.texts, example.answer], default=vars, ensure_ascii=False).encode())
-    return digest.hexdigest()
 
 
 def read_data(source: Source) -> Data:
@@ -116,9 +84,9 @@ def read_data(source: Source) -> Data:
     if source.dev is not None and not data.dev and (source.skip_bad or not findings.bad):
         raise BadText(_nothing(findings), place=source.dev, remedy="or leave --dev out, and a part of train is kept for that")
     if not data.dev and source.dev is None:
-        data.train, data.dev = split(data.train, source.shape, source.dev_share, source.split_seed)
-        data.remarks.append(f"no dev file: {len(data.dev):,} of the examples are kept as dev, drawn with seed {source.split_seed}")
-    _check(data, source, findings)
+        data.train, data.dev = split(data.train, source.shape)
+        data.remarks.append(f"no dev file: {len(data.dev):,} of the examples are kept as dev, drawn with seed {SEED}")
+    check_data(data, source.shape, findings, place=source.train or source.folder, first=source.first, skip_bad=source.skip_bad)
     return data
 
 
@@ -136,16 +104,8 @@ def read_more(source: Source, where: Path, task: TaskConfig, *, strict: bool = F
     data = Data([], [], remarks=[f"columns: {read.columns}"] if isinstance(read, OfTable) and (row is None or read is not row.read) else [])
     found = read(path, findings)
     findings.check_encoding(len(found))
-    for example in found:
-        strange = [label for label in _labels(example) if label not in task.labels]
-        if example.answer is None:
-            findings.bad_row("no label", example.place)
-        elif strange and task.labels:
-            findings.bad_row(f"label {strange[0]!r}, which the model does not know", example.place)
-        else:
-            data.dev.append(example)
-    if findings.bad:
-        _say_bad(findings, data, skip=source.skip_bad)
+    data.dev = list(judged(found, set(task.labels), ", which the model does not know", findings))
+    findings.check_rows(skip=source.skip_bad)
     if not data.dev:
         raise BadText(_nothing(findings), place=str(where))
     data.remarks += findings.remarks()
@@ -219,97 +179,15 @@ def _columns(source: Source, path: Path, *, strict: bool) -> Columns:
     if not strict and label is not None and not set(label_columns(label, source.shape)) <= known:
         label = None
     columns = guess_columns(rows, source.shape, text=text, pair=pair, label=label, paired=source.paired, place=str(path))
-    if source.counted_from is not None:
-        columns = replace(columns, by_text=bool(source.by_text), counted_from=source.counted_from)
+    if source.by_text is not None:
+        columns = replace(columns, by_text=source.by_text, counted_from=source.counted_from)
     return columns
-
-
-# ---------------------------------------------------------------------- what is wrong
-
-
-def _check(data: Data, source: Source, findings: Findings) -> None:
-    labels = {label for example in data.train for label in _labels(example)}
-    data.dev = list(_known(data.dev, labels, "dev", source, findings))
-    others = {name: list(_known(examples, labels, name, source, findings)) for name, examples in data.others.items()}
-    data.others = {name: examples for name, examples in others.items() if examples}
-    data.remarks += [f"{name} has no examples, and is left out" for name, examples in others.items() if not examples]
-    for example in data.train:
-        if example.answer is None:
-            findings.bad_row("no label", example.place)
-    data.train = [example for example in data.train if example.answer is not None]
-    if findings.bad:
-        _say_bad(findings, data, skip=source.skip_bad)
-    data.remarks += findings.remarks()
-    where = source.train or source.folder
-    n = len(data.train) + len(data.dev)
-    if source.shape == "classify" and len(labels) > max(2, n / 2):
-        raise BadText(f"{len(labels):,} different labels in {n:,} rows", place=where, remedy="is it the right column? for numbers: regress")
-    for name, examples in (("train", data.train), ("dev", data.dev)):
-        if not examples:
-            raise BadText(f"no examples for {name}", place=where, remedy="more rows are needed")
-    if source.shape == "regress" and len({example.answer for example in data.train}) == 1:
-        raise BadText("all rows have the same number", place=where, remedy="there is nothing to learn; is it the right column?")
-    if source.shape == "multilabel" and not labels:
-        raise BadText("no row has a label", place=where, remedy="is it the right column? --label names another")
-    if source.shape in ("classify", "tag") and len(labels) < 2:
-        cut = source.first is not None and n >= source.first
-        only = f"all of the first {source.first:,} rows" if cut else "all rows"
-        remedy = "take more, or put them in another order" if cut else "is it the right column?"
-        raise BadText(f"{only} have the same label, {min(labels)!r}", place=where, remedy=f"there is nothing to tell apart; {remedy}")
-    data.remarks += _said_labels(data.train)
-    unjudged = sorted(labels - {label for example in data.dev for label in _labels(example)})
-    if unjudged:
-        more = f" and {len(unjudged) - MOST_SHOWN:,} more" if len(unjudged) > MOST_SHOWN else ""
-        data.remarks.append(f"not judged, for dev has none of them: {', '.join(unjudged[:MOST_SHOWN])}{more}")
-    seen = {example.texts: example.place for example in data.train}
-    twice = [example for example in data.dev if example.texts in seen]
-    if twice:
-        first = twice[0]
-        data.remarks.append(
-            f"{len(twice):,} of {len(data.dev):,} dev examples are in train too, the first: {first.place} = {seen[first.texts]}"
-        )
-    if MANY_COPIES * len(data.dev) <= len(twice) < len(data.dev):
-        data.others[WITHOUT_COPIES] = [example for example in data.dev if example.texts not in seen]
-
-
-def _said_labels(examples: Sequence[Example]) -> list[str]:
-    """How often each occurs, or between what numbers lie."""
-    counts = Counter(label for example in examples for label in _labels(example))
-    if counts:
-        shown = ", ".join(f"{label} {count:,}" for label, count in counts.most_common(MOST_SHOWN))
-        return [f"labels: {shown}{f' and {len(counts) - MOST_SHOWN:,} more' if len(counts) > MOST_SHOWN else ''}"]
-    numbers = [example.answer for example in examples if isinstance(example.answer, float)]
-    return [f"labels: numbers from {min(numbers):.4g} to {max(numbers):.4g}"] if numbers else []
-
-
-def _known(examples: Sequence[Example], labels: set[str], split: str, source: Source, findings: Findings) -> Iterator[Example]:
-    """Those that a model can be judged by."""
-    for example in examples:
-        strange = [label for label in _labels(example) if label not in labels]
-        if strange and source.shape in ("classify", "multilabel", "tag"):
-            findings.bad_row(f"label {strange[0]!r} of {split} never occurs in train", example.place)
-        elif example.answer is None:
-            findings.bad_row("no label", example.place)
-        else:
-            yield example
-
-
-def _labels(example: Example) -> tuple[str, ...]:
-    if isinstance(example.answer, str):
-        return (example.answer,)
-    return tuple(one for one in example.answer if isinstance(one, str)) if isinstance(example.answer, tuple) else ()
-
-
-def _say_bad(findings: Findings, data: Data, *, skip: bool) -> None:
-    if not skip:
-        raise BadText(findings.said(), remedy="put them right, or --skip-bad goes on without them")
-    data.remarks.append(f"left out: {findings.said()}")
 
 
 def describe_task(data: Data, source: Source) -> TaskConfig:
     """What is asked, as the examples show it."""
     row = TASKS[source.dataset] if source.dataset is not None else None
-    labels = tuple(sorted({label for example in data.train for label in _labels(example)}))
+    labels = tuple(sorted({label for example in data.train for label in example.labels}))
     known = dict.fromkeys(row.labels) if row is not None else {}
     shift, scale = 0.0, 1.0
     marked = source.shape == "tag" and mark_stretches(labels)
@@ -322,8 +200,8 @@ def describe_task(data: Data, source: Source) -> TaskConfig:
         measure=row.measure if row is not None else _usual_measure(source.shape, labels),
         pairs=len(data.train[0].texts) == 2 and source.shape in ("classify", "regress", "multilabel"),
         no_answer=row.no_answer if row is not None else any(example.answer == () for example in data.train),
-        transitions=usual_transitions(_labels(example) for example in data.train) if marked else (),
-        counted_from=data.columns.counted_from if data.columns is not None else 0,
+        transitions=usual_transitions(example.labels for example in data.train) if marked else (),
+        counted_from=(data.columns.counted_from or 0) if data.columns is not None else 0,
         shift=shift,
         scale=scale,
     )

@@ -22,7 +22,7 @@ from bertworks.model.loss import Loss, Term
 from bertworks.model.model import Model
 from bertworks.tasks import metrics
 from bertworks.tasks.example import Batch, Example, Features, Numbers, Span, Values, Window
-from bertworks.tasks.task import Measures, Outputs, Task, Verdict, padded
+from bertworks.tasks.task import Outputs, Task, Verdict, padded
 from bertworks.tasks.windows import Cut, Reader
 
 LONGEST = 64  # tokens of an answer; windows share as many, so that it is whole in one of them
@@ -44,7 +44,6 @@ class Answered:
 
 class SpanTask(Task):
     head = "span"
-    of_windows = True
 
     def __init__(self, model: Model, *, no_answer: float = inf) -> None:
         """`no_answer`: how much better "not here" must be than the best stretch; infinity: there is always an answer."""
@@ -74,11 +73,8 @@ class SpanTask(Task):
             read = np.concatenate([[blank], np.arange(start, start + end - begin)])
             about = np.concatenate([[[-1, -1]], offsets[begin:end]])
             windows.append(Window(ids, segments, read, about, _targets(answer, cut)))
-        lost = len(question) + len(passage) - cuts[0].size if reader.on_long == "truncate" else 0
-        return Features(tuple(windows), len(question) + len(passage), lost)
-
-    def logits(self, batch: Batch) -> Tensor:
-        return self.model.read(self.head, self.states(batch))
+        total = len(question) + len(passage)
+        return Features(tuple(windows), total, reader.lost(total, cuts))
 
     def counts(self, batch: Batch) -> dict[str, int]:
         n = len(batch.lengths)
@@ -111,7 +107,7 @@ class SpanTask(Task):
         f1, exact = metrics.answer_scores(rights, prediction.answer)
         return Verdict(not exact, (1 - f1) * abs(prediction.margin), " / ".join(dict.fromkeys(rights)) or "–", prediction.answer or "–")
 
-    def measure(self, rows: metrics.Floats) -> Measures:
+    def measure(self, rows: metrics.Floats) -> metrics.Measures:
         return {"f1": float(rows[:, 0].mean()), "exact": float(rows[:, 1].mean())}
 
 

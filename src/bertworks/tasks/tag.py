@@ -18,7 +18,7 @@ from bertworks.model.loss import Loss, Term
 from bertworks.model.model import Model
 from bertworks.tasks import metrics
 from bertworks.tasks.example import Batch, Example, Features, Numbers, Window
-from bertworks.tasks.task import Measures, Outputs, Task, Verdict, shares
+from bertworks.tasks.task import Outputs, Task, Verdict, shares
 from bertworks.tasks.transitions import Transition, Ways
 from bertworks.tasks.windows import Cut, Reader
 
@@ -43,7 +43,6 @@ class Tagged:
 
 class Tag(Task):
     head = "token"
-    of_windows = True
 
     def __init__(self, model: Model, labels: Sequence[str], *, transitions: Sequence[Transition] = (), smoothing: float = 0.0) -> None:
         super().__init__(model)
@@ -72,14 +71,10 @@ class Tag(Task):
             words = np.flatnonzero(home == at)
             read = pieces[words] - cut.parts[0][0] + start
             windows.append(Window(framed, segments, read, about=words, targets=np.array(targets, np.int64)[words]))
-        lost = len(ids) - cuts[0].size if reader.on_long == "truncate" else 0
-        return Features(tuple(windows), len(ids), lost)
+        return Features(tuple(windows), len(ids), reader.lost(len(ids), cuts))
 
     def room(self, example: Example, reader: Reader) -> int:
         return reader.room(1)
-
-    def logits(self, batch: Batch) -> Tensor:
-        return self.model.read(self.head, self.states(batch))
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return {"tag": len(batch.read), "tag_accuracy": len(batch.read)}
@@ -119,7 +114,7 @@ class Tag(Task):
         pairs = ((set(found(right)), set(found(said.tags))) for right, said in zip(tags, predictions, strict=True))
         return metrics.count_classes(pairs, lambda entity: str(entity[0]))
 
-    def measure(self, rows: metrics.Floats) -> Measures:
+    def measure(self, rows: metrics.Floats) -> metrics.Measures:
         return metrics.of_entities(rows)
 
 

@@ -9,7 +9,8 @@ go the same way: `features` makes windows, `logits` reads them, `decode` says wh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,13 +24,12 @@ from bertworks.model.loss import Loss, Trainable
 from bertworks.model.model import Model
 from bertworks.tasks import metrics
 from bertworks.tasks.example import Batch, Example, Features, Numbers, Values, gather
-from bertworks.tasks.metrics import Floats
+from bertworks.tasks.metrics import Floats, Measures
 from bertworks.tasks.windows import Reader
 
 PREDICT_TOKENS = 2048  # of a batch that is only looked at
-Measures = dict[str, float]
 Progress = Callable[[int, int], None]  # done, of how many
-Outputs = list[Values]  # of one example: a row of logits, or one table for each window
+Outputs = list[Values]  # of one example: a table of logits for each window
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,6 @@ class Task(Trainable):
     """An encoder, a head, and what its logits mean."""
 
     head: ClassVar[str]
-    of_windows: ClassVar[bool] = False  # whether each window has its own table of logits
 
     def __init__(self, model: Model) -> None:
         super().__init__()
@@ -55,9 +54,6 @@ class Task(Trainable):
     # ------------------------------------------------------------------ what a shape says
 
     def features(self, examples: Sequence[Example], reader: Reader) -> list[Features]:
-        raise NotImplementedError
-
-    def logits(self, batch: Batch) -> Tensor:
         raise NotImplementedError
 
     def loss(self, logits: Tensor, batch: Batch) -> Loss:
@@ -108,6 +104,10 @@ class Task(Trainable):
     def forward(self, batch: Batch) -> Loss:
         return self.loss(self.logits(batch), batch)
 
+    def logits(self, batch: Batch) -> Tensor:
+        """Of the tokens read, (M, C)."""
+        return self.model.read(self.head, self.states(batch))
+
     @property
     def device(self) -> torch.device:
         return self.model.encoder.embed.tokens.weight.device
@@ -133,29 +133,25 @@ class Task(Trainable):
 
     @torch.inference_mode()
     def outputs(self, features: Sequence[Features], progress: Progress = lambda done, total: None) -> list[Outputs]:
-        """The logits of each example, in their order."""
+        """The logits of each example, in their order. Windows go through the model by themselves, so a text may be of any length."""
         training = self.training
-        found: dict[int, Outputs] = {}
+        parts = [replace(one, windows=(window,)) for one in features for window in one.windows]
+        owners = [at for at, one in enumerate(features) for _ in one.windows]
+        left = [len(one.windows) for one in features]
+        tables: list[Values] = [np.empty(0)] * len(parts)
         self.eval()
         try:
-            for members in token_batches([one.length for one in features]):
-                batch = gather(features, members)
-                outputs = self._split(self.logits(batch), batch, [len(features[at].windows) for at in members])
-                found.update(zip(members.tolist(), outputs, strict=True))
-                progress(len(found), len(features))
+            for members in token_batches([one.length for one in parts]):
+                batch = gather(parts, members)
+                found = np.split(self.logits(batch).float().cpu().numpy(), np.cumsum(batch.n_read)[:-1])
+                for place, table in zip(members[batch.order].tolist(), found, strict=True):
+                    tables[place] = table
+                    left[owners[place]] -= 1
+                progress(left.count(0), len(features))
         finally:
             self.train(training)
-        return [found[at] for at in range(len(features))]
-
-    def _split(self, logits: Tensor, batch: Batch, n_windows: Sequence[int]) -> list[Outputs]:
-        """A batch's logits, example by example."""
-        table = logits.float().cpu().numpy()
-        if not self.of_windows:
-            return [[part] for part in np.split(table, np.cumsum(batch.n_ways)[:-1])]
-        parts = np.split(table, np.cumsum(batch.n_read)[:-1])
-        given = [parts[at] for at in np.argsort(batch.order)]
-        ends = np.cumsum(n_windows).tolist()
-        return [given[begin:end] for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
+        rest = iter(tables)
+        return [list(islice(rest, len(one.windows))) for one in features]
 
 
 def token_batches(lengths: Sequence[int], budget: int = PREDICT_TOKENS) -> Iterator[Values]:

@@ -5,9 +5,10 @@ Windows are all as long as the model allows and spread evenly, so the share is a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from typing import get_args
 
 import numpy as np
@@ -18,22 +19,23 @@ from bertworks.tasks.example import Numbers, Values
 from bertworks.text.ledger import OnLong
 from bertworks.text.tokenizer import Frame, Tokenizer
 
+Part = tuple[int, int]  # where it begins and ends
+MOST_MEETINGS = 64  # windows of two long texts, if each part of one is to meet each of the other
 
-def spread(length: int, room: int, overlap: int) -> list[tuple[int, int]]:
+
+def spread(length: int, room: int, overlap: int, fewest: int = 1) -> list[Part]:
     """Where windows of at most `room` begin and end, so that neighbours share at least `overlap`."""
-    if length <= room:
-        return [(0, length)]
     shared = min(overlap, room // 2)
-    count = -(-(length - shared) // (room - shared))
-    starts = [(length - room) * at // (count - 1) for at in range(count)]
-    return [(start, start + room) for start in starts]
+    count = max(fewest, -(-(length - shared) // (room - shared)) if length > room else 1)
+    starts = [max(0, length - room) * at // max(1, count - 1) for at in range(count)]
+    return [(start, min(start + room, length)) for start in starts]
 
 
 @dataclass(frozen=True)
 class Cut:
     """A window of a text or a pair before special tokens are set around: where each text begins and ends in it."""
 
-    parts: tuple[tuple[int, int], ...]
+    parts: tuple[Part, ...]
 
     @property
     def size(self) -> int:
@@ -63,7 +65,7 @@ class Reader:
 
     def cut(self, lengths: tuple[int, ...], place: str) -> list[Cut]:
         """Windows of one text, or of two. Of two the shorter is whole in each of them, or, if it takes more than half of the room, in
-        windows of its own, and each of these meets all of the other's."""
+        windows of its own; each of these meets all of the other's, or if they were too many, the one at the same height."""
         room = self.room(len(lengths))
         if room < len(lengths):
             raise BadConfig(f"a limit of {self.limit} tokens leaves no room for text beside the special ones")
@@ -80,9 +82,19 @@ class Reader:
 
     def _pairs(self, lengths: tuple[int, ...], room: int) -> Iterator[Cut]:
         short = int(lengths[1] < lengths[0])
-        for begin, end in spread(lengths[short], room // 2, self.overlap):
-            for other in spread(lengths[1 - short], room - (end - begin), self.overlap):
-                yield Cut(((begin, end), other) if short == 0 else (other, (begin, end)))
+        half = min(lengths[short], room // 2)
+        sides = (lengths[short], half), (lengths[1 - short], room - half)
+        shorter, longer = (spread(*side, self.overlap) for side in sides)
+        meetings: Iterable[tuple[Part, ...]] = product(shorter, longer)
+        if len(shorter) > 1 and len(shorter) * len(longer) > MOST_MEETINGS:
+            most = max(len(shorter), len(longer))
+            meetings = zip(*(spread(*side, self.overlap, most) for side in sides), strict=True)
+        for meeting in meetings:
+            yield Cut(meeting if short == 0 else meeting[::-1])
+
+    def lost(self, tokens: int, cuts: Sequence[Cut]) -> int:
+        """Of the tokens of a text or pair, how many are in no window."""
+        return tokens - cuts[0].size if self.on_long == "truncate" else 0
 
     def frame(self, texts: tuple[Numbers, ...], cut: Cut) -> tuple[Numbers, Numbers, list[int]]:
         """A window with its special tokens: ids, segments, and where each text begins in it."""

@@ -23,14 +23,16 @@ class Looks:
     first: bool = True  # also one before the first step
     patience: int | None = None  # the run ends after so many without a better one,
     hopeless: Hopeless = never  # or if its best, so far in the run, is that
+    after: float = 0.0  # further ones that the end takes time for, in looks like these
 
     def weigh(self, state: State, measures: Mapping[str, float]) -> State:
         """What a look changes."""
         value = measures[self.judge]
-        if state.best_step is None or (math.isfinite(value) and (state.best is None or value < state.best)):
-            state = replace(state, best=value if math.isfinite(value) else None, best_step=state.step, in_vain=0)
-        else:
-            state = replace(state, in_vain=state.in_vain + 1)
+        finite = math.isfinite(value)
+        better = state.best_step is None or (finite and (state.best is None or value < state.best))
+        if better or (finite and value == state.best):  # of equal ones the last has learned most
+            state = replace(state, best=value if finite else None, best_step=state.step)
+        state = replace(state, in_vain=0 if better else state.in_vain + 1)
         if state.progress >= 1:
             return state
         return replace(state, hopeless=state.best is not None and self.hopeless(state.progress, state.best))

@@ -384,8 +384,8 @@ class Trainer:
             return False
 
     def _reserve(self) -> None:
-        """The end needs the time of a look, a save and a report."""
-        self.clock.reserve = END_SECONDS + 1.1 * (self.state.look_seconds + self.state.save_seconds)
+        """The end needs the time of a look, a save and a report, and of looks that come after."""
+        self.clock.reserve = END_SECONDS + 1.1 * ((1 + self.looks.after) * self.state.look_seconds + self.state.save_seconds)
 
     def say(self, event: Event) -> None:
         if self.log is not None:
