@@ -122,6 +122,18 @@ def test_equal_looks_keep_the_last_and_do_not_restart_patience() -> None:
     assert (state.best, state.best_step, state.in_vain) == (0.2, 4, 2) and looks.why_stop(state) is not None
 
 
+def test_what_was_found_is_in_the_report(start: Path, tmp_path: Path) -> None:
+    rows = [f"{'ba de' if at % 2 else 'ku go'} {'fi ' * (at % 5)},{'ab'[at % 2]}" for at in range(40)]
+    (tmp_path / "rows.csv").write_text("\n".join(["text,label", *rows, ",a"]) + "\n")
+    source = find_source("classify", **{**NAMED, "train": str(tmp_path / "rows.csv"), "skip_bad": True})
+    data = read_data(source)
+    config = settle_task(bertworks.load(start), describe_task(data, source), settings=QUICK, limit={"steps": 2})
+    about: dict[str, Any] = {"init": str(start), "ranks": Ranks(), "watch": lambda event: None, "began": time.monotonic()}
+    finetune(config, data, source, tmp_path / "run", **about)
+    page = (tmp_path / "run/report.html").read_text()
+    assert "left out: 1 row is no example" in page and "rows.csv, line 42" in page and "labels: a 1" in page
+
+
 def test_long_texts_are_learned_in_portions(start: Path, table: Path) -> None:
     """A step is cut by its own tokens, not by those of a usual one; examples stay whole."""
     order = Order([SimpleNamespace(length=length) for length in (10, 10, 10, 10, 400, 400, 400, 10)], 4, 0)  # type: ignore[list-item]
@@ -582,7 +594,7 @@ def test_tables_are_answered_beside_their_columns(start: Path, table: Path, tmp_
     done = run("predict", tmp_path / "run", given, "--out", said)
     rows = list(csv.DictReader(said.open()))
     assert [(row["id"], row["label"], row["predicted_label"]) for row in rows] == [("7", "x", "first"), ("8", "y", "second")]
-    assert 0.5 < float(rows[0]["confidence"]) <= 1 and "columns: text" in done.stderr
+    assert 0.5 < float(rows[0]["predicted_confidence"]) <= 1 and "columns: text" in done.stderr
     run("predict", tmp_path / "run", given, "--out", tmp_path / "said.jsonl", "--min-confidence", "1")
     lines = [json.loads(line) for line in (tmp_path / "said.jsonl").read_text().splitlines()]
     assert [line["predicted_label"] for line in lines] == [None, None] and lines[0]["place"].endswith("line 2")
@@ -598,12 +610,12 @@ def test_tables_are_answered_beside_their_columns(start: Path, table: Path, tmp_
     lines = run("predict", tmp_path / "run", given, "--skip-bad").stdout.split("\n")
     assert lines[0].startswith("first\t") and lines[1:] == ["", ""], "a line for each row"
     run("predict", tmp_path / "run", given, "--skip-bad", "--out", said)
-    assert [(row["text"], row["label"]) for row in csv.DictReader(said.open())] == [("de ba", "first"), ("", "")]
+    assert [(row["text"], row["predicted_label"]) for row in csv.DictReader(said.open())] == [("de ba", "first"), ("", "")]
     assert "known kinds" in run("predict", tmp_path / "run", given, "--out", tmp_path / "a.xls", code=2).stderr
     given.write_text("".join('{"text": "de ba"}\n' for _ in range(PART + 3)) + '{"text": "go ku", "late": [1]}\n')
     done = run("predict", tmp_path / "run", given.rename(tmp_path / "long.jsonl"), "--out", said)
     rows = list(csv.DictReader(said.open()))
-    assert [row["label"] for row in rows] == ["first"] * (PART + 3) + ["second"] and rows[-1]["late"] == "[1]"
+    assert [row["predicted_label"] for row in rows] == ["first"] * (PART + 3) + ["second"] and rows[-1]["late"] == "[1]"
     assert f"{PART + 4:,} texts" in done.stderr
     given.write_text("body\nde ba\n")
     assert run("predict", tmp_path / "run", given, "--json").stdout.startswith('{"place"')
@@ -647,15 +659,16 @@ def test_other_shapes_answer_files(shape: str, tmp_path: Path) -> None:
     run("predict", folder, given, "--out", tmp_path / "said.csv")
     (row,) = csv.DictReader((tmp_path / "said.csv").open())
     if shape == "tag":
-        assert line["words"] == ["Ba", "de", ",", "fi", "!"] and row["tags"] == " ".join(line["tags"])
-        assert row["text"] == "Ba de, fi!" and "entities" not in row
+        assert line["predicted_words"] == ["Ba", "de", ",", "fi", "!"] and row["predicted_tags"] == " ".join(line["predicted_tags"])
+        assert row["text"] == "Ba de, fi!" and "predicted_entities" not in row
         assert "no confidence to abstain by" in run("predict", folder, given, "--min-confidence", "0.5", code=2).stderr
     else:
-        assert line["answer"] and line["answer"] in "de fi ba" if shape == "span" else line["text"] in ("de", "fi")
-        assert row["answer" if shape == "span" else "text"] and row["context"] == ("de fi ba" if shape == "span" else "ba")
+        said = "predicted_answer" if shape == "span" else "predicted_text"
+        assert line[said] and (line[said] in "de fi ba" if shape == "span" else line[said] in ("de", "fi"))
+        assert row[said] == line[said] and row["context"] == ("de fi ba" if shape == "span" else "ba")
         assert line["question"] == row["question"] == "ba?" if shape == "span" else line["choices"] == json.loads(row["choices"])
         (again,) = map(json.loads, run("predict", folder, tmp_path / "said.csv", "--json").stdout.splitlines())
-        assert again["answer" if shape == "span" else "choice"] is not None, "what was written can be asked again"
+        assert again[f"predicted_{said}"] == line[said], "what was written can be asked again"
     if shape != "tag":
         given.write_text("one text alone\n")
         assert "given.txt, line 1" in run("predict", folder, given, code=2).stderr

@@ -838,10 +838,42 @@ def test_data_sets_under_other_names(dataset: str, name: str, tmp_path: Path) ->
 
 def test_a_dev_file_with_other_columns(tmp_path: Path) -> None:
     train = write(tmp_path / "train.csv", "text,label", *[f"text {at},{'ab'[at % 2]}" for at in range(20)])
-    dev = write(tmp_path / "dev.csv", "sentence,label", "one,a")
-    for skip in (False, True):
-        with pytest.raises(BadText, match="no column 'text', but sentence, label"):
-            own(train, dev=str(dev), skip_bad=skip)
+    dev = write(tmp_path / "dev.csv", "sentence,sentiment", "one,a", "two,b")
+    assert [(example.texts[0], example.answer) for example in own(train, dev=str(dev)).dev] == [("one", "a"), ("two", "b")]
+    dev = write(tmp_path / "dev.csv", "x,y", "one,a")
+    with pytest.raises(BadText, match="no column that looks like the text"):
+        own(train, dev=str(dev))
+
+
+def test_what_is_no_text_is_named_by_its_line(tmp_path: Path) -> None:
+    rows = [f"text {at},{'ab'[at % 2]}" for at in range(20)]
+    path = write(tmp_path / "t.csv", "text,label", *rows, f"look {'Q' * 20_000},a", f"{'字' * 20_000},b")
+    with pytest.raises(BadText, match=r"1 row is no example:\n.*t.csv, line 22: 20,000 characters without a space"):
+        own(path)
+    assert len(own(path, skip_bad=True).train) == 19
+
+
+def test_columns_are_known_by_what_is_in_them(tmp_path: Path) -> None:
+    rows = [f"{at},这部电影真的很{'好看' if at % 2 else '难看'}啊{at},{'好评' if at % 2 else '差评'}" for at in range(30)]
+    assert "columns: 影评 -> 情感; not used: 编号" in own(write(tmp_path / "zh.csv", "编号,影评,情感", *rows)).remarks
+    flags = [f"{at},some words {at},{at % 2},{at % 3 // 2},0" for at in range(30)]
+    data = own(write(tmp_path / "f.csv", "id,comment_text,toxic,obscene,threat", *flags), "multilabel")
+    assert "columns: comment_text -> toxic,obscene,threat; not used: id" in data.remarks
+    assert {example.answer for example in data.train} == {(), ("toxic",), ("obscene",), ("toxic", "obscene")}
+
+
+@pytest.mark.parametrize(("cell", "sign"), [("Health, Safety|Food", "|"), ("Health, Safety; Food", ";"), ("Health, Food", ",")])
+def test_one_sign_lies_between_the_classes_of_a_table(cell: str, sign: str, tmp_path: Path) -> None:
+    data = own(write(tmp_path / "m.csv", "text,labels", *[f'text {at},"{cell if at % 2 else "Food"}"' for at in range(20)]), "multilabel")
+    expected = ("Health", "Food") if sign == "," else ("Health, Safety", "Food")
+    assert {example.answer for example in data.train} == {expected, ("Food",)}
+    assert any(f"classes lie between {sign!r}" in remark for remark in data.remarks)
+
+
+def test_a_word_in_each_row_is_no_sentence(tmp_path: Path) -> None:
+    rows = [f"{at // 4},{word},{tag}" for at, (word, tag) in enumerate([("Anna", "B-PER"), ("is", "O"), ("here", "O")] * 10)]
+    with pytest.raises(BadText, match="every sentence is a single word"):
+        own(write(tmp_path / "w.csv", "sentence_id,word,tag", *rows), "tag")
 
 
 def test_packed_texts_are_answered(tmp_path: Path) -> None:

@@ -206,7 +206,7 @@ class Workbench:
         features = task.features(examples, reader)
         ledger = Ledger() if ledger is None else ledger
         for one, example in zip(features, examples, strict=True):
-            one.count_in(ledger, task.room(example, reader))
+            one.count_in(ledger, task.room(example, reader), self.tokenizer.unknown)
         found = task.predict(features, examples, progress)
         return [task.unless_unsure(one, min_confidence) for one in found] if min_confidence else found
 
@@ -229,7 +229,7 @@ class Workbench:
 
         def files(new: Path) -> None:
             if self._tokenizer is not None:
-                self._tokenizer.save(new)
+                self._tokenizer.save(new, self.config.encoder.n_positions)
             self.pooling.save(new, self.config.encoder.hidden_size)
             if self.generator is not None:
                 self.generator.save(new / GENERATOR)

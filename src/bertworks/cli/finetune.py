@@ -10,14 +10,26 @@ import typer
 from bertworks.cli.pretrain import WithKeys
 from bertworks.cli.show import leave, show_json, show_table
 
+# Of a table: its columns, and a row.
+TABLES = (
+    ("classify", "text, label", "I loved it, good"),
+    ("pair", "sentence1, sentence2, label", "A man sleeps., Someone rests., yes"),
+    ("regress", "text, score", "I loved it, 4.5"),
+    ("multilabel", "text, labels; or a column of 0 and 1 for each class", "the bill is wrong, money|complaint"),
+    ("tag", "words, tags: lists, or with spaces between; or CoNLL", "Anna lives in Bonn, B-PER O O B-LOC"),
+    ("span", "question, context, answer [, answer_start]; or SQuAD", "Who sleeps?, A man sleeps., A man"),
+    ("choice", "text, choice0, choice1, ..., label: number, letter or text", "He opened the, door, moon, 0"),
+)
+
 
 class WithTasks(WithKeys):
-    """The data sets too."""
+    """What tables look like, and the data sets too."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         super().format_help(ctx, formatter)
         from bertworks.tasks.datasets import TASKS
 
+        show_table(("own table", "usual columns (others: --text, --pair, --label)", "a row"), TABLES)
         rows = [(name, row.said, ", ".join(names[0] for names in row.files.values())) for name, row in TASKS.items()]
         show_table(("data set", "what is asked", "its files"), rows)
         unseen = ", ".join(name for name, row in TASKS.items() if not row.seen)
@@ -40,7 +52,7 @@ def finetune(
     dev: Annotated[str | None, typer.Option(help="Examples to compare models on; without it a part of --train is kept for that.")] = None,
     text: Annotated[str | None, typer.Option(help="Column of the text; guessed if not given.")] = None,
     pair: Annotated[list[str] | None, typer.Option(help="Column of the second text; of each way to go on (choice).")] = None,
-    label: Annotated[str | None, typer.Option(help="Column of the labels; guessed if not given.")] = None,
+    label: Annotated[list[str] | None, typer.Option(help="Column of the labels; of each class (multilabel). Guessed if not given.")] = None,
     first: Annotated[int | None, typer.Option(min=1, help="Train on so many examples only.")] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out rows that are no examples, and count them.")] = False,
     on_long: Annotated[Literal["window", "truncate", "error"] | None, typer.Option(help="Texts longer than the model.")] = None,
@@ -64,9 +76,8 @@ def finetune(
     from bertworks.train.ranks import from_environment
     from bertworks.workbench import load
 
-    source = find_source(
-        task, data=data, train=train, dev=dev, text=text, pair=tuple(pair or ()), label=label, first=first, skip_bad=skip_bad
-    )
+    named: dict[str, Any] = {"text": text, "pair": tuple(pair or ()), "label": ",".join(label) if label else None}
+    source = find_source(task, data=data, train=train, dev=dev, first=first, skip_bad=skip_bad, **named)
     ranks = from_environment()
     limits = {"steps": steps, "epochs": epochs, "budget": parse_duration(budget) if budget is not None else None}
     limit = {name: value for name, value in limits.items() if value is not None}

@@ -71,6 +71,11 @@ def _ending(view: View) -> None:
     if "kept" in view.end:
         title = "mean" if "deviation" in view.end else "best"
         out.print(f"{title}      {measures(view.end['kept'], view.end.get('deviation'))}", markup=False)
+        if "interval" in view.end:
+            name = view.end["measure"]
+            low, high = (f"{edge:.1%}" if name in SHARES else f"{edge:.3f}" for edge in view.end["interval"])
+            said = f"{name.replace('_', ' ')} between {low} and {high}, as far as {view.end['dev']:,} examples can tell (95 %)"
+            out.print(f"          {said}", markup=False)
         for name, other in view.end.get("others", {}).items():
             out.print(f"          {name}: {measures(other)}", markup=False)
     elif view.held_out:

@@ -134,6 +134,8 @@ def _flat(answer: Any) -> dict[str, Any]:
 
 
 def _free(name: str, taken: Container[str]) -> str:
+    """Beside the columns of a file, so that nobody takes it for one of them."""
+    name = f"predicted_{name}"
     while name in taken:
         name = f"predicted_{name}"
     return name

@@ -118,7 +118,7 @@ def _run(record: Record, data: Data, out: Path, ranks: Ranks, watch: Watch, bega
         trainer.say({"kind": "start", **run.machine, "matrix_gflops": trainer.matrix_rate / 1e9, "train": len(train), "dev": len(dev)})
         for name, features, examples in (("train", train, data.train), ("dev", dev, data.dev)):
             ledger = count_tokens(task, features, examples, reader)[""]
-            if ledger.windowed_texts or ledger.cut_texts:
+            if ledger.windowed_texts or ledger.cut_texts or ledger.much_unknown:
                 trainer.say({"kind": "remark", "text": f"{name}: {ledger}"})
         signal = trainer.run()
         if log is not None:
@@ -126,7 +126,7 @@ def _run(record: Record, data: Data, out: Path, ranks: Ranks, watch: Watch, bega
                 results = conclude(out, config, data, {"train": train, "dev": dev}, hopeless=trainer.state.hopeless)
                 others = {name: other.measures for name, other in results.others.items()}
                 end = {"kind": "end", "model": str(out / MODEL), "report": str(out / REPORT), "kept": results.measures, "others": others}
-                trainer.say(end)
+                trainer.say({**end, "measure": config.task.measure, "interval": results.intervals[config.task.measure], "dev": len(dev)})
             log.close()
         return Outcome(signal, out, asked=run.stop.signal)
 
@@ -158,7 +158,7 @@ def conclude(
     bench.lineage.pop()  # that it was loaded just now
     bench.save(out / MODEL)
     about = {"learned": bench.learned.model_dump(mode="json"), "dev": fingerprint(data.dev), "hopeless": hopeless}
-    write_task_report(out, results, config.task.measure, seeds)
+    write_task_report(out, results, config.task.measure, data.remarks, seeds)
     write_json(out / RESULTS, {**results.as_dict(), **about, "seeds": None if seeds is None else seeds.as_dict()})  # last: it is complete
     return results
 

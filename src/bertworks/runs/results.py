@@ -180,5 +180,5 @@ def count_tokens(task: Task, features: list[Features], examples: list[Example], 
     for one, example in zip(features, examples, strict=True):
         names = ["", *([example.answer] if isinstance(example.answer, str) and few else [])]
         for name in names:
-            one.count_in(found.setdefault(name, Ledger()), task.room(example, reader))
+            one.count_in(found.setdefault(name, Ledger()), task.room(example, reader), reader.tokenizer.unknown)
     return found

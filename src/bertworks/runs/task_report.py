@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from bertworks.files import read_json, whole_file
 from bertworks.model.locate import RUN
@@ -45,12 +47,13 @@ LONGEST = 600  # characters of a text that is shown
 MOST_MIXED = 20  # pairs of classes, if there are more than a table can show
 
 
-def write_task_report(run: Path, results: Results, measure: str, seeds: OverSeeds | None) -> Path:
-    """Of several seeds: what they came to, then the best one."""
+def write_task_report(run: Path, results: Results, measure: str, remarks: Sequence[str], seeds: OverSeeds | None) -> Path:
+    """Of several seeds: what they came to, then the best one. `remarks`: what reading the examples found."""
     record, events = read_json(run / RUN), read_events((run / f"seed-{seeds.best}" if seeds is not None else run) / METRICS)
     body = [
         *(_seeds(seeds) if seeds is not None else ()),
         _facts(events, results),
+        _said(record["source"], remarks),
         *_curves(events, measure, results),
         _measures(results),
         *_confusion(results),
@@ -77,6 +80,14 @@ def _facts(events: list[Event], results: Results) -> str:
         (f"{end.get('seconds', 0) / 60:.1f} min", ("time", "用时")),
     ]
     return facts(shown)
+
+
+def _said(source: dict[str, Any], remarks: Sequence[str]) -> str:
+    """Where the examples come from, and what is to be known of them."""
+    files = [name for name in (source["dataset"], source["folder"], source["train"], source["dev"]) if name]
+    lines = [", ".join(files), *remarks]
+    title = both("The examples", "样本")
+    return f'<h2>{title}</h2><ul class="said">{"".join(f"<li>{escape(line)}</li>" for line in lines)}</ul>'
 
 
 def _seeds(seeds: OverSeeds) -> list[str]:

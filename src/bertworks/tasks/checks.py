@@ -83,6 +83,9 @@ def _check_enough(data: Data, shape: Shape, labels: Set[str], place: str | None,
         raise BadText("no row has a label", place=place, remedy="is it the right column? --label names another")
     if shape == "span" and not any(example.answer for example in data.train):
         raise BadText("no question has an answer", place=place, remedy="there is nothing to learn; is it the right column?")
+    if shape == "tag" and all(len(example.texts) == 1 for example in data.train):
+        remedy = "one word in each row? CoNLL's columns have that, with a blank line behind a sentence; in a table a row is a sentence"
+        raise BadText("every sentence is a single word", place=place, remedy=remedy)
     if shape in ("classify", "tag") and len(labels) < 2:
         cut = first is not None and n >= first
         only = f"all of the first {first:,} rows" if cut else "all rows"

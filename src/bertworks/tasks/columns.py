@@ -9,7 +9,8 @@ from dataclasses import replace
 from bertworks.config import Shape, TaskConfig
 from bertworks.data.tables import Row
 from bertworks.errors import BadText, nearest
-from bertworks.tasks.rows import Columns, Unreadable, label_columns, ways_of
+from bertworks.tasks.example import SIGN
+from bertworks.tasks.rows import SEPARATORS, Columns, Unreadable, label_columns, unwritten, ways_of
 
 TEXT_NAMES = (
     "text",
@@ -63,6 +64,8 @@ QUESTION_NAMES = ("question", "query", "prompt")
 CHOICES = re.compile(r"(ending|choice|option)s?_?(\d+|[a-e])", re.IGNORECASE)
 CHOICE_LISTS = ("choices", "endings", "options")
 GUESSED_FROM = 1000  # rows
+MOSTLY = 0.5
+SEVERAL = re.compile(rf"[{SIGN}]|[^\s{SIGN}]+")
 MANY = 5  # rows for each way to go on
 MOST_CLASSES = 0.2  # of the rows, in a column that is guessed to be the label
 
@@ -82,37 +85,23 @@ def guess_columns(
         raise BadText("a sentence is in one column", place=place, remedy="leave --pair out")
     if shape != "choice" and len(pair) > 1:
         raise BadText(f"{len(pair)} columns named by --pair; {shape} reads two texts together", place=place, remedy="name one")
-    named = [name for name in (text, *pair, *labels) if name]
-    free = [name for name in known if name not in named]
-    if shape == "span":
-        second = text or _usual(free, PASSAGE_NAMES, "the passage", "--text", known, place)
-        rest, names = [name for name in free if name != second], (*QUESTION_NAMES, *PAIR_NAMES)
-        first = pair[0] if pair else _usual(rest, names, "the question", "--pair", known, place)
-        texts: tuple[str, ...] = (first, second)
-    elif shape == "choice":
-        ways = tuple(pair) or tuple(n for n in free if CHOICES.fullmatch(n)) or tuple(n for n in free if n.lower() in CHOICE_LISTS)[:1]
-        if not ways:
-            raise BadText("no columns with choices", place=place, remedy=f"name them with --pair; columns: {', '.join(known)}")
-        first = text or _usual(
-            [name for name in free if name not in ways], (*PASSAGE_NAMES, *TEXT_NAMES, *QUESTION_NAMES), "the text", "--text", known, place
-        )
-        texts = (first, *ways)
-    else:
-        usual_texts = ("words", "tokens", *TEXT_NAMES) if shape == "tag" else TEXT_NAMES
-        first = text or _usual(free, usual_texts, "the text", "--text", known, place)
-        free = [name for name in free if name != first]
-        partner = [name for name in free if name.lower() == PARTNERS.get(first.lower())] if text is None and shape != "tag" else []
-        if paired and not pair and not partner:
-            partner = [_usual(free, PAIR_NAMES, "the second text", "--pair", known, place)]
-        texts = (first, *(pair or partner))
-    if label is None:  # "": there is none
-        rest = [name for name in free if name not in texts]
-        usual = (*FIRST_LABELS.get(shape, ()), *LABEL_NAMES)
-        label = next((name for known_name in usual for name in rest if name.lower() == known_name), None) or _repetitive(rows, rest)
-        if label is None:
-            raise BadText("no column that looks like labels", place=place, remedy=f"name it with --label; columns: {', '.join(known)}")
+    free = [name for name in known if name not in (text, *pair, *labels)]
+    try:
+        if shape == "span":
+            texts = _question_and_passage(free, text, pair)
+        elif shape == "choice":
+            texts = _text_and_ways(free, text, pair)
+        else:
+            texts = _one_or_two(rows, free, shape, text, pair, paired=paired)
+        label = _label(rows, [name for name in free if name not in texts], shape) if label is None else label  # "": there is none
+    except Missing as missing:
+        what, option = missing.args
+        remedy = f"name it with {option}; the first line has: {', '.join(known)}"
+        raise BadText(f"no column that looks like {what}", place=place, remedy=remedy) from None
     unused = tuple(name for name in known if name not in (*texts, *label_columns(label, shape)))
     columns = Columns(texts, label or None, unused=unused)
+    if shape == "multilabel" and label:
+        return replace(columns, separator=_separator(rows, label))
     return _with_choices(rows, columns) if shape == "choice" and label else columns
 
 
@@ -147,11 +136,74 @@ def _with_choices(rows: Sequence[Row], columns: Columns) -> Columns:
     return replace(columns, by_text=sum(by_text) > len(by_text) / 2, counted_from=int(from_one) if numbers else None)
 
 
-def _usual(free: Sequence[str], names: Sequence[str], what: str, option: str, known: Sequence[str], place: str) -> str:
+def _separator(rows: Sequence[Row], label: str) -> str | None:
+    """None: each class has a column, or cells hold lists or one class."""
+    cells = [row[label] for row in rows if isinstance(row.get(label), str) and isinstance(unwritten(row[label]), str)]
+    return next((sign for sign in SEPARATORS if any(sign in cell for cell in cells)), None)
+
+
+def _flags(rows: Sequence[Row], names: Sequence[str]) -> str | None:
+    """Columns with nothing but 0 and 1 in them, if there are several: one for each class."""
+    found = [name for name in names if {str(row.get(name)).strip() for row in rows} <= {"0", "1"}]
+    return ",".join(found) if len(found) > 1 else None
+
+
+def _wordy(rows: Sequence[Row], names: Sequence[str]) -> str | None:
+    """The column with the longest texts, if it is one of texts: several words in a cell, and hardly any twice."""
+    cells = {name: [row[name] for row in rows if isinstance(row.get(name), str)] for name in names}
+    wordy = {
+        name: sum(map(len, found)) / len(found)
+        for name, found in cells.items()
+        if found and len(set(found)) > MOSTLY * len(rows) and sum(len(SEVERAL.findall(cell)) > 1 for cell in found) > MOSTLY * len(rows)
+    }
+    return max(wordy, key=lambda name: wordy[name], default=None)
+
+
+class Missing(Exception):
+    """What no column looks like, and the option that names it."""
+
+
+def _question_and_passage(free: Sequence[str], text: str | None, pair: Sequence[str]) -> tuple[str, ...]:
+    passage = text or _usual(free, PASSAGE_NAMES, "the passage", "--text")
+    rest = [name for name in free if name != passage]
+    return pair[0] if pair else _usual(rest, (*QUESTION_NAMES, *PAIR_NAMES), "the question", "--pair"), passage
+
+
+def _text_and_ways(free: Sequence[str], text: str | None, pair: Sequence[str]) -> tuple[str, ...]:
+    ways = tuple(pair) or tuple(n for n in free if CHOICES.fullmatch(n)) or tuple(n for n in free if n.lower() in CHOICE_LISTS)[:1]
+    if not ways:
+        raise Missing("choices", "--pair")
+    rest = [name for name in free if name not in ways]
+    return text or _usual(rest, (*PASSAGE_NAMES, *TEXT_NAMES, *QUESTION_NAMES), "the text", "--text"), *ways
+
+
+def _one_or_two(
+    rows: Sequence[Row], free: Sequence[str], shape: Shape, text: str | None, pair: Sequence[str], *, paired: bool
+) -> tuple[str, ...]:
+    usual = ("words", "tokens", *TEXT_NAMES) if shape == "tag" else TEXT_NAMES
+    by_name = any(name.lower() in usual for name in free)
+    first = text or (None if by_name or shape == "tag" else _wordy(rows, free)) or _usual(free, usual, "the text", "--text")
+    rest = [name for name in free if name != first]
+    partner = [name for name in rest if name.lower() == PARTNERS.get(first.lower())] if text is None and shape != "tag" else []
+    if paired and not pair and not partner:
+        partner = [_usual(rest, PAIR_NAMES, "the second text", "--pair")]
+    return first, *(pair or partner)
+
+
+def _usual(free: Sequence[str], names: Sequence[str], what: str, option: str) -> str:
     found = [name for usual in names for name in free if name.lower() == usual]
-    if found:
-        return found[0]
-    raise BadText(f"no column that looks like {what}", place=place, remedy=f"name it with {option}; columns: {', '.join(known)}")
+    if not found:
+        raise Missing(what, option)
+    return found[0]
+
+
+def _label(rows: Sequence[Row], free: Sequence[str], shape: Shape) -> str:
+    names = (*FIRST_LABELS.get(shape, ()), *LABEL_NAMES)
+    found = next((name for usual in names for name in free if name.lower() == usual), None)
+    found = found or (_flags(rows, free) if shape == "multilabel" else None) or _repetitive(rows, free)
+    if found is None:
+        raise Missing("labels", "--label")
+    return found
 
 
 def _repetitive(rows: Sequence[Row], names: Sequence[str]) -> str | None:

@@ -5,6 +5,7 @@ W  windows of a batch      M  tokens read      B  examples
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,10 +16,13 @@ from numpy.typing import NDArray
 
 from bertworks.config import Shape
 from bertworks.text.ledger import Ledger
+from bertworks.text.tokenizer import LONGEST_WORD
+from bertworks.text.words import SPACELESS
 
 Numbers = NDArray[np.int64]
 Values = NDArray[Any]
 NONE: Numbers = np.empty(0, np.int64)
+ENDLESS = re.compile(rf"[^\s{SPACELESS}]{{{LONGEST_WORD + 1},}}")
 SIGN = r"\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"  # for patterns: Chinese and Japanese, written without spaces, each a word
 
 
@@ -85,9 +89,11 @@ class Features:
     def length(self) -> int:
         return sum(len(window.ids) for window in self.windows)
 
-    def count_in(self, ledger: Ledger, room: int) -> None:
+    def count_in(self, ledger: Ledger, room: int, unknown: int | None) -> None:
+        """`unknown`: the token for what has none of its own."""
         ledger.limit = room
-        ledger.count(self.tokens, windows=len(self.windows) > self.n_ways, lost=self.lost)
+        times = sum(int((window.ids == unknown).sum()) for window in self.windows) if unknown is not None else 0
+        ledger.count(self.tokens, windows=len(self.windows) > self.n_ways, lost=self.lost, unknown=min(times, self.tokens))
 
 
 @dataclass(frozen=True)
@@ -112,9 +118,13 @@ def is_blank(text: str) -> bool:
     return all(category(sign)[0] in "ZCM" or sign == "\ufffd" for sign in text)
 
 
-def lacks_text(texts: Sequence[str], shape: Shape) -> bool:
-    """Whether one of them is blank; of the words of a sentence, all."""
-    return all(map(is_blank, texts)) if shape == "tag" else any(map(is_blank, texts))
+def why_no_text(texts: Sequence[str], shape: Shape) -> str | None:
+    """What is wrong with them: one of them is blank, of the words of a sentence all; or something in them is no text."""
+    if all(map(is_blank, texts)) if shape == "tag" else any(map(is_blank, texts)):
+        return "an empty text"
+    endless = (ENDLESS.search(text) for text in texts if len(text) > LONGEST_WORD)
+    found = next((one[0] for one in endless if one), None)
+    return f"{len(found):,} characters without a space, which is no text: {found[:20]}..." if found is not None else None
 
 
 def tokens_in(features: Sequence[Features]) -> Numbers:

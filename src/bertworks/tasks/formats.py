@@ -16,7 +16,7 @@ from bertworks.data.packed import Damaged, unpacked
 from bertworks.data.tables import Row, decoded, kind_of, rows_of, suffix_of, whole
 from bertworks.errors import BadText, NotFound
 from bertworks.tasks.columns import GUESSED_FROM
-from bertworks.tasks.example import Example, Span, lacks_text
+from bertworks.tasks.example import Example, Span, why_no_text
 from bertworks.tasks.rows import Columns, Findings, Unreadable, listed_spans, make_examples
 
 Rows = Iterator[tuple[str, Row]]
@@ -168,10 +168,13 @@ def _with_lines(row: Row) -> Row:
 
 def _readable(examples: Sequence[Example], shape: Shape, findings: Findings) -> list[Example]:
     """Those with something to read in them."""
+    found = []
     for example in examples:
-        if lacks_text(example.texts, shape):
-            findings.bad_row("an empty text", example.place)
-    return [example for example in examples if not lacks_text(example.texts, shape)]
+        if (cause := why_no_text(example.texts, shape)) is None:
+            found.append(example)
+        else:
+            findings.bad_row(cause, example.place)
+    return found
 
 
 def is_squad(path: Path) -> bool:

@@ -15,7 +15,7 @@ from bertworks.data.tables import Row, suffix_of
 from bertworks.errors import BadConfig, BadText
 from bertworks.tasks.columns import GUESSED_FROM, check_texts, guess_columns
 from bertworks.tasks.datasets import TASKS
-from bertworks.tasks.example import SIGN, Example, lacks_text
+from bertworks.tasks.example import SIGN, Example, why_no_text
 from bertworks.tasks.formats import (
     OfTable,
     Read,
@@ -158,8 +158,8 @@ def as_example(given: Input, task: TaskConfig, at: int) -> Example:
     place, texts = f"input {at}", _texts(given, task)
     if texts is None:
         raise BadText(f"not what this model takes: {_wanted(task)}", place=place)
-    if lacks_text(texts, task.shape):
-        raise BadText("an empty text", place=place, remedy="leave it out")
+    if (cause := why_no_text(texts, task.shape)) is not None:
+        raise BadText(cause, place=place, remedy="leave it out")
     if task.shape == "tag" and isinstance(given, str):
         return Example(texts, None, place, whole=given, begins=tuple(start for start, _ in words_of(given)))
     return Example(texts, None, place)

@@ -14,12 +14,12 @@ from typing import Any
 from bertworks.config import Shape
 from bertworks.data.tables import Row
 from bertworks.errors import BadText
-from bertworks.tasks.example import SIGN, Answer, Example, Span, is_blank
+from bertworks.tasks.example import SIGN, Answer, Example, Span, is_blank, why_no_text
 
 START_NAMES = ("answer_start", "start")
 ELEMENT = re.compile(r"""'([^']*)'|"([^"]*)"|(-?\d+)""")
 ARRAY = re.compile(rf"\[\s*(?:{ELEMENT.pattern})(?:\s+(?:{ELEMENT.pattern}))+\s*\]")
-SEPARATORS = re.compile(r"\s*[;|,]\s*")
+SEPARATORS = "|;,"  # between the classes of a cell: the first of these that occurs
 SHOWN = 5  # rows named in a message
 FEW_DAMAGED, MOST_DAMAGED = 5, 0.1  # lines with damaged signs: so many may be, or so many for each example
 
@@ -32,12 +32,14 @@ class Columns:
     label: str | None
     names: Mapping[str, str] = field(default_factory=dict)  # what the data set's own labels are called here
     by_text: bool = False  # choice: the label is the text of the right one
+    separator: str | None = None  # multilabel: what lies between the classes of a cell
     counted_from: int | None = None  # choice: the first one's number; None: they have none
     unused: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         said = ", ".join(self.texts) + (f" -> {self.label}" if self.label is not None else "")
         said += f" (choices are counted from {self.counted_from})" if self.counted_from is not None else ""
+        said += f" (classes lie between {self.separator!r})" if self.separator is not None else ""
         return said + (f"; not used: {', '.join(self.unused[:SHOWN])}" if self.unused else "")
 
 
@@ -79,7 +81,7 @@ class Findings:
     def check_encoding(self, n_examples: int) -> None:
         """A few damaged signs are a remark; a file in another encoding is an error."""
         if len(self.damaged) > max(FEW_DAMAGED, MOST_DAMAGED * n_examples):
-            remedy = "is it in another encoding? convert it, for example: iconv -f GB18030 -t UTF-8 FILE (or -f LATIN1)"
+            remedy = "is it in another encoding? convert it: iconv -f CP1252 -t UTF-8 FILE > NEW (Excel's CSV), or -f GB18030 (Chinese)"
             raise BadText(f"{self.replaced:,} signs that are not UTF-8", place=self.damaged[0], remedy=remedy)
 
     def said(self) -> str:
@@ -98,6 +100,8 @@ def make_examples(rows: Iterator[tuple[str, Row]], columns: Columns, shape: Shap
     for place, row in rows:
         try:
             texts = TEXTS[shape](row, columns)
+            if (cause := why_no_text(texts, shape)) is not None:
+                raise Unreadable(cause)
             known = columns.label is not None and all(name in row for name in label_columns(columns.label, shape))
             answer = ANSWERS[shape](_label(row, columns, shape), texts, columns) if known else None
             found.append(Example(texts, answer, place, str(row.get("id", ""))))
@@ -240,7 +244,7 @@ def _classes(value: Any, texts: tuple[str, ...], columns: Columns) -> Answer:
         raise Unreadable("no labels")
     value = unwritten(value)
     if isinstance(value, str):
-        return tuple(name for name in SEPARATORS.split(value.strip()) if name)
+        return tuple(name.strip() for name in value.split(columns.separator or SEPARATORS[-1]) if name.strip())
     if isinstance(value, list) and all(isinstance(one, str | int) for one in value):
         if len(set(value)) < len(value):
             raise Unreadable(f"{str(value)[:60]}: the names of its classes are wanted, each once")

@@ -45,6 +45,7 @@ class Source(Frozen):
     pair: tuple[str, ...] = ()
     label: str | None = None
     by_text: bool | None = Field(None, description="choice: the label is the text of the right one; null: that is looked for")
+    separator: str | None = Field(None, description="multilabel: what lies between the classes of a cell")
     counted_from: int | None = Field(None, description="choice: the first one's number, where they are numbered")
     paired: bool = False
     first: int | None = Field(None, ge=1, description="only the first examples of train")
@@ -58,7 +59,7 @@ class Source(Frozen):
         if columns is not None and self.dataset is None:
             first, *others = reversed(columns.texts) if self.shape == "span" else columns.texts
             changes |= {"text": first, "pair": tuple(others), "label": columns.label}
-            changes |= {"by_text": columns.by_text, "counted_from": columns.counted_from}
+            changes |= {"by_text": columns.by_text, "counted_from": columns.counted_from, "separator": columns.separator}
         return self.model_copy(update=changes).model_dump(mode="json")
 
 
@@ -76,7 +77,7 @@ def read_data(source: Source) -> Data:
             raise BadText(NO_COLUMNS, place=source.train, remedy="leave them out")
         found = {"train": read(Path(source.train), findings), "dev": []}
         if source.dev is not None:
-            found["dev"] = _own_reader(source, Path(source.dev), columns)(Path(source.dev), findings)
+            found["dev"] = _dev_reader(source, Path(source.dev), columns)(Path(source.dev), findings)
     findings.check_encoding(sum(map(len, found.values())))
     data = Data(found.pop("train")[: source.first], found.pop("dev"), columns, others=found)
     if columns is not None and source.dataset is None:
@@ -171,6 +172,13 @@ def _own_reader(source: Source, path: Path, columns: Columns | None = None, *, s
     return OfTable(columns or _columns(source, path, strict=strict), source.shape)
 
 
+def _dev_reader(source: Source, path: Path, columns: Columns | None) -> Read:
+    """A table like that of train; one with columns of other names, if it is clear which they are."""
+    if columns is None or table_kind(path) is None or _has(path, columns.texts):
+        return _own_reader(source, path, columns)
+    return _own_reader(source.model_copy(update={"paired": source.shape == "classify" and len(columns.texts) == 2}), path, strict=False)
+
+
 def _columns(source: Source, path: Path, *, strict: bool) -> Columns:
     rows = first_rows(path)
     known, text, pair, label = {name for row in rows for name in row}, source.text, source.pair, source.label
@@ -180,7 +188,7 @@ def _columns(source: Source, path: Path, *, strict: bool) -> Columns:
         label = None
     columns = guess_columns(rows, source.shape, text=text, pair=pair, label=label, paired=source.paired, place=str(path))
     if source.by_text is not None:
-        columns = replace(columns, by_text=source.by_text, counted_from=source.counted_from)
+        columns = replace(columns, by_text=source.by_text, counted_from=source.counted_from, separator=source.separator)
     return columns
 
 

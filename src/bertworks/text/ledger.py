@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+MUCH = 0.01
 OnLong = Literal["window", "truncate", "error"]
 
 
@@ -19,17 +20,23 @@ class Ledger:
     windowed_tokens: int = 0
     cut_texts: int = 0
     cut_tokens: int = 0
+    unknown: int = 0  # tokens that stand for what the vocabulary has no entry for
 
-    def count(self, tokens: int, *, windows: bool, lost: int) -> None:
+    def count(self, tokens: int, *, windows: bool, lost: int, unknown: int = 0) -> None:
         """One more text."""
         self.texts += 1
         self.tokens += tokens
+        self.unknown += unknown
         if lost:
             self.cut_texts += 1
             self.cut_tokens += lost
         elif windows:
             self.windowed_texts += 1
             self.windowed_tokens += tokens
+
+    @property
+    def much_unknown(self) -> bool:
+        return self.unknown > MUCH * self.tokens
 
     def __str__(self) -> str:
         parts = [f"{self.texts:,} texts, {self.tokens:,} tokens"]
@@ -43,4 +50,7 @@ class Ledger:
             parts.append(f"{self.cut_texts:,} texts were longer than {self.limit} and cut: {self.cut_tokens:,} tokens lost ({share:.1%})")
         if not self.windowed_texts and not self.cut_texts:
             parts.append("none longer than the model")
+        if self.much_unknown:
+            share = self.unknown / self.tokens
+            parts.append(f"{self.unknown:,} tokens ({share:.1%}) are unknown to the vocabulary and not read: see `bertworks vocab check`")
         return "; ".join(parts)

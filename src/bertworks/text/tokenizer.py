@@ -126,9 +126,13 @@ class Tokenizer:
             files["vocab.txt"] = "".join(f"{piece}\n" for piece in sorted(vocab, key=vocab.__getitem__)).encode()
         return cls(backend, files, config, [])
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path, n_positions: int | None = None) -> None:
+        """`n_positions`: of the model; others cut texts where these files say, which must not be behind that."""
         for name, content in self.files.items():
             (folder / name).write_bytes(content)
+        config = _json(self.files, "tokenizer_config.json", folder)
+        if n_positions is not None and config.get("model_max_length", n_positions) > n_positions:
+            (folder / "tokenizer_config.json").write_bytes(_dumps({**config, "model_max_length": n_positions}))
 
     @cached_property
     def fingerprint(self) -> str:

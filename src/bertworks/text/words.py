@@ -12,7 +12,8 @@ from tokenizers import Tokenizer as Backend
 
 LONGEST_WORD = 1000  # characters
 # Scripts that are written without spaces (Thai to Khmer, Chinese, Japanese, Korean) have no such limit.
-ENDLESS = re.compile(rf"[^\s\u0e00-\u109f\u1780-\u17ff\u2e80-\ud7ff\U00020000-\U0003ffff]{{{LONGEST_WORD},}}")
+SPACELESS = r"\u0e00-\u109f\u1780-\u17ff\u2e80-\ud7ff\U00020000-\U0003ffff"  # for patterns: scripts that set none between words
+ENDLESS = re.compile(rf"[^\s{SPACELESS}]{{{LONGEST_WORD},}}")
 
 
 @dataclass

@@ -63,6 +63,13 @@ def keep_freed_memory() -> bool:
     return bool(mallopt(M_MMAP_THRESHOLD, KEPT) and mallopt(M_TRIM_THRESHOLD, KEPT))
 
 
+def give_back_memory() -> None:
+    """All that is free. Where steps differ in length, what was kept comes to lie in pieces that the next one cannot use, more and more."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 def matrix_rate(rows: int, inner: int, columns: int, device: torch.device, dtype: torch.dtype) -> float:
     """The three products of a linear layer's step, forward and for its two gradients, in floating-point operations a second."""
     x, w, y = (torch.randn(*shape, device=device, dtype=dtype) for shape in ((rows, inner), (inner, columns), (rows, columns)))

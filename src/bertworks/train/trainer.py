@@ -28,7 +28,7 @@ from bertworks.train.checkpoint import Checkpoint, State, optimiser_tensors, pru
 from bertworks.train.clock import Clock
 from bertworks.train.log import Event, Log
 from bertworks.train.looks import LOOKING, Looks
-from bertworks.train.machine import counting_flops
+from bertworks.train.machine import counting_flops, give_back_memory
 from bertworks.train.means import Means
 from bertworks.train.optim import make_optimiser, rate, set_rate
 from bertworks.train.ranks import Ranks
@@ -36,6 +36,7 @@ from bertworks.train.signals import BrokenOff, Stop
 
 TRIALS = 3  # steps to measure the machine with, for a budget; their gradients are thrown away
 LOG_SECONDS = 20.0  # of steps so slow that lines every so many of them would leave people waiting
+TRIM_SECONDS = 10.0  # between moments when memory is given back, which takes a few hundredths of that to be had again
 END_SECONDS = 1.0  # for the report and the last messages, beside evaluation and saving, which are measured
 Evaluate = Callable[[], dict[str, float]]
 """Measures of held-out text. It may be `BrokenOff`, unless several processes look together; a resumed run does it again."""
@@ -119,6 +120,7 @@ class Trainer:
         self.since_log = Means()
         self.looks = looks
         self.saved: State | None = None
+        self.trimmed = time.monotonic()
         self.ending = False
         self.failure: BertworksError | None = None
 
@@ -299,6 +301,9 @@ class Trainer:
         slow = self.since_log.seconds > LOG_SECONDS and self.ranks.world == 1  # others would not agree on the moment
         if state.step % config.log_every == 0 or slow:
             self._log_means()
+        if time.monotonic() > self.trimmed + TRIM_SECONDS:
+            give_back_memory()
+            self.trimmed = time.monotonic()
         if math.floor(state.progress * config.evaluations) > math.floor(before.progress * config.evaluations) and self._can_look():
             self._look()
         # In a streak of steps that were not taken the last checkpoint is the good one.
