@@ -134,6 +134,24 @@ def test_what_was_found_is_in_the_report(start: Path, tmp_path: Path) -> None:
     assert "left out: 1 row is no example" in page and "rows.csv, line 42" in page and "labels: a 1" in page
 
 
+def test_what_the_vocabulary_does_not_know_is_said(start: Path, table: Path, tmp_path: Path) -> None:
+    tune(start, table, tmp_path / "run", steps=2)
+    bench, ledger = bertworks.load(tmp_path / "run"), bertworks.Ledger()
+    bench.predict(["ba de fi", "ba 漢 字"], ledger=ledger)
+    assert ledger.unknown == 2 and "2 tokens (33.3%) are unknown to the vocabulary" in str(ledger)
+    assert "unknown" not in str(bertworks.Ledger(texts=1, tokens=1000, unknown=3))
+
+
+def test_others_cut_no_later_than_the_model_can_read(start: Path) -> None:
+    import transformers
+
+    folder = bertworks.load(start).save(start.parent / "again")
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({**config, "model_max_length": 512}))
+    bertworks.load(folder).save(start.parent / "cut")
+    assert transformers.AutoTokenizer.from_pretrained(start.parent / "cut").model_max_length == 48
+
+
 def test_long_texts_are_learned_in_portions(start: Path, table: Path) -> None:
     """A step is cut by its own tokens, not by those of a usual one; examples stay whole."""
     order = Order([SimpleNamespace(length=length) for length in (10, 10, 10, 10, 400, 400, 400, 10)], 4, 0)  # type: ignore[list-item]

@@ -22,12 +22,12 @@ from bertworks.model.model import Model
 from bertworks.model.resize import use_few_rows, with_all_rows
 from bertworks.runs.finetune import build_task
 from bertworks.runs.settings import settle_task
-from bertworks.tasks.example import Example, Span, gather, is_blank, tokens_in
+from bertworks.tasks.example import Batch, Example, Span, gather, is_blank, tokens_in
 from bertworks.tasks.shapes import HEADS, make_task, task_model
 from bertworks.tasks.source import MEASURES
 from bertworks.tasks.span import LONGEST, SpanTask, best_stretch
 from bertworks.tasks.tag import Tag, nearest_middle
-from bertworks.tasks.task import Task
+from bertworks.tasks.task import PREDICT_TOKENS, Task
 from bertworks.tasks.transitions import Ways, usual_transitions
 from bertworks.tasks.windows import Cut, Reader, spread
 from bertworks.text.tokenizer import Tokenizer
@@ -348,6 +348,26 @@ def test_predictions_do_not_depend_on_their_company(preset: str, shape: Shape) -
     for one, other in zip(alone, task.predict(features, many), strict=True):
         a, b = (np.array(_numbers(vars(said))) for said in (one, other))
         assert np.allclose(a, b, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_book_goes_through_the_model_in_parts(shape: Shape, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text of any length may be asked: windows are read some at a time, and come together in the answer."""
+    task = small("bert-mini", shape)
+    sizes: list[int] = []
+    logits = task.logits
+
+    def counted(batch: Batch) -> torch.Tensor:
+        sizes.append(len(batch.ids))
+        return logits(batch)
+
+    monkeypatch.setattr(task, "logits", counted)
+    book = examples(shape, 1, 4000)
+    features = task.features(book, reader(64))
+    (said,) = task.predict(features, book)
+    assert len(sizes) > 1 and max(sizes) <= PREDICT_TOKENS
+    monkeypatch.setattr("bertworks.tasks.task.PREDICT_TOKENS", 10**9)
+    assert np.allclose(_numbers(vars(said)), _numbers(vars(task.predict(features, book)[0])), atol=1e-5)
 
 
 def _numbers(values: Any) -> list[float]:

@@ -13,7 +13,7 @@ import typer
 def tour(
     text: Annotated[list[str] | None, typer.Option(help="Your own text, instead of the documentation installed here.")] = None,
     out: Annotated[Path, typer.Option(help="Where the tour puts what it makes; what is there already is used.")] = Path("bertworks-tour"),
-    budget: Annotated[str, typer.Option(help="How long the pre-training takes.")] = "3m",
+    budget: Annotated[str, typer.Option(help="How long the pre-training takes.")] = "4m",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a tour that was stopped.")] = False,
 ) -> None:
     """See it work: a real model, then text to vocabulary to shards to a model from scratch to a classifier, and a page of it all."""

@@ -141,7 +141,7 @@ class Task(Trainable):
         tables: list[Values] = [np.empty(0)] * len(parts)
         self.eval()
         try:
-            for members in token_batches([one.length for one in parts]):
+            for members in token_batches([one.length for one in parts], PREDICT_TOKENS):
                 batch = gather(parts, members)
                 found = np.split(self.logits(batch).float().cpu().numpy(), np.cumsum(batch.n_read)[:-1])
                 for place, table in zip(members[batch.order].tolist(), found, strict=True):
@@ -154,8 +154,8 @@ class Task(Trainable):
         return [list(islice(rest, len(one.windows))) for one in features]
 
 
-def token_batches(lengths: Sequence[int], budget: int = PREDICT_TOKENS) -> Iterator[Values]:
-    """Examples of about the same length together, as many as the budget takes, at least one."""
+def token_batches(lengths: Sequence[int], budget: int) -> Iterator[Values]:
+    """Texts of about the same length together, as many as the budget takes, at least one."""
     order = np.argsort(lengths, kind="stable")
     batch: list[int] = []
     size = 0
