@@ -84,7 +84,7 @@ def test_commands(command: str, folder: Path, tuned: Path, tmp_path: Path) -> No
     if "resume " in command:
         train(Shards(tmp_path / "shards"), tmp_path / "run", "bert-tiny", steps=2)
     if any(verb in command for verb in (" finetune ", " evaluate ", " predict ", " compare ")):
-        shutil.copytree(tuned, tmp_path, dirs_exist_ok=True)
+        shutil.copytree(tuned, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("run") if " finetune " in command else None)
     command = SHORTER.sub("--steps 2", command)
     places = {"ROWS.csv": "rows.csv", "FILES": "files.txt", "FILE": "file.txt", "SHARDS": "shards", "RUN": "run", "NEW": "new"}
     for word, name in places.items():

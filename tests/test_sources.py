@@ -839,7 +839,9 @@ def test_data_sets_under_other_names(dataset: str, name: str, tmp_path: Path) ->
 def test_a_dev_file_with_other_columns(tmp_path: Path) -> None:
     train = write(tmp_path / "train.csv", "text,label", *[f"text {at},{'ab'[at % 2]}" for at in range(20)])
     dev = write(tmp_path / "dev.csv", "sentence,sentiment", "one,a", "two,b")
-    assert [(example.texts[0], example.answer) for example in own(train, dev=str(dev)).dev] == [("one", "a"), ("two", "b")]
+    data = own(train, dev=str(dev))
+    assert [(example.texts[0], example.answer) for example in data.dev] == [("one", "a"), ("two", "b")]
+    assert "columns of dev: sentence -> sentiment" in data.remarks
     dev = write(tmp_path / "dev.csv", "x,y", "one,a")
     with pytest.raises(BadText, match="no column that looks like the text"):
         own(train, dev=str(dev))

@@ -84,10 +84,9 @@ def _facts(events: list[Event], results: Results) -> str:
 
 def _said(source: dict[str, Any], remarks: Sequence[str]) -> str:
     """Where the examples come from, and what is to be known of them."""
-    files = [name for name in (source["dataset"], source["folder"], source["train"], source["dev"]) if name]
-    lines = [", ".join(files), *remarks]
-    title = both("The examples", "样本")
-    return f'<h2>{title}</h2><ul class="said">{"".join(f"<li>{escape(line)}</li>" for line in lines)}</ul>'
+    places = [source["dataset"], *(Path(path).name for name in ("folder", "train", "dev") if (path := source[name]))]
+    lines = [", ".join(place for place in places if place), *remarks]
+    return f'<h2>{both("The examples", "样本")}</h2><ul class="dim">{"".join(f"<li>{escape(line)}</li>" for line in lines)}</ul>'
 
 
 def _seeds(seeds: OverSeeds) -> list[str]:
@@ -148,6 +147,8 @@ def _measures(results: Results) -> str:
     said = ""
     if len(results.labels) == 2:
         said = both(f"F1 is that of the class “{escape(results.labels[1])}”.", f"F1 指“{escape(results.labels[1])}”一类。") + " "
+    elif results.labels:
+        said = both("F1 is the mean over the classes.", "F1 为各类的平均。") + " "
     if (found := results.calibration) is not None:
         said += both(
             f"Confidence is off by {found.error_before:.1%} on average (ECE); with the temperature {found.temperature:.2f}, "

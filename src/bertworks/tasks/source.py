@@ -65,8 +65,8 @@ class Source(Frozen):
 
 def read_data(source: Source) -> Data:
     """Both splits, read and checked."""
-    findings = Findings()
-    columns = None
+    findings, columns = Findings(), None
+    remarks: list[str] = []
     if source.dataset is not None:
         found, columns = _read_splits(source, findings), TASKS[source.dataset].columns
     else:
@@ -75,13 +75,14 @@ def read_data(source: Source) -> Data:
         columns = read.columns if isinstance(read, OfTable) else None
         if columns is None and (source.text or source.pair or source.label):
             raise BadText(NO_COLUMNS, place=source.train, remedy="leave them out")
+        remarks += [f"columns: {columns}"] if columns is not None else []
         found = {"train": read(Path(source.train), findings), "dev": []}
         if source.dev is not None:
-            found["dev"] = _dev_reader(source, Path(source.dev), columns)(Path(source.dev), findings)
+            read = _dev_reader(source, Path(source.dev), columns)
+            remarks += [f"columns of dev: {read.columns}"] if isinstance(read, OfTable) and read.columns != columns else []
+            found["dev"] = read(Path(source.dev), findings)
     findings.check_encoding(sum(map(len, found.values())))
-    data = Data(found.pop("train")[: source.first], found.pop("dev"), columns, others=found)
-    if columns is not None and source.dataset is None:
-        data.remarks.append(f"columns: {columns}")
+    data = Data(found.pop("train")[: source.first], found.pop("dev"), columns, remarks, others=found)
     if source.dev is not None and not data.dev and (source.skip_bad or not findings.bad):
         raise BadText(_nothing(findings), place=source.dev, remedy="or leave --dev out, and a part of train is kept for that")
     if not data.dev and source.dev is None:
