@@ -9,29 +9,16 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import bertworks
 from bertworks.text.tokenizer import Tokenizer
+from commands import run, run_json
 
 BERTWORKS = str(Path(sys.executable).parent / "bertworks")
 SMALL = {"hidden_size": 16, "n_heads": 2, "ffn_size": 24, "n_layers": 3, "n_positions": 12}
-
-
-def run(*args: str | Path, stdin: bytes | None = None, code: int = 0) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "COLUMNS": "100"}
-    done = subprocess.run([BERTWORKS, *map(str, args)], input=stdin, capture_output=True, env=environment)
-    result = subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
-    assert result.returncode == code, result.stderr
-    assert "Traceback" not in result.stderr
-    return result
-
-
-def run_json(*args: str | Path, **kwargs: Any) -> Any:
-    return json.loads(run(*args, "--json", **kwargs).stdout)
 
 
 @pytest.fixture(scope="module")

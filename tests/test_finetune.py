@@ -44,7 +44,8 @@ from bertworks.tasks.tag import Tag, Tagged, _entity
 from bertworks.train.checkpoint import State
 from bertworks.train.looks import Looks
 from bertworks.train.ranks import Ranks
-from test_cli import BERTWORKS, run
+from commands import run
+from test_cli import BERTWORKS
 from test_tasks import SMALL, WORDS, reader, sizes, small
 from test_trainer import free_port, weights
 from texts import tiny_tokenizer

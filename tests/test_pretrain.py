@@ -30,7 +30,7 @@ from bertworks.runs.folder import read_run
 from bertworks.runs.pretrain import Evaluation, log_frequencies, make_objective, pretrain
 from bertworks.runs.settings import PRETRAIN, keys, parse_duration, parse_settings, settle
 from bertworks.train.ranks import Ranks
-from test_cli import run
+from commands import run
 from test_objectives import albert_loss, bert_loss, gpt2_loss, roberta_loss, xlnet_loss
 from training import TINY, events, go_on, language_shards, train
 
