@@ -153,7 +153,7 @@ def test_others_cut_no_later_than_the_model_can_read(start: Path) -> None:
     assert transformers.AutoTokenizer.from_pretrained(start.parent / "cut").model_max_length == 48
 
 
-def test_long_texts_are_learned_in_portions(start: Path, table: Path) -> None:
+def test_long_texts_are_learned_in_portions() -> None:
     """A step is cut by its own tokens, not by those of a usual one; examples stay whole."""
     order = Order([SimpleNamespace(length=length) for length in (10, 10, 10, 10, 400, 400, 400, 10)], 4, 0)  # type: ignore[list-item]
     epoch = order.epoch(0)
