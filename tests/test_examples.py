@@ -129,7 +129,7 @@ def test_swapped_sentences(shards: Shards) -> None:
         assert first + size <= second and document_of(shards, a) == document_of(shards, b)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(max_length=st.integers(8, 200), cross=st.booleans(), pairs=st.sampled_from(["none", "stream"]), short=st.sampled_from([0.0, 0.3]))
 def test_packing(shards: Shards, max_length: int, cross: bool, pairs: str, short: float) -> None:
     found = plan(shards, pairs=pairs, max_length=max_length, cross_documents=cross, short_rate=short, held_out=0)
@@ -183,7 +183,7 @@ def test_too_little_for_pairs(tmp_path: Path, shards: Shards) -> None:
         make_plan(shards, DataConfig(pairs="nsp").model_copy(update={"max_length": 4}), "train", 0, 0)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(sentences=st.integers(1, 5000), share=st.sampled_from([0.0, 0.005, 0.01, 0.1, 0.35, 0.45, 0.5]))
 def test_held_out_passages(sentences: int, share: float) -> None:
     held = HeldOut(sentences, share)

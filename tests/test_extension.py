@@ -168,7 +168,7 @@ def test_an_aliased_vocabulary_can_be_extended_again(shared: Path) -> None:
     assert "vocab.txt" not in again.tokenizer.files, "a line per id cannot say it"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.text(max_size=30))
 def test_the_pattern_splits_as_bert_does(text: str) -> None:
     from tokenizers import Tokenizer as Backend

@@ -95,10 +95,9 @@ def test_a_run_learns_and_its_model_answers(start: Path, table: Path, tmp_path: 
     looks = events(out, "held out")
     assert looks[-1]["accuracy"] == 1.0 and looks[0]["accuracy"] < 0.9
     bench = bertworks.load(out)
-    ledger = bertworks.Ledger()
-    said = bench.predict([example.texts[0] for example in data.dev], ledger=ledger)
+    said = bench.predict([example.texts[0] for example in data.dev])
     assert [one.label for one in said] == [example.answer for example in data.dev]
-    assert all(abs(sum(one.scores.values()) - 1) < 1e-6 for one in said) and ledger.texts == len(data.dev)
+    assert all(abs(sum(one.scores.values()) - 1) < 1e-6 for one in said) and said.ledger.texts == len(data.dev)
     assert bench.lineage[-2] == "finetune classify" and bench.config.heads.labels == ("first", "second")
     results = json.loads((out / "results.json").read_text())
     assert results["measures"]["accuracy"] == 1.0 and results["learned"]["temperature"] == bench.learned.temperature  # type: ignore[union-attr]
@@ -137,8 +136,7 @@ def test_what_was_found_is_in_the_report(start: Path, tmp_path: Path) -> None:
 
 def test_what_the_vocabulary_does_not_know_is_said(start: Path, table: Path, tmp_path: Path) -> None:
     tune(start, table, tmp_path / "run", steps=2)
-    bench, ledger = bertworks.load(tmp_path / "run"), bertworks.Ledger()
-    bench.predict(["ba de fi", "ba 漢 字"], ledger=ledger)
+    ledger = bertworks.load(tmp_path / "run").predict(["ba de fi", "ba 漢 字"]).ledger
     assert ledger.unknown == 2 and "2 tokens (33.3%) are unknown to the vocabulary" in str(ledger)
     assert "unknown" not in str(bertworks.Ledger(texts=1, tokens=1000, unknown=3))
 
@@ -291,6 +289,12 @@ def test_what_made_a_model(start: Path, table: Path, tmp_path: Path) -> None:
     own = json.loads((tmp_path / "two/model/bertworks.json").read_text())["lineage"]
     loaded = [f"loaded {start}", f"loaded {tmp_path / 'one/model'}"]
     assert [*own[-4:]] == [loaded[0], "finetune classify", loaded[1], "finetune classify"]
+
+
+def test_a_number_has_no_confidence(tmp_path: Path) -> None:
+    bench = bertworks.new("bert-mini", tokenizer=tiny_tokenizer(), heads=["sequence"], n_positions=48, **{**SMALL, "labels": ("value",)})
+    with pytest.raises(Unsupported, match="a number comes without a confidence"):
+        bench.predict(["ba de"], min_confidence=0.5)
 
 
 def test_other_examples_are_refused(start: Path, table: Path, tmp_path: Path) -> None:
@@ -644,7 +648,7 @@ def test_entities_are_found_again_in_the_text() -> None:
     example = as_example("Mr. Li of New-York, Inc.!", TaskConfig(shape="tag", labels=("B-x", "I-x", "O")), 0)
     words = list(example.texts)
     assert words == ["Mr", ".", "Li", "of", "New-York", ",", "Inc", ".", "!"]
-    tagged = [_entity(example, *found) for found in entities(["O", "O", "B-x", "O", "B-x", "I-x", "I-x", "I-x", "O"])]
+    tagged = [_entity(example, *found, confidence=1.0) for found in entities(["O", "O", "B-x", "O", "B-x", "I-x", "I-x", "I-x", "O"])]
     assert [(one.text, one.start, one.end) for one in tagged] == [("Li", 4, 6), ("New-York, Inc.", 10, 24)]
     assert all(example.whole[one.start : one.end] == one.text for one in tagged)
 
@@ -680,7 +684,8 @@ def test_other_shapes_answer_files(shape: str, tmp_path: Path) -> None:
     if shape == "tag":
         assert line["predicted_words"] == ["Ba", "de", ",", "fi", "!"] and row["predicted_tags"] == " ".join(line["predicted_tags"])
         assert row["text"] == "Ba de, fi!" and "predicted_entities" not in row
-        assert "no confidence to abstain by" in run("predict", folder, given, "--min-confidence", "0.5", code=2).stderr
+        done = run("predict", folder, given, "--min-confidence", "1")
+        assert done.stdout.split("\t")[1].strip() == "? ? ? ? ?" and "1 of 1 less sure than 1.0: no answer" in done.stderr
     else:
         said = "predicted_answer" if shape == "span" else "predicted_text"
         assert line[said] and (line[said] in "de fi ba" if shape == "span" else line[said] in ("de", "fi"))

@@ -59,7 +59,7 @@ def test_the_share_is_exact_on_average(where: str, rate: float) -> None:
         assert abs(np.mean(shares)) < 4 * np.std(shares) / np.sqrt(len(shares)), (size, np.mean(shares))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(seed=st.integers(0, 10**9), where=st.sampled_from(WHERE), rate=st.floats(0, 1), size=st.integers(3, 150))
 def test_special_tokens_never_and_words_whole(seed: int, where: str, rate: float, size: int) -> None:
     free, starts = sequence(seed, size)

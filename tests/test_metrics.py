@@ -173,7 +173,7 @@ def test_temperature_is_found_again() -> None:
     draw = np.random.default_rng(0)
     logits = draw.normal(0, 2, (4000, 3))
     honest = soften(np.exp(logits) / np.exp(logits).sum(1, keepdims=True), 1.0)
-    truth = np.array([draw.choice(3, p=row) for row in honest], float)
+    truth = np.array([draw.choice(3, p=row) for row in honest])
     boastful = soften(honest, 1 / 2.5)
     assert fit_temperature(boastful, truth) == pytest.approx(2.5, rel=0.1)
     right = boastful.argmax(1) == truth
@@ -183,16 +183,16 @@ def test_temperature_is_found_again() -> None:
 
 def test_few_examples_with_an_error_do_not_make_a_model_doubt_everything() -> None:
     scores = np.array([[0.99, 0.01], [0.98, 0.02]])
-    assert 1 < fit_temperature(scores, np.array([0.0, 1.0])) < 3
-    assert fit_temperature(scores.repeat(500, 0), np.array([0.0, 1.0]).repeat(500)) > 10
+    assert 1 < fit_temperature(scores, np.array([0, 1])) < 3
+    assert fit_temperature(scores.repeat(500, 0), np.array([0, 1]).repeat(500)) > 10
 
 
 def test_few_examples_without_an_error_do_not_make_a_model_sure() -> None:
     scores = np.array([[0.9, 0.1]] * 12)
-    temperature = fit_temperature(scores, np.zeros(12))
+    temperature = fit_temperature(scores, np.zeros(12, int))
     assert soften(scores, temperature).max() == pytest.approx(1 - 1 / 14, abs=0.02)
     with_impossible = np.array([[0.9, 0.1, 0.0]] * 12)  # a choice between fewer than others have
-    assert fit_temperature(with_impossible, np.zeros(12)) == pytest.approx(temperature)
+    assert fit_temperature(with_impossible, np.zeros(12, int)) == pytest.approx(temperature)
 
 
 def test_intervals_hold_the_truth_and_narrow_with_more_examples() -> None:

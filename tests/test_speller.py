@@ -48,7 +48,7 @@ def test_words_looked_up_are_the_tokenizers(tokenizer: Tokenizer, shared: Path) 
 CHARACTERS = st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from("ab1.,-' \u0301\u0308\u200d中国é\t(ñ)ﬁ¨½▁Ġ"))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.text(alphabet=CHARACTERS, max_size=25))
 @example("a \u0301b")
 @example("\u0308")
@@ -157,7 +157,7 @@ def test_sentences(text: str, sentences: list[str]) -> None:
     assert split_sentences(text) == sentences
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text(alphabet=st.sampled_from("ab .!?…。！？”\"'A中\n\t"), max_size=60))
 def test_splitting_loses_nothing(text: str) -> None:
     assert "".join("".join(split_sentences(text)).split()) == "".join(text.split())

@@ -46,7 +46,7 @@ def normalised(text: str) -> str:
     return "".join(c for c in unicodedata.normalize("NFD", clean) if unicodedata.category(c) != "Mn").lower()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60))
 @example("naïve cafe\u0301, 中国! \U0001f468\u200d\U0001f469")
 @example("İ ŉ ǰ ΐ")

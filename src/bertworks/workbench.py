@@ -52,6 +52,14 @@ class AttentionView:
     keys: Vectors = field(repr=False)  # (L, H, T, D)
 
 
+class Answers(list[Any]):
+    """What a model says to each input, and what became of long ones."""
+
+    def __init__(self, answers: Iterable[Any], ledger: Ledger) -> None:
+        super().__init__(answers)
+        self.ledger = ledger
+
+
 class Workbench:
     """A model, its tokenizer and what its folder says about both."""
 
@@ -189,18 +197,19 @@ class Workbench:
         min_confidence: float = 0.0,
         ledger: Ledger | None = None,
         progress: Progress = lambda done, total: None,
-    ) -> list[Any]:
-        """What a fine-tuned model says, one answer for each input.
+    ) -> Answers:
+        """What a fine-tuned model says, one answer for each input, and the ledger.
 
         An input is a text or a pair of texts (classify, regress, multilabel), a text or its words (tag), a question and a passage
-        (span), or a text and the ways to go on (choice); or an example, as files have them. Long ones are read in windows; `ledger`
-        counts them. A model that is less sure than `min_confidence` gives no answer: None.
+        (span), or a text and the ways to go on (choice); or an example, as files have them. Long ones are read in windows and
+        counted, in a `ledger` that was begun elsewhere if there is one. Where a model is less sure than `min_confidence`, it does not
+        say: None for a label, an answer, a choice, or the tag of a word; of several labels, which are undecided.
         """
         if isinstance(inputs, str):
             raise BadText("one text, where a list of texts is wanted", remedy="predict([text])[0]")
         learned, task = self.task()
-        if min_confidence:
-            task.check_confidence()
+        if min_confidence and not task.confident:
+            raise Unsupported("a number comes without a confidence to abstain by", remedy="leave --min-confidence out")
         examples = [given if isinstance(given, Example) else as_example(given, learned.task, at) for at, given in enumerate(inputs)]
         reader = Reader.of(self.tokenizer, learned.data, on_long)
         features = task.features(examples, reader)
@@ -208,7 +217,7 @@ class Workbench:
         for one, example in zip(features, examples, strict=True):
             one.count_in(ledger, task.room(example, reader), self.tokenizer.unknown)
         found = task.predict(features, examples, progress)
-        return [task.unless_unsure(one, min_confidence) for one in found] if min_confidence else found
+        return Answers((task.unless_unsure(one, min_confidence) for one in found) if min_confidence else found, ledger)
 
     def task(self) -> tuple[LearnedConfig, Task]:
         """What this model was fine-tuned for, ready to be asked."""

@@ -20,7 +20,9 @@ def predict(
     out: Annotated[Path | None, typer.Option(help="Write to this file: .csv and .tsv beside the columns of the table, or .jsonl.")] = None,
     text: Text = None,
     pair: Pair = None,
-    min_confidence: Annotated[float, typer.Option(min=0, max=1, help="Give no answer below this.")] = 0.0,
+    min_confidence: Annotated[
+        float, typer.Option(min=0, max=1, help="Where the model is less sure than this, no answer; tag: ? for the word.")
+    ] = 0.0,
     on_long: Annotated[Literal["window", "truncate", "error"] | None, typer.Option(help="Texts longer than the model.")] = None,
     skip_bad: SkipBad = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON lines, with everything that is known of each answer.")] = False,

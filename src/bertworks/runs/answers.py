@@ -24,7 +24,8 @@ from bertworks.workbench import Workbench
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 LINES = (".jsonl", ".ndjson")
 Write = Callable[[Asked, Sequence[Any]], None]
-JOINED = {"labels": ", ", "words": " ", "tags": " "}
+JOINED = {"labels": ", ", "undecided": ", ", "words": " ", "tags": " "}
+UNSURE = "?"  # in the place of a tag
 
 
 def check_out(out: Path | None, file: str, *, as_json: bool) -> None:
@@ -57,7 +58,7 @@ def answer_all(
 
         answers = bench.predict(asked.examples, on_long=on_long, min_confidence=min_confidence, ledger=ledger, progress=advance)
         write(asked, answers)
-        silent += sum(answer.confidence < min_confidence for answer in answers) if min_confidence else 0
+        silent += sum(answer.unsure for answer in answers) if min_confidence else 0
     return ledger, silent
 
 
@@ -127,7 +128,7 @@ def _flat(answer: Any) -> dict[str, Any]:
     cells = {}
     for name, value in vars(answer).items():
         if name in JOINED:
-            cells[name] = JOINED[name].join(value)
+            cells[name] = JOINED[name].join(UNSURE if one is None else one for one in value)
         elif not isinstance(value, list | dict):
             cells[name] = "" if value is None else value
     return cells

@@ -13,12 +13,11 @@ from bertworks.config import LearnedConfig
 from bertworks.model.locate import RUN
 from bertworks.tasks.calibration import Bin, calibration_error, fit_temperature, reliability, soften
 from bertworks.tasks.chances import Interval, intervals
-from bertworks.tasks.choice import Choice, Chosen
 from bertworks.tasks.example import Example, Features
 from bertworks.tasks.metrics import Counts, Floats, confusion
-from bertworks.tasks.sequence import Classified, Classify
+from bertworks.tasks.sequence import Classify
 from bertworks.tasks.span import Answered, SpanTask
-from bertworks.tasks.task import Task, Verdict
+from bertworks.tasks.task import Outputs, Task, Verdict
 from bertworks.tasks.windows import Reader
 from bertworks.text.ledger import Ledger
 from bertworks.train.log import METRICS, read_events
@@ -101,18 +100,16 @@ def judge(task: Task, features: list[Features], examples: list[Example]) -> tupl
     """The best model on dev, and what it should know about itself."""
     outputs = task.outputs(features)
     predictions = task.decode_all(outputs, features, examples)
-    changes = LearnedChanges()
-    calibration = None
-    if isinstance(task, Classify | Choice):
-        calibration = _calibrate(task, predictions, examples)
-        task.temperature = calibration.temperature
-        changes = LearnedChanges(temperature=task.temperature)
+    no_answer = calibration = None
     if isinstance(task, SpanTask) and task.no_answer != float("inf"):
-        task.no_answer = best_threshold(task, predictions, examples)
-        changes = LearnedChanges(no_answer=task.no_answer)
-    if changes != LearnedChanges():
+        task.no_answer = no_answer = best_threshold(task, predictions, examples)
         predictions = task.decode_all(outputs, features, examples)
-    return replace(look(task, predictions, examples), calibration=calibration, no_answer=changes.no_answer), changes
+    if task.confident:
+        calibration = _calibrate(task, outputs, predictions, features, examples)
+        task.temperature = calibration.temperature
+        predictions = task.decode_all(outputs, features, examples)
+    changes = LearnedChanges(task.temperature, no_answer)
+    return replace(look(task, predictions, examples), calibration=calibration, no_answer=no_answer), changes
 
 
 def look(task: Task, predictions: list[Any], examples: list[Example]) -> Results:
@@ -131,24 +128,21 @@ def look(task: Task, predictions: list[Any], examples: list[Example]) -> Results
 
 @dataclass(frozen=True)
 class LearnedChanges:
-    temperature: float | None = None
-    no_answer: float | None = None
+    temperature: float
+    no_answer: float | None
 
     def apply(self, learned: LearnedConfig) -> LearnedConfig:
         return learned.model_copy(update={name: value for name, value in vars(self).items() if value is not None})
 
 
-def _calibrate(task: Task, predictions: list[Any], examples: list[Example]) -> Calibration:
+def _calibrate(
+    task: Task, outputs: list[Outputs], predictions: list[Any], features: list[Features], examples: list[Example]
+) -> Calibration:
     """Choices of different number are filled up with what is impossible."""
-    if isinstance(task, Classify):
-        classified: list[Classified] = predictions
-        scores = np.array([list(one.scores.values()) for one in classified])
-        truth = np.array([task.labels.index(str(example.answer)) for example in examples], np.float64)
-    else:
-        chosen: list[Chosen] = predictions
-        widest = max(len(one.scores) for one in chosen)
-        scores = np.array([[*one.scores, *[0.0] * (widest - len(one.scores))] for one in chosen])
-        truth = np.array([int(example.answer) for example in examples], np.float64)  # type: ignore[arg-type]
+    chances = [task.chances(*pair) for pair in zip(outputs, features, strict=True)]
+    truth = np.concatenate([task.truth(*one) for one in zip(predictions, features, examples, strict=True)])
+    widest = max(one.shape[1] for one in chances)
+    scores = np.concatenate([np.pad(one, ((0, 0), (0, widest - one.shape[1]))) for one in chances])
     temperature = fit_temperature(scores, truth)
     softened, right = soften(scores, temperature), scores.argmax(1) == truth
     return Calibration(
@@ -161,7 +155,7 @@ def _calibrate(task: Task, predictions: list[Any], examples: list[Example]) -> C
 
 def best_threshold(task: SpanTask, predictions: list[Answered], examples: list[Example]) -> float:
     """How much better "not here" must be for most F1: tried between any two margins that occur."""
-    given = [Answered(one.best, one.start, one.score, one.blank, one.best) for one in predictions]
+    given = [replace(one, answer=one.best) for one in predictions]
     answered = task.rows(given, examples)[:, 0]
     silent = np.array([float(not example.answer) for example in examples])
     margins = np.array([one.margin for one in predictions])

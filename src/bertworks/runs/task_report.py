@@ -42,7 +42,12 @@ NAMES = {  # of measures: English, Chinese
 }
 SPLITS = {WITHOUT_COPIES: "开发集，去掉训练集里也有的", "mismatched": "不同来源"}
 LOSSES = ("class", "square", "mark", "tag", "start", "choice")
-SURE = {"regress": ("off by", "误差"), "span": ("margin x how wrong", "领先幅度×错误程度")}  # what the errors are sorted by
+SURE = {"regress": ("off by", "误差"), "span": ("how sure x how wrong", "信心×错误程度")}  # what the errors are sorted by
+OF_WHAT = {  # confidence
+    "tag": (" in the tag of a word", "（每个词的标签）"),
+    "multilabel": (" in each class of a text", "（每篇文本的每个类别）"),
+    "span": (" that an answer is exact", "（回答完全正确）"),
+}
 LONGEST = 600  # characters of a text that is shown
 MOST_MIXED = 20  # pairs of classes, if there are more than a table can show
 
@@ -55,7 +60,7 @@ def write_task_report(run: Path, results: Results, measure: str, remarks: Sequen
         _facts(events, results),
         _said(record["source"], remarks),
         *_curves(events, measure, results),
-        _measures(results),
+        _measures(results, record["config"]["task"]["shape"]),
         *_confusion(results),
         *_classes(results),
         *_errors(results, record["config"]["task"]["shape"]),
@@ -134,7 +139,7 @@ def _curves(events: list[Event], measure: str, results: Results) -> list[str]:
     return ['<div class="figures">', *figures, "</div>"]
 
 
-def _measures(results: Results) -> str:
+def _measures(results: Results, shape: str) -> str:
     head = [both("on dev", "开发集"), both("value", "值"), both("95 % interval", "95 % 区间")]
     rows = [
         (both(*NAMES[name]), _number(name, value), " – ".join(_number(name, edge) for edge in results.intervals[name]))
@@ -150,10 +155,11 @@ def _measures(results: Results) -> str:
     elif results.labels:
         said = both("F1 is the mean over the classes.", "F1 为各类的平均。") + " "
     if (found := results.calibration) is not None:
+        of_what = OF_WHAT.get(shape, ("", ""))
         said += both(
-            f"Confidence is off by {found.error_before:.1%} on average (ECE); with the temperature {found.temperature:.2f}, "
+            f"Confidence{of_what[0]} is off by {found.error_before:.1%} on average (ECE); with the temperature {found.temperature:.2f}, "
             f"which was found on the same dev and which the model keeps, by {found.error_after:.1%}.",
-            f"信心平均偏差 {found.error_before:.1%}（ECE）；用温度 {found.temperature:.2f}（由同一开发集求得，已存入模型）"
+            f"信心{of_what[1]}平均偏差 {found.error_before:.1%}（ECE）；用温度 {found.temperature:.2f}（由同一开发集求得，已存入模型）"
             f"后为 {found.error_after:.1%}。",
         )
     if results.no_answer is not None:

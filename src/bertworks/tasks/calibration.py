@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bertworks.tasks.example import Numbers
 from bertworks.tasks.metrics import Flags, Floats
 
 BINS = 10
@@ -22,11 +23,11 @@ def soften(scores: Floats, temperature: float) -> Floats:
     return softened
 
 
-def fit_temperature(scores: Floats, truth: Floats) -> float:
+def fit_temperature(scores: Floats, truth: Numbers) -> float:
     """The temperature under which the right classes (B,) are likeliest, found by golden sections: there is one best. An error more than was
     seen is reckoned with: no model is sure of everything because a few examples held no error. Nor do a few show that it knows nothing:
     without any it is 1, and only many take it far from there."""
-    right, others = np.eye(scores.shape[1])[truth.astype(np.int64)], scores > 0
+    right, others = np.eye(scores.shape[1])[truth], scores > 0
     others &= right == 0
     doubt = 1 / (len(truth) + 2)
     shares = (1 - doubt) * right + doubt * others / np.maximum(others.sum(1, keepdims=True), 1)

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from bertworks.model.loss import Loss, Term
 from bertworks.model.model import Model
-from bertworks.tasks.example import Batch, Example, Features
+from bertworks.tasks.example import Batch, Example, Features, Numbers, Values
 from bertworks.tasks.metrics import Floats, Measures
 from bertworks.tasks.sequence import pooled, spelled, windows_of
-from bertworks.tasks.task import Outputs, Task, Verdict, padded, shares
+from bertworks.tasks.task import Outputs, Task, Verdict, padded
 from bertworks.tasks.windows import Reader
 
 
@@ -25,12 +25,15 @@ class Chosen:
     confidence: float
     scores: list[float]
 
+    @property
+    def unsure(self) -> bool:
+        return self.choice is None
+
 
 class Choice(Task):
     """Examples may have different numbers of ways."""
 
     head = "choice"
-    temperature = 1.0
 
     def __init__(self, model: Model, *, counted_from: int = 0) -> None:
         super().__init__(model)
@@ -55,10 +58,16 @@ class Choice(Task):
         return Term("choice", total), Term("choice_accuracy", (rows.detach().argmax(1) == targets).sum(), 0.0)
 
     def decode(self, outputs: Outputs, features: Features, example: Example) -> Chosen:
-        tables, ways = np.concatenate(outputs)[:, 0], np.array([window.way for window in features.windows])
-        scores = shares(np.array([tables[ways == way].mean() for way in range(features.n_ways)]) / self.temperature)
+        (scores,) = self.chances(outputs, features)
         best = int(scores.argmax())
         return Chosen(self.counted_from + best, example.texts[1 + best], float(scores[best]), scores.tolist())
+
+    def beliefs(self, outputs: Outputs, features: Features) -> Values:
+        logits, ways = np.concatenate(outputs)[:, 0], np.array([window.way for window in features.windows])
+        return np.array([[logits[ways == way].mean(dtype=np.float64) for way in range(features.n_ways)]])
+
+    def truth(self, prediction: Chosen, features: Features, example: Example) -> Numbers:
+        return np.array([features.target])
 
     def evidence(self, prediction: Chosen, example: Example) -> tuple[float, ...]:
         return (float(self._is_right(prediction, example)),)
@@ -69,9 +78,6 @@ class Choice(Task):
 
     def _is_right(self, prediction: Chosen, example: Example) -> bool:
         return prediction.choice == self.counted_from + int(example.answer)  # type: ignore[arg-type]
-
-    def check_confidence(self) -> None:
-        pass
 
     def unless_unsure(self, prediction: Chosen, least: float) -> Chosen:
         return prediction if prediction.confidence >= least else replace(prediction, choice=None, text=None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from bertworks.model.loss import Loss, Term
 from bertworks.model.model import Model
 from bertworks.tasks import metrics
 from bertworks.tasks.example import Batch, Example, Features, Numbers, Values, Window
-from bertworks.tasks.task import Outputs, Task, Verdict, by_label, shares
+from bertworks.tasks.task import Outputs, Task, Verdict, by_label
 from bertworks.tasks.windows import Reader
 
 
@@ -32,6 +32,10 @@ class Classified:
     label: str | None  # None: not sure enough
     confidence: float
     scores: dict[str, float]
+
+    @property
+    def unsure(self) -> bool:
+        return self.label is None
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,11 @@ class Measured:
 class Marked:
     labels: list[str]
     scores: dict[str, float]
+    undecided: list[str] = field(default_factory=list)  # not sure enough whether they belong there or not
+
+    @property
+    def unsure(self) -> bool:
+        return bool(self.undecided)
 
 
 class OfSequence(Task):
@@ -62,6 +71,10 @@ class OfSequence(Task):
 
     def pooled(self, logits: Tensor, batch: Batch) -> Tensor:
         return pooled(logits, self.tensor(batch.owners), batch.n_owners)
+
+    def beliefs(self, outputs: Outputs, features: Features) -> Values:
+        mean: Values = np.concatenate(outputs).mean(0, keepdims=True, dtype=np.float64)
+        return mean
 
     def _target(self, example: Example) -> Values:
         raise NotImplementedError
@@ -103,7 +116,7 @@ class Classify(OfSequence):
 
     def __init__(self, model: Model, labels: Sequence[str], *, smoothing: float = 0.0, weights: Sequence[float] | None = None) -> None:
         super().__init__(model)
-        self.labels, self.smoothing, self.temperature = tuple(labels), smoothing, 1.0
+        self.labels, self.smoothing = tuple(labels), smoothing
         self.register_buffer("weights", None if weights is None else torch.tensor(weights), persistent=False)
 
     def _target(self, example: Example) -> Values:
@@ -119,9 +132,12 @@ class Classify(OfSequence):
         return Term("class", total), Term("class_accuracy", (rows.detach().argmax(1) == targets).sum(), 0.0)
 
     def decode(self, outputs: Outputs, features: Features, example: Example) -> Classified:
-        scores = shares(np.concatenate(outputs).mean(0) / self.temperature)
+        (scores,) = self.chances(outputs, features)
         best = int(scores.argmax())
         return Classified(self.labels[best], float(scores[best]), dict(by_label(self.labels, scores)))
+
+    def truth(self, prediction: Classified, features: Features, example: Example) -> Numbers:
+        return np.array([features.target])
 
     def evidence(self, prediction: Classified, example: Example) -> tuple[float, ...]:
         return self.labels.index(str(example.answer)), self.labels.index(str(prediction.label))
@@ -133,9 +149,6 @@ class Classify(OfSequence):
         pairs = (({example.answer}, {said.label}) for example, said in zip(examples, predictions, strict=True))
         return metrics.count_classes(pairs, str)
 
-    def check_confidence(self) -> None:
-        pass
-
     def unless_unsure(self, prediction: Classified, least: float) -> Classified:
         return prediction if prediction.confidence >= least else replace(prediction, label=None)
 
@@ -145,6 +158,8 @@ class Classify(OfSequence):
 
 class Regress(OfSequence):
     """A number. It is learned in units of its spread around its mean; `shift` and `scale` turn them into the user's."""
+
+    confident = False
 
     def __init__(self, model: Model, *, shift: float = 0.0, scale: float = 1.0) -> None:
         super().__init__(model)
@@ -160,7 +175,7 @@ class Regress(OfSequence):
         return (Term("square", (self.pooled(logits, batch)[:, 0] - self.tensor(batch.targets)).square().sum()),)
 
     def decode(self, outputs: Outputs, features: Features, example: Example) -> Measured:
-        return Measured(float(np.concatenate(outputs).mean()) * self.scale + self.shift)
+        return Measured(self.beliefs(outputs, features).item() * self.scale + self.shift)
 
     @torch.no_grad()
     def finished(self, config: TaskConfig) -> tuple[Model, TaskConfig]:
@@ -187,9 +202,9 @@ class Regress(OfSequence):
 class Multilabel(OfSequence):
     """Any number of classes, each for itself."""
 
-    def __init__(self, model: Model, labels: Sequence[str], *, threshold: float = 0.5) -> None:
+    def __init__(self, model: Model, labels: Sequence[str]) -> None:
         super().__init__(model)
-        self.labels, self.threshold = tuple(labels), threshold
+        self.labels = tuple(labels)
 
     def _target(self, example: Example) -> Values:
         marked = example.answer if isinstance(example.answer, tuple) else ()
@@ -205,8 +220,20 @@ class Multilabel(OfSequence):
         return Term("mark", total), Term("mark_accuracy", ((rows.detach() > 0) == (targets > 0)).sum(), 0.0)
 
     def decode(self, outputs: Outputs, features: Features, example: Example) -> Marked:
-        scores = by_label(self.labels, 1 / (1 + np.exp(-np.concatenate(outputs).mean(0, dtype=np.float64))))
-        return Marked([label for label, score in scores.items() if score > self.threshold], dict(scores))
+        scores = by_label(self.labels, self.chances(outputs, features)[:, 1])
+        return Marked([label for label, score in scores.items() if score > 0.5], dict(scores))
+
+    def beliefs(self, outputs: Outputs, features: Features) -> Values:
+        """Of each class whether it does not belong there, or does."""
+        (logits,) = super().beliefs(outputs, features)
+        return np.stack([np.zeros_like(logits), logits], axis=1)
+
+    def truth(self, prediction: Marked, features: Features, example: Example) -> Numbers:
+        return self._target(example).astype(np.int64)
+
+    def unless_unsure(self, prediction: Marked, least: float) -> Marked:
+        undecided = [label for label, score in prediction.scores.items() if max(score, 1 - score) < least]
+        return replace(prediction, labels=[label for label in prediction.labels if label not in undecided], undecided=undecided)
 
     def evidence(self, prediction: Marked, example: Example) -> tuple[float, ...]:
         return *self._target(example).tolist(), *(float(label in prediction.labels) for label in self.labels)

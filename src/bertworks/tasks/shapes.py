@@ -43,8 +43,7 @@ def make_task(model: Model, config: TaskConfig, weights: Sequence[float] | None 
 def ready_task(model: Model, learned: LearnedConfig) -> Task:
     """As it was fine-tuned, ready to be asked."""
     task = make_task(model, learned.task)
-    if isinstance(task, Classify | Choice):
-        task.temperature = learned.temperature
+    task.temperature = learned.temperature
     if isinstance(task, SpanTask) and learned.task.no_answer:
         task.no_answer = learned.no_answer
     return task.eval()  # it shares the model with others, who do not want dropout

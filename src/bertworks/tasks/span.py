@@ -10,7 +10,7 @@ best "not here" is better by `no_answer`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 import numpy as np
@@ -22,7 +22,7 @@ from bertworks.model.loss import Loss, Term
 from bertworks.model.model import Model
 from bertworks.tasks import metrics
 from bertworks.tasks.example import Batch, Example, Features, Numbers, Span, Values, Window
-from bertworks.tasks.task import Outputs, Task, Verdict, padded
+from bertworks.tasks.task import Outputs, Task, Verdict, padded, shares
 from bertworks.tasks.windows import Cut, Reader
 
 LONGEST = 64  # tokens of an answer; windows share as many, so that it is whole in one of them
@@ -30,8 +30,9 @@ LONGEST = 64  # tokens of an answer; windows share as many, so that it is whole 
 
 @dataclass(frozen=True)
 class Answered:
-    answer: str  # "": the passage does not say
+    answer: str | None  # "": the passage does not say; None: not sure enough
     start: int  # character of the passage; -1 without an answer
+    confidence: float  # that the answer is just this one
     score: float  # logits of first and last token
     blank: float  # the same of "not here"
     best: str = ""  # the best stretch, whether it is the answer or not
@@ -40,6 +41,22 @@ class Answered:
     def margin(self) -> float:
         """By how much "not here" is better."""
         return self.blank - self.score
+
+    @property
+    def unsure(self) -> bool:
+        return self.answer is None
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best stretch of all windows."""
+
+    window: Window
+    first: int  # token
+    last: int
+    score: float
+    blank: float  # of "not here", where it is least likely
+    odds: Values  # (1, 2): logarithms of the chance of what is said, and of all else
 
 
 class SpanTask(Task):
@@ -88,24 +105,46 @@ class SpanTask(Task):
         return Term("start", start, 0.5), Term("end", end, 0.5), Term("span_accuracy", right, 0.0)
 
     def decode(self, outputs: Outputs, features: Features, example: Example) -> Answered:
-        best, blank = Answered("", -1, -inf, inf), inf
-        for table, window in zip(outputs, features.windows, strict=True):
-            blank = min(blank, float(table[0].sum()))
-            first, last, score = best_stretch(table[1:])
-            if score > best.score:
-                start, end = int(window.about[1 + first, 0]), int(window.about[1 + last, 1])
-                found = example.texts[1][start:end]
-                best = Answered(found.strip(), start + len(found) - len(found.lstrip()), score, inf)
-        answer, start = ("", -1) if blank - best.score > self.no_answer else (best.answer, best.start)
-        return Answered(answer, start, best.score, blank, best.answer)
+        best = self._best(outputs, features)
+        sure = float(shares(best.odds / self.temperature)[0, 0])
+        start, end = int(best.window.about[1 + best.first, 0]), int(best.window.about[1 + best.last, 1])
+        found = example.texts[1][start:end]
+        stretch, start = found.strip(), start + len(found) - len(found.lstrip())
+        answer, start = ("", -1) if self._silent(best.score, best.blank) else (stretch, start)
+        return Answered(answer, start, sure, best.score, best.blank, stretch)
+
+    def _best(self, outputs: Outputs, features: Features) -> Best:
+        """As sure as the model is of its first and its last token, in its window; of "not here", where it is least likely."""
+        logs = [table.astype(np.float64) - np.logaddexp.reduce(table, 0, dtype=np.float64) for table in outputs]
+        found = [best_stretch(table[1:]) for table in outputs]
+        at = int(np.argmax([score for *_, score in found]))
+        (first, last, score), blank = found[at], min(float(table[0].sum()) for table in outputs)
+        stretch = logs[at][1 + first, 0] + logs[at][1 + last, 1]
+        said = min(table[0].sum() for table in logs) if self._silent(score, blank) else stretch
+        odds = np.array([[said, np.log1p(-np.exp(min(said, -1e-12)))]])
+        return Best(features.windows[at], first, last, score, blank, odds)
+
+    def _silent(self, score: float, blank: float) -> bool:
+        return blank - score > self.no_answer
+
+    def beliefs(self, outputs: Outputs, features: Features) -> Values:
+        return self._best(outputs, features).odds
+
+    def truth(self, prediction: Answered, features: Features, example: Example) -> Numbers:
+        _, exact = self.evidence(prediction, example)
+        return np.array([int(not exact)])
+
+    def unless_unsure(self, prediction: Answered, least: float) -> Answered:
+        return prediction if prediction.confidence >= least else replace(prediction, answer=None, start=-1)
 
     def evidence(self, prediction: Answered, example: Example) -> tuple[float, ...]:
-        return metrics.answer_scores([span.text for span in example.answer], prediction.answer)  # type: ignore[union-attr]
+        return metrics.answer_scores([span.text for span in example.answer], prediction.answer or "")  # type: ignore[union-attr]
 
     def verdict(self, prediction: Answered, example: Example) -> Verdict:
         rights = [span.text for span in example.answer]  # type: ignore[union-attr]
-        f1, exact = metrics.answer_scores(rights, prediction.answer)
-        return Verdict(not exact, (1 - f1) * abs(prediction.margin), " / ".join(dict.fromkeys(rights)) or "–", prediction.answer or "–")
+        f1, exact = self.evidence(prediction, example)
+        said = " / ".join(dict.fromkeys(rights)) or "–", prediction.answer or "–"
+        return Verdict(not exact, (1 - f1) * prediction.confidence, *said)
 
     def measure(self, rows: metrics.Floats) -> metrics.Measures:
         return {"f1": float(rows[:, 0].mean()), "exact": float(rows[:, 1].mean())}

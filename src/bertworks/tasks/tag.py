@@ -7,7 +7,8 @@ model each word is read once, in the window that shows most of its surroundings.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch.nn.functional as F
@@ -17,8 +18,8 @@ from bertworks.errors import BadText
 from bertworks.model.loss import Loss, Term
 from bertworks.model.model import Model
 from bertworks.tasks import metrics
-from bertworks.tasks.example import Batch, Example, Features, Numbers, Window
-from bertworks.tasks.task import Outputs, Task, Verdict, shares
+from bertworks.tasks.example import Batch, Example, Features, Numbers, Values, Window
+from bertworks.tasks.task import Outputs, Task, Verdict
 from bertworks.tasks.transitions import Transition, Ways
 from bertworks.tasks.windows import Cut, Reader
 
@@ -29,6 +30,7 @@ class Entity:
     text: str
     first: int  # word
     last: int
+    confidence: float  # of the least sure of its words
     start: int | None = None  # character, where the words were found in a text
     end: int | None = None
 
@@ -36,9 +38,13 @@ class Entity:
 @dataclass(frozen=True)
 class Tagged:
     words: list[str]
-    tags: list[str]
+    tags: list[str | None]  # None: not sure enough
     confidences: list[float]
     entities: list[Entity]
+
+    @property
+    def unsure(self) -> bool:
+        return None in self.tags
 
 
 class Tag(Task):
@@ -88,41 +94,57 @@ class Tag(Task):
         words = np.concatenate([window.about for window in features.windows])
         scores = np.zeros((len(example.texts), len(self.labels)))
         scores[:, self.labels.index("O") if "O" in self.labels else 0] = 1.0  # what was cut off is outside of everything
-        scores[words] = shares(np.concatenate(outputs))
+        scores[words] = self.chances(outputs, features)
         chosen = self.ways.best(scores) if self.ways is not None else scores.argmax(1)
         sure = np.zeros(len(scores))
         sure[words] = scores[words, chosen[words]]
         tags = [self.labels[at] for at in chosen]
-        return Tagged(list(example.texts), tags, sure.tolist(), [_entity(example, *found) for found in metrics.entities(tags)])
+        found = [_entity(example, kind, first, last, float(sure[first : last + 1].min())) for kind, first, last in metrics.entities(tags)]
+        return Tagged(list(example.texts), [*tags], sure.tolist(), found)
+
+    def beliefs(self, outputs: Outputs, features: Features) -> Values:
+        rows: Values = np.concatenate(outputs).astype(np.float64)
+        return rows
+
+    def truth(self, prediction: Tagged, features: Features, example: Example) -> Numbers:
+        return np.concatenate([window.targets for window in features.windows])
+
+    def unless_unsure(self, prediction: Tagged, least: float) -> Tagged:
+        tags = [tag if sure >= least else None for tag, sure in zip(prediction.tags, prediction.confidences, strict=True)]
+        return replace(prediction, tags=tags, entities=[one for one in prediction.entities if one.confidence >= least])
 
     def evidence(self, prediction: Tagged, example: Example) -> tuple[float, ...]:
-        return metrics.entity_counts([str(tag) for tag in example.answer], prediction.tags)  # type: ignore[union-attr]
+        return metrics.entity_counts(_strings(example.answer), _strings(prediction.tags))
 
     def verdict(self, prediction: Tagged, example: Example) -> Verdict:
         """As sure as of the surest wrong tag; entities that are in one and not in the other."""
-        tags = [str(tag) for tag in example.answer]  # type: ignore[union-attr]
-        wrong = [sure for tag, said, sure in zip(tags, prediction.tags, prediction.confidences, strict=True) if tag != said]
-        right, said = metrics.entities(tags), metrics.entities(prediction.tags)
+        tags, given = _strings(example.answer), _strings(prediction.tags)
+        wrong = [sure for tag, other, sure in zip(tags, given, prediction.confidences, strict=True) if tag != other]
+        right, said = metrics.entities(tags), metrics.entities(given)
         if right == said or not metrics.mark_stretches(self.labels):  # word by word
-            right, said = _one_by_one(tags), _one_by_one(prediction.tags)
+            right, said = _one_by_one(tags), _one_by_one(given)
         missed, invented = ([one for one in a if one not in b] for a, b in ((right, said), (said, right)))
         return Verdict(bool(wrong), max(wrong, default=0.0), _named(example.texts, missed), _named(example.texts, invented))
 
     def by_class(self, predictions: Sequence[Tagged], examples: Sequence[Example]) -> dict[str, metrics.Counts]:
-        tags = [[str(tag) for tag in example.answer] for example in examples]  # type: ignore[union-attr]
         found = metrics.entities if metrics.mark_stretches(self.labels) else _one_by_one
-        pairs = ((set(found(right)), set(found(said.tags))) for right, said in zip(tags, predictions, strict=True))
+        tags = ((_strings(example.answer), _strings(said.tags)) for example, said in zip(examples, predictions, strict=True))
+        pairs = ((set(found(right)), set(found(said))) for right, said in tags)
         return metrics.count_classes(pairs, lambda entity: str(entity[0]))
 
     def measure(self, rows: metrics.Floats) -> metrics.Measures:
         return metrics.of_entities(rows)
 
 
-def _entity(example: Example, kind: str, first: int, last: int) -> Entity:
+def _entity(example: Example, kind: str, first: int, last: int, confidence: float) -> Entity:
     if not example.begins:
-        return Entity(kind, " ".join(example.texts[first : last + 1]), first, last)
+        return Entity(kind, " ".join(example.texts[first : last + 1]), first, last, confidence)
     start, end = example.begins[first], example.begins[last] + len(example.texts[last])
-    return Entity(kind, example.whole[start:end], first, last, start, end)
+    return Entity(kind, example.whole[start:end], first, last, confidence, start, end)
+
+
+def _strings(tags: Any) -> list[str]:
+    return [str(tag) for tag in tags]
 
 
 def _one_by_one(tags: Sequence[str]) -> list[tuple[str, int, int]]:

@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from bertworks.config import TaskConfig
-from bertworks.errors import Unsupported
 from bertworks.model.layout import Tokens
 from bertworks.model.loss import Loss, Trainable
 from bertworks.model.model import Model
@@ -46,6 +45,8 @@ class Task(Trainable):
     """An encoder, a head, and what its logits mean."""
 
     head: ClassVar[str]
+    confident: ClassVar[bool] = True  # whether it knows how sure it is
+    temperature = 1.0  # by which logits are divided, so that confidence is what it says
 
     def __init__(self, model: Model) -> None:
         super().__init__()
@@ -60,6 +61,14 @@ class Task(Trainable):
         raise NotImplementedError
 
     def decode(self, outputs: Outputs, features: Features, example: Example) -> Any:
+        raise NotImplementedError
+
+    def beliefs(self, outputs: Outputs, features: Features) -> Values:
+        """Logits of all that could be said, (R, C): a row for the text, or for each of its words or classes."""
+        raise NotImplementedError
+
+    def truth(self, prediction: Any, features: Features, example: Example) -> Numbers:
+        """Which column of each row of `beliefs` is right, (R,)."""
         raise NotImplementedError
 
     def evidence(self, prediction: Any, example: Example) -> tuple[float, ...]:
@@ -77,10 +86,6 @@ class Task(Trainable):
         """How each class fares, where there are classes."""
         return {}
 
-    def check_confidence(self) -> None:
-        """Whether `unless_unsure` can be asked."""
-        raise Unsupported("this task has no confidence to abstain by", remedy="only classify and choice have; leave --min-confidence out")
-
     def unless_unsure(self, prediction: Any, least: float) -> Any:
         """No answer, where the model is less sure than that."""
         raise NotImplementedError
@@ -97,6 +102,10 @@ class Task(Trainable):
 
     def score(self, predictions: Sequence[Any], examples: Sequence[Example]) -> Measures:
         return self.measure(self.rows(predictions, examples))
+
+    def chances(self, outputs: Outputs, features: Features) -> Values:
+        """`beliefs` as probabilities, (R, C)."""
+        return shares(self.beliefs(outputs, features) / self.temperature)
 
     def rows(self, predictions: Sequence[Any], examples: Sequence[Example]) -> Floats:
         return np.array([self.evidence(*pair) for pair in zip(predictions, examples, strict=True)], np.float64)
