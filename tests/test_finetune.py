@@ -291,7 +291,31 @@ def test_what_made_a_model(start: Path, table: Path, tmp_path: Path) -> None:
     assert [*own[-4:]] == [loaded[0], "finetune classify", loaded[1], "finetune classify"]
 
 
-def test_a_number_has_no_confidence(tmp_path: Path) -> None:
+def test_several_classes_from_the_command_line(start: Path, tmp_path: Path) -> None:
+    rows = [f"{'ba' if at % 2 else 'de'} {'ku' if at % 3 else 'go'} {'fi ' * (at % 4)},{at % 2},{int(at % 3 > 0)}" for at in range(60)]
+    (tmp_path / "rows.csv").write_text("\n".join(["text,odd,even,extra", *(f"{row},1" for row in rows)]) + "\n")
+    labels = ["--label", "odd", "--label", "even"]
+    call = ["finetune", "multilabel", "--train", tmp_path / "rows.csv", "--model", start, "--steps", "60", "--out", tmp_path / "run"]
+    run(*call, *labels, *(part for setting in QUICK for part in ("--set", setting)))
+    done = run("evaluate", tmp_path / "run", "--data", tmp_path / "rows.csv", *labels)
+    assert "columns: text -> odd,even" in done.stderr and "f1" in done.stdout
+    ledgers = json.loads((tmp_path / "run/results.json").read_text())["ledgers"]["train"]
+    assert {"", "odd", "even"} == set(ledgers) and ledgers[""]["texts"] > ledgers["odd"]["texts"] > 0
+    (tmp_path / "given.txt").write_text("ba ku\n")
+    said = json.loads(run("predict", tmp_path / "run", tmp_path / "given.txt", "--json").stdout)
+    assert said["predicted_labels"] == ["even", "odd"] and not said["predicted_undecided"]
+    done = run("predict", tmp_path / "run", tmp_path / "given.txt", "--min-confidence", "1")
+    assert done.stdout == "\teven, odd\n" and "1 of 1 texts have classes that are less sure than 1.0" in done.stderr
+
+
+def test_no_confidence_beyond_its_range(start: Path, table: Path, tmp_path: Path) -> None:
+    tune(start, table, tmp_path / "run", steps=2)
+    for least in (-0.1, 1.1, float("nan")):
+        with pytest.raises(BadConfig, match="not a share from 0 to 1"):
+            bertworks.load(tmp_path / "run").predict(["ba"], min_confidence=least)
+
+
+def test_a_number_has_no_confidence() -> None:
     bench = bertworks.new("bert-mini", tokenizer=tiny_tokenizer(), heads=["sequence"], n_positions=48, **{**SMALL, "labels": ("value",)})
     with pytest.raises(Unsupported, match="a number comes without a confidence"):
         bench.predict(["ba de"], min_confidence=0.5)
@@ -685,12 +709,14 @@ def test_other_shapes_answer_files(shape: str, tmp_path: Path) -> None:
         assert line["predicted_words"] == ["Ba", "de", ",", "fi", "!"] and row["predicted_tags"] == " ".join(line["predicted_tags"])
         assert row["text"] == "Ba de, fi!" and "predicted_entities" not in row
         done = run("predict", folder, given, "--min-confidence", "1")
-        assert done.stdout.split("\t")[1].strip() == "? ? ? ? ?" and "1 of 1 less sure than 1.0: no answer" in done.stderr
+        assert done.stdout.split("\t")[1].strip() == "? ? ? ? ?" and "1 of 1 texts have words that are less sure than 1.0" in done.stderr
     else:
         said = "predicted_answer" if shape == "span" else "predicted_text"
         assert line[said] and (line[said] in "de fi ba" if shape == "span" else line[said] in ("de", "fi"))
         assert row[said] == line[said] and row["context"] == ("de fi ba" if shape == "span" else "ba")
         assert line["question"] == row["question"] == "ba?" if shape == "span" else line["choices"] == json.loads(row["choices"])
+        done = run("predict", folder, given, "--min-confidence", "1")
+        assert done.stdout.startswith("?\t-1" if shape == "span" else "\t\t0.") and "less sure than 1.0: no answer" in done.stderr
         (again,) = map(json.loads, run("predict", folder, tmp_path / "said.csv", "--json").stdout.splitlines())
         assert again[f"predicted_{said}"] == line[said], "what was written can be asked again"
     if shape != "tag":

@@ -329,6 +329,9 @@ def test_questions_without_an_answer_are_said(tmp_path: Path) -> None:
     rows = [f"Where is {n}?,It is in Bonn {n}.,{'Bonn' if n % 5 else ''}" for n in range(20)]
     data = own(write(tmp_path / "q.csv", "question,context,answer", *rows), "span")
     assert any("questions have no answer: the model learns to say so" in remark for remark in data.remarks)
+    answered = write(tmp_path / "a.csv", "question,context,answer", *(row for at, row in enumerate(rows) if at % 5))
+    source = find_source("span", **{**NOTHING, "train": str(answered), "dev": str(tmp_path / "q.csv")})
+    assert any("4 of 20 questions of dev have no answer, and none of train" in remark for remark in read_data(source).remarks)
     with pytest.raises(BadText, match="no question has an answer"):
         own(write(tmp_path / "n.csv", "question,context,answer", *[row.removesuffix("Bonn") for row in rows]), "span")
     asked = [{"question": "Where?", "id": f"q{n}"} for n in range(20)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise, product
 from pathlib import Path
@@ -21,13 +22,14 @@ from bertworks.errors import BadText, TooLong
 from bertworks.model.model import Model
 from bertworks.model.resize import use_few_rows, with_all_rows
 from bertworks.runs.finetune import build_task
-from bertworks.runs.results import judge
+from bertworks.runs.results import best_threshold, judge
 from bertworks.runs.settings import settle_task
-from bertworks.tasks.example import Batch, Example, Span, gather, is_blank, tokens_in
+from bertworks.tasks.calibration import calibration_error
+from bertworks.tasks.example import Batch, Example, Features, Span, TokenCounts, Window, gather, is_blank, tokens_in
 from bertworks.tasks.sequence import Marked
 from bertworks.tasks.shapes import HEADS, make_task, task_model
 from bertworks.tasks.source import MEASURES
-from bertworks.tasks.span import LONGEST, SpanTask, best_stretch
+from bertworks.tasks.span import LONGEST, Answered, SpanTask, best_stretch
 from bertworks.tasks.tag import Entity, Tag, Tagged, nearest_middle
 from bertworks.tasks.task import PREDICT_TOKENS, Task
 from bertworks.tasks.transitions import Ways, usual_transitions
@@ -285,9 +287,9 @@ def test_cutting_is_counted_and_refusing_names_the_place() -> None:
     task = small("bert-mini", "classify")
     long = Example((" ".join(WORDS * 10),), "low", "file.csv, line 7")
     (features,) = task.features([long], reader(32, on_long="truncate"))
-    assert len(features.windows) == 1 and features.tokens == 100 and features.lost == 70
+    assert len(features.windows) == 1 and features.tokens == TokenCounts(100, lost=70)
     (features,) = task.features([long], reader(32))
-    assert len(features.windows) == 4 and features.lost == 0
+    assert len(features.windows) == 4 and features.tokens.lost == 0
     with pytest.raises(TooLong, match=r"file\.csv, line 7"):
         task.features([long], reader(32, on_long="error"))
     with pytest.raises(BadText, match=r"file\.csv, line 7"):
@@ -371,32 +373,41 @@ def test_a_book_goes_through_the_model_in_parts(shape: Shape, monkeypatch: pytes
     assert np.allclose(_numbers(vars(said)), _numbers(vars(task.predict(features, book)[0])), atol=1e-5)
 
 
-@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape != "regress"])
-def test_every_answer_says_how_sure_it_is(shape: Shape, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("shape", "silent"), [*((shape, False) for shape in SHAPES if shape != "regress"), ("span", True)])
+def test_every_answer_says_how_sure_it_is(shape: Shape, silent: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that is too sure of itself is calmed, without a change of its answers; and gives none where it is not sure enough."""
     torch.manual_seed(0)
     task = small("bert-mini", shape)
-    learn(task, examples(shape, 16))
+    few, many = examples(shape, 16), examples(shape, 80, 20 if shape == "tag" else 8, seed=1)
+    if silent:  # a question that is not in the passage
+        few, many = (
+            [replace(one, texts=("?", one.texts[1]), answer=()) if at % 3 else one for at, one in enumerate(e)] for e in (few, many)
+        )
+        task = SpanTask(task.model, no_answer=0.0)
+    learn(task, few)
     logits = task.logits
     monkeypatch.setattr(task, "logits", lambda batch: 4 * logits(batch))
-    many = examples(shape, 80, 20)
     features = task.features(many, reader())
     before = task.predict(features, many)
     results, changes = judge(task, features, many)
     after = task.predict(features, many)
     assert task.temperature == changes.temperature > 1.2
-    assert results.calibration is not None and results.calibration.error_after < results.calibration.error_before
-    assert sum(one.count for one in results.calibration.bins) == sum(
-        len(task.truth(*one)) for one in zip(after, features, many, strict=True)
-    )
+    found = results.calibration
+    assert found is not None and found.error_after < found.error_before
+    sure, right = np.array([one for pair in zip(after, many, strict=True) for one in task.sureness(*pair)]).T
+    assert found.error_after == pytest.approx(calibration_error(sure, right > 0)), "that of the confidence that answers carry"
+    assert 0.02 < right.mean() < 1 and abs(sure.mean() - right.mean()) < 0.25
     said = {"classify": "label", "multilabel": "labels", "tag": "tags", "span": "answer", "choice": "choice"}[shape]
-    assert [getattr(one, said) for one in before] == [getattr(one, said) for one in after]
+    if silent:
+        assert changes.no_answer is not None and {one.answer == "" for one in after} == {True, False}
+    else:
+        assert [getattr(one, said) for one in before] == [getattr(one, said) for one in after]
     assert max(map(_sureness, after)) < max(map(_sureness, before))
     assert all(task.unless_unsure(one, 0.0) == one and not one.unsure for one in after)
     assert all(task.unless_unsure(one, 1.01).unsure for one in after)
     middle = sorted(map(_sureness, after))[40]
-    silent = [task.unless_unsure(one, middle).unsure for one in after]
-    assert silent == [_sureness(one) < middle for one in after] and any(silent) and not all(silent)
+    unsure = [task.unless_unsure(one, middle).unsure for one in after]
+    assert unsure == [_sureness(one) < middle for one in after] and any(unsure) and not all(unsure)
 
 
 def _sureness(answer: Any) -> float:
@@ -405,6 +416,59 @@ def _sureness(answer: Any) -> float:
         return float(answer.confidence)
     parts = answer.confidences if hasattr(answer, "confidences") else [max(one, 1 - one) for one in answer.scores.values()]
     return float(min(parts))
+
+
+def test_no_temperature_changes_the_way_through_a_sentence() -> None:
+    labels = ("B-x", "I-x", "E-x", "S-x", "O")
+    usual = usual_transitions([["B-x", "I-x", "E-x", "O", "S-x", "O", "B-x", "E-x", "S-x", "B-x", "E-x"]] * 9)
+    task = Tag(small("bert-mini", "tag").model, labels, transitions=usual)
+    draw, tags = np.random.default_rng(0), []
+    for scale in (1.0, 8.0, 60.0):
+        logits = draw.normal(0, scale, (40, 5))
+        window = Window(np.zeros(42, np.int64), np.zeros(42, np.int64), read=np.arange(40), about=np.arange(40))
+        for task.temperature in (0.1, 1.0, 10.0):
+            said = task.decode([logits], Features((window,), TokenCounts(40)), Example(("w",) * 40))
+            tags.append(said.tags)
+            assert said.confidences == pytest.approx(
+                task.chances([logits], Features((window,), TokenCounts()))[range(40), [labels.index(str(t)) for t in said.tags]]
+            )
+        assert tags[-1] == tags[-2] == tags[-3] != [labels[at] for at in logits.argmax(1)]
+
+
+def test_the_threshold_of_no_answer_is_the_best_there_is() -> None:
+    draw = np.random.default_rng(0)
+    task = SpanTask(small("bert-mini", "span").model, no_answer=0.0)
+    passage, given_examples, predictions = "ba de fi", [], []
+    for _ in range(60):
+        answer = (Span(0, "ba"),) if draw.random() < 0.6 else ()
+        best, score, blank = ("ba", "de")[int(draw.random() < 0.3)], *draw.normal(0, 1, 2)
+        given_examples.append(Example(("?", passage), answer))
+        predictions.append(Answered("", -1, 0.5, score - 3 * bool(answer), blank, best))
+
+    def f1(threshold: float) -> float:
+        return task.score([replace(one, answer="" if one.margin > threshold else one.best) for one in predictions], given_examples)["f1"]
+
+    found = f1(best_threshold(task, predictions, given_examples))
+    assert found == pytest.approx(max(map(f1, np.linspace(-9, 9, 4000)))) and found > f1(0.0)
+
+
+def test_what_is_unknown_is_counted_once() -> None:
+    """A question is read with each window of its passage."""
+    for task, example in (
+        (small("bert-mini", "span"), Example(("漢 ba", "de fi " * 80))),
+        (small("bert-mini", "classify"), Example(("ba " * 60 + "漢 " * 2 + "de " * 60,))),
+    ):
+        (features,) = task.features([example], reader(32, 12))
+        assert len(features.windows) > 3 and features.tokens.unknown == len(example.texts[0].split("漢")) - 1
+
+
+def test_words_that_were_not_read_have_no_tag() -> None:
+    example = Example(("ba",) * 40, ("B-x",) * 40)
+    task = small("bert-mini", "tag")
+    features = task.features([example], reader(12, on_long="truncate"))
+    (said,) = task.predict(features, [example])
+    assert None not in said.tags[:10] and set(said.tags[10:]) == {None} and not any(said.confidences[10:])
+    assert task.score([said], [example])["tag_accuracy"] <= 0.25 and len(task.sureness(said, example)) == 10
 
 
 def test_of_what_is_not_sure_enough_only_that_is_left_out() -> None:
@@ -500,7 +564,7 @@ def test_the_best_way_is_the_best_of_all(rows: list[list[float]]) -> None:
         return float(np.prod(scores[range(len(way)), way])) if allowed else 0.0
 
     best = max(product(range(5), repeat=len(rows)), key=chance)
-    found = tuple(Ways(LABELS, usual).best(scores).tolist())
+    found = tuple(Ways(LABELS, usual).best(np.log(scores)).tolist())
     assert chance(found) == pytest.approx(chance(best)) and chance(found) > 0
 
 

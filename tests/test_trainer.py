@@ -38,6 +38,7 @@ from bertworks.runs.folder import CHECKPOINTS
 from bertworks.train.checkpoint import WEIGHTS, State, list_checkpoints
 from bertworks.train.clock import Clock
 from bertworks.train.log import Log, read_events
+from bertworks.train.machine import set_threads
 from bertworks.train.optim import make_optimiser, rate
 from bertworks.train.ranks import Ranks
 from bertworks.train.signals import Stop
@@ -550,6 +551,19 @@ def test_two_signals_end_at_once(shards: Shards, tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=10) == 130, "the second signal's code: it did not wait for the first"
     assert not list((out / CHECKPOINTS).glob("step-*")) or max(step for step, _ in list_checkpoints(out / CHECKPOINTS)) == 0
+
+
+@pytest.mark.parametrize(("said", "processes", "threads"), [("", 1, 3), ("2", 1, 2), ("1", 2, 1), ("1", 1, 1)])
+def test_threads_are_those_that_were_asked_for(said: str, processes: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """OMP_NUM_THREADS counts, but not what torchrun writes into it."""
+    before, cores = torch.get_num_threads(), {0, 1, 2}
+    monkeypatch.setenv("OMP_NUM_THREADS", said)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: cores, raising=False)
+    try:
+        torch.set_num_threads(int(said or 1))
+        assert set_threads(None, processes) == threads
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.mark.slow

@@ -207,6 +207,8 @@ class Workbench:
         """
         if isinstance(inputs, str):
             raise BadText("one text, where a list of texts is wanted", remedy="predict([text])[0]")
+        if not 0 <= min_confidence <= 1:
+            raise BadConfig(f"min_confidence = {min_confidence!r} is not a share from 0 to 1")
         learned, task = self.task()
         if min_confidence and not task.confident:
             raise Unsupported("a number comes without a confidence to abstain by", remedy="leave --min-confidence out")
@@ -215,7 +217,7 @@ class Workbench:
         features = task.features(examples, reader)
         ledger = Ledger() if ledger is None else ledger
         for one, example in zip(features, examples, strict=True):
-            one.count_in(ledger, task.room(example, reader), self.tokenizer.unknown)
+            one.count_in(ledger, task.room(example, reader))
         found = task.predict(features, examples, progress)
         return Answers((task.unless_unsure(one, min_confidence) for one in found) if min_confidence else found, ledger)
 

@@ -11,6 +11,10 @@ from bertworks.cli.show import AsJson, show_json, show_table
 
 Text = Annotated[str | None, typer.Option(help="Column of the text; as in training, or guessed.")]
 Pair = Annotated[list[str] | None, typer.Option(help="Column of the second text; of each way to go on (choice).")]
+UNSURE = {  # what becomes of answers in several parts
+    "tag": "texts have words that are less sure than {}: their tag is ?",
+    "multilabel": "texts have classes that are less sure than {}: these are undecided",
+}
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Go on without rows that are no examples, and count them.")]
 
 
@@ -36,10 +40,12 @@ def predict(
 
     check_out(out, file, as_json=json)
     bench = load(run)
-    inputs = Inputs(file, bench.task()[0], text=text, pair=pair or (), skip_bad=skip_bad)
+    learned, _ = bench.task()
+    inputs = Inputs(file, learned, text=text, pair=pair or (), skip_bad=skip_bad)
     with progress_bar("answers") as advance, opened_out(out, inputs.header, as_json=json) as write:
         ledger, silent = answer_all(bench, inputs, write, on_long=on_long, min_confidence=min_confidence, progress=advance)
-    said = [f"{silent:,} of {ledger.texts:,} less sure than {min_confidence}: no answer"] if min_confidence else []
+    what = UNSURE.get(learned.task.shape, "less sure than {}: no answer")
+    said = [f"{silent:,} of {ledger.texts:,} {what.format(min_confidence)}"] if min_confidence else []
     for remark in (*unfinished(Path(run)), *inputs.remarks, *said, str(ledger)):
         typer.echo(remark, err=True)
 
@@ -49,7 +55,9 @@ def evaluate(
     data: Annotated[Path, typer.Option(help="Examples with labels: a file like the one it was trained on, or a data set's folder.")],
     text: Text = None,
     pair: Pair = None,
-    label: Annotated[str | None, typer.Option(help="Column of the labels; as in training, or guessed.")] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(help="Column of the labels; of each class (multilabel). As in training, or guessed.")
+    ] = None,
     skip_bad: SkipBad = False,
     json: AsJson = False,
 ) -> None:
@@ -59,7 +67,8 @@ def evaluate(
     from bertworks.runs.results import unfinished
 
     with progress_bar("examples") as advance:
-        results, ledger, remarks = look(run, data, text=text, pair=tuple(pair or ()), label=label, skip_bad=skip_bad, progress=advance)
+        named = ",".join(label) if label else None
+        results, ledger, remarks = look(run, data, text=text, pair=tuple(pair or ()), label=named, skip_bad=skip_bad, progress=advance)
     if json:
         show_json({"measures": results.measures, "intervals": results.intervals, "ledger": vars(ledger)})
     else:

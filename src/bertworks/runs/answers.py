@@ -25,7 +25,7 @@ DELIMITERS = {".csv": ",", ".tsv": "\t"}
 LINES = (".jsonl", ".ndjson")
 Write = Callable[[Asked, Sequence[Any]], None]
 JOINED = {"labels": ", ", "undecided": ", ", "words": " ", "tags": " "}
-UNSURE = "?"  # in the place of a tag
+UNSURE = "?"  # in the place of a tag or an answer
 
 
 def check_out(out: Path | None, file: str, *, as_json: bool) -> None:
@@ -130,7 +130,7 @@ def _flat(answer: Any) -> dict[str, Any]:
         if name in JOINED:
             cells[name] = JOINED[name].join(UNSURE if one is None else one for one in value)
         elif not isinstance(value, list | dict):
-            cells[name] = "" if value is None else value
+            cells[name] = (UNSURE if name == "answer" else "") if value is None else value  # "" is an answer: the passage does not say
     return cells
 
 

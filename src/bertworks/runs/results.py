@@ -11,11 +11,11 @@ import numpy as np
 
 from bertworks.config import LearnedConfig
 from bertworks.model.locate import RUN
-from bertworks.tasks.calibration import Bin, calibration_error, fit_temperature, reliability, soften
+from bertworks.tasks.calibration import Bin, calibration_error, fit_temperature, reliability
 from bertworks.tasks.chances import Interval, intervals
 from bertworks.tasks.example import Example, Features
-from bertworks.tasks.metrics import Counts, Floats, confusion
-from bertworks.tasks.sequence import Classify
+from bertworks.tasks.metrics import Counts, Flags, Floats, confusion
+from bertworks.tasks.sequence import Classify, Multilabel
 from bertworks.tasks.span import Answered, SpanTask
 from bertworks.tasks.task import Outputs, Task, Verdict
 from bertworks.tasks.windows import Reader
@@ -105,9 +105,10 @@ def judge(task: Task, features: list[Features], examples: list[Example]) -> tupl
         task.no_answer = no_answer = best_threshold(task, predictions, examples)
         predictions = task.decode_all(outputs, features, examples)
     if task.confident:
-        calibration = _calibrate(task, outputs, predictions, features, examples)
-        task.temperature = calibration.temperature
-        predictions = task.decode_all(outputs, features, examples)
+        task.temperature = _temperature(task, outputs, features)
+        calmed = task.decode_all(outputs, features, examples)
+        calibration = _calibration(task, predictions, calmed, examples)
+        predictions = calmed
     changes = LearnedChanges(task.temperature, no_answer)
     return replace(look(task, predictions, examples), calibration=calibration, no_answer=no_answer), changes
 
@@ -135,22 +136,22 @@ class LearnedChanges:
         return learned.model_copy(update={name: value for name, value in vars(self).items() if value is not None})
 
 
-def _calibrate(
-    task: Task, outputs: list[Outputs], predictions: list[Any], features: list[Features], examples: list[Example]
-) -> Calibration:
-    """Choices of different number are filled up with what is impossible."""
+def _temperature(task: Task, outputs: list[Outputs], features: list[Features]) -> float:
+    """Rows of different length are filled up with what is impossible."""
     chances = [task.chances(*pair) for pair in zip(outputs, features, strict=True)]
-    truth = np.concatenate([task.truth(*one) for one in zip(predictions, features, examples, strict=True)])
     widest = max(one.shape[1] for one in chances)
     scores = np.concatenate([np.pad(one, ((0, 0), (0, widest - one.shape[1]))) for one in chances])
-    temperature = fit_temperature(scores, truth)
-    softened, right = soften(scores, temperature), scores.argmax(1) == truth
-    return Calibration(
-        temperature,
-        calibration_error(scores.max(1), right),
-        calibration_error(softened.max(1), right),
-        reliability(softened.max(1), right),
-    )
+    return fit_temperature(scores, np.concatenate([task.truth(one) for one in features]))
+
+
+def _calibration(task: Task, before: list[Any], after: list[Any], examples: list[Example]) -> Calibration:
+    (boasted, _), (sure, right) = (_sureness(task, predictions, examples) for predictions in (before, after))
+    return Calibration(task.temperature, calibration_error(boasted, right), calibration_error(sure, right), reliability(sure, right))
+
+
+def _sureness(task: Task, predictions: list[Any], examples: list[Example]) -> tuple[Floats, Flags]:
+    said = np.array([one for pair in zip(predictions, examples, strict=True) for one in task.sureness(*pair)])
+    return said[:, 0], said[:, 1] > 0
 
 
 def best_threshold(task: SpanTask, predictions: list[Answered], examples: list[Example]) -> float:
@@ -170,9 +171,8 @@ def best_threshold(task: SpanTask, predictions: list[Answered], examples: list[E
 def count_tokens(task: Task, features: list[Features], examples: list[Example], reader: Reader) -> dict[str, Ledger]:
     """What became of long texts: of all, and of each class where there are few."""
     found: dict[str, Ledger] = {"": Ledger()}
-    few = isinstance(task, Classify) and len(task.labels) <= FEW_CLASSES
+    few = isinstance(task, Classify | Multilabel) and len(task.labels) <= FEW_CLASSES
     for one, example in zip(features, examples, strict=True):
-        names = ["", *([example.answer] if isinstance(example.answer, str) and few else [])]
-        for name in names:
-            one.count_in(found.setdefault(name, Ledger()), task.room(example, reader), reader.tokenizer.unknown)
+        for name in ("", *(example.labels if few else ())):
+            one.count_in(found.setdefault(name, Ledger()), task.room(example, reader))
     return found

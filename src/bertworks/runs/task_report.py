@@ -46,7 +46,7 @@ SURE = {"regress": ("off by", "误差"), "span": ("how sure x how wrong", "信�
 OF_WHAT = {  # confidence
     "tag": (" in the tag of a word", "（每个词的标签）"),
     "multilabel": (" in each class of a text", "（每篇文本的每个类别）"),
-    "span": (" that an answer is exact", "（回答完全正确）"),
+    "span": (" in an answer, right if it is exact,", "（回答，完全匹配才算正确）"),
 }
 LONGEST = 600  # characters of a text that is shown
 MOST_MIXED = 20  # pairs of classes, if there are more than a table can show

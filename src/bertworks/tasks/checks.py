@@ -53,7 +53,7 @@ def check_data(data: Data, shape: Shape, findings: Findings, *, place: str | Non
     findings.check_rows(skip=skip_bad)
     data.remarks += findings.remarks()
     _check_enough(data, shape, labels, place, first)
-    data.remarks += [*_said_labels(data.train), *_said_silence(data.train), *_said_unjudged(data.dev, labels)]
+    data.remarks += [*_said_labels(data.train), *_said_silence(data), *_said_unjudged(data.dev, labels)]
     _find_copies(data)
 
 
@@ -103,10 +103,15 @@ def _said_labels(examples: Sequence[Example]) -> list[str]:
     return [f"labels: numbers from {min(numbers):.4g} to {max(numbers):.4g}"] if numbers else []
 
 
-def _said_silence(examples: Sequence[Example]) -> list[str]:
+def _said_silence(data: Data) -> list[str]:
     """Of questions: whether a model learns that some have no answer."""
-    silent = sum(example.answer == () for example in examples) if not any(example.labels for example in examples) else 0
-    return [f"{silent:,} of {len(examples):,} questions have no answer: the model learns to say so"] if silent else []
+    if any(example.labels for example in data.train):
+        return []
+    train, dev = (sum(example.answer == () for example in examples) for examples in (data.train, data.dev))
+    if dev and not train:
+        cause = f"{dev:,} of {len(data.dev):,} questions of dev have no answer, and none of train"
+        return [f"{cause}: the model learns to answer always, and is wrong there"]
+    return [f"{train:,} of {len(data.train):,} questions have no answer: the model learns to say so"] if train else []
 
 
 def _said_unjudged(dev: Sequence[Example], labels: Set[str]) -> list[str]:

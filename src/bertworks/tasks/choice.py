@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bertworks.model.loss import Loss, Term
 from bertworks.model.model import Model
-from bertworks.tasks.example import Batch, Example, Features, Numbers, Values
+from bertworks.tasks.example import Batch, Example, Features, Numbers, TokenCounts, Values
 from bertworks.tasks.metrics import Floats, Measures
 from bertworks.tasks.sequence import pooled, spelled, windows_of
 from bertworks.tasks.task import Outputs, Task, Verdict, padded
@@ -43,9 +43,10 @@ class Choice(Task):
         of_first, found = self.model.config.heads.summary == "first", []
         for example, (common, *ways) in zip(examples, spelled(examples, reader), strict=True):
             read = [windows_of((common, way), example, reader, of_first=of_first, way=at) for at, way in enumerate(ways)]
-            windows = tuple(window for windows, _, _ in read for window in windows)
+            windows = tuple(window for windows, _ in read for window in windows)
             target = np.array(-1 if example.answer is None else example.answer, np.int64)
-            found.append(Features(windows, sum(n for _, n, _ in read), sum(lost for *_, lost in read), target, n_ways=len(ways)))
+            tokens = sum((tokens for _, tokens in read), TokenCounts())
+            found.append(Features(windows, tokens, target, n_ways=len(ways)))
         return found
 
     def counts(self, batch: Batch) -> dict[str, int]:
@@ -66,8 +67,11 @@ class Choice(Task):
         logits, ways = np.concatenate(outputs)[:, 0], np.array([window.way for window in features.windows])
         return np.array([[logits[ways == way].mean(dtype=np.float64) for way in range(features.n_ways)]])
 
-    def truth(self, prediction: Chosen, features: Features, example: Example) -> Numbers:
+    def truth(self, features: Features) -> Numbers:
         return np.array([features.target])
+
+    def sureness(self, prediction: Chosen, example: Example) -> list[tuple[float, bool]]:
+        return [(prediction.confidence, self._is_right(prediction, example))]
 
     def evidence(self, prediction: Chosen, example: Example) -> tuple[float, ...]:
         return (float(self._is_right(prediction, example)),)

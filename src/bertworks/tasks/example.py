@@ -76,12 +76,23 @@ class Window:
 
 
 @dataclass(frozen=True)
+class TokenCounts:
+    """How many an example's texts have, special ones not counted."""
+
+    total: int = 0
+    lost: int = 0  # of these, in no window
+    unknown: int = 0  # that stand for what has none of its own
+
+    def __add__(self, other: TokenCounts) -> TokenCounts:
+        return TokenCounts(self.total + other.total, self.lost + other.lost, self.unknown + other.unknown)
+
+
+@dataclass(frozen=True)
 class Features:
     """An example as the model reads it."""
 
     windows: tuple[Window, ...]
-    tokens: int  # of its texts, special ones not counted
-    lost: int = 0  # of these, in no window
+    tokens: TokenCounts
     target: Values | None = None  # the right answer, where the example has one and not each window; None: not known
     n_ways: int = 1  # choice
 
@@ -89,11 +100,10 @@ class Features:
     def length(self) -> int:
         return sum(len(window.ids) for window in self.windows)
 
-    def count_in(self, ledger: Ledger, room: int, unknown: int | None) -> None:
-        """`unknown`: the token for what has none of its own."""
+    def count_in(self, ledger: Ledger, room: int) -> None:
         ledger.limit = room
-        times = sum(int((window.ids == unknown).sum()) for window in self.windows) if unknown is not None else 0
-        ledger.count(self.tokens, windows=len(self.windows) > self.n_ways, lost=self.lost, unknown=min(times, self.tokens))
+        windows = len(self.windows) > self.n_ways
+        ledger.count(self.tokens.total, windows=windows, lost=self.tokens.lost, unknown=self.tokens.unknown)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from bertworks.model.heads import ClassHead
 from bertworks.model.loss import Loss, Term
 from bertworks.model.model import Model
 from bertworks.tasks import metrics
-from bertworks.tasks.example import Batch, Example, Features, Numbers, Values, Window
+from bertworks.tasks.example import Batch, Example, Features, Numbers, TokenCounts, Values, Window
 from bertworks.tasks.task import Outputs, Task, Verdict, by_label
 from bertworks.tasks.windows import Reader
 
@@ -92,14 +92,13 @@ def spelled(examples: Sequence[Example], reader: Reader) -> list[tuple[Numbers, 
 
 def windows_of(
     texts: tuple[Numbers, ...], example: Example, reader: Reader, *, of_first: bool, way: int = 0
-) -> tuple[tuple[Window, ...], int, int]:
-    """Windows whose first or last token is read; tokens in all, and those in no window."""
+) -> tuple[tuple[Window, ...], TokenCounts]:
+    """Windows whose first or last token is read."""
     cuts, windows = reader.cut(tuple(map(len, texts)), example.place), []
     for cut in cuts:
         ids, segments, _ = reader.frame(texts, cut)
         windows.append(Window(ids, segments, read=np.array([0 if of_first else len(ids) - 1]), way=way))
-    total = sum(map(len, texts))
-    return tuple(windows), total, reader.lost(total, cuts)
+    return tuple(windows), reader.count(texts, cuts)
 
 
 def pooled(logits: Tensor, owners: Tensor, n_owners: int) -> Tensor:
@@ -136,8 +135,11 @@ class Classify(OfSequence):
         best = int(scores.argmax())
         return Classified(self.labels[best], float(scores[best]), dict(by_label(self.labels, scores)))
 
-    def truth(self, prediction: Classified, features: Features, example: Example) -> Numbers:
+    def truth(self, features: Features) -> Numbers:
         return np.array([features.target])
+
+    def sureness(self, prediction: Classified, example: Example) -> list[tuple[float, bool]]:
+        return [(prediction.confidence, prediction.label == example.answer)]
 
     def evidence(self, prediction: Classified, example: Example) -> tuple[float, ...]:
         return self.labels.index(str(example.answer)), self.labels.index(str(prediction.label))
@@ -228,8 +230,12 @@ class Multilabel(OfSequence):
         (logits,) = super().beliefs(outputs, features)
         return np.stack([np.zeros_like(logits), logits], axis=1)
 
-    def truth(self, prediction: Marked, features: Features, example: Example) -> Numbers:
-        return self._target(example).astype(np.int64)
+    def truth(self, features: Features) -> Numbers:
+        return np.asarray(features.target).astype(np.int64)
+
+    def sureness(self, prediction: Marked, example: Example) -> list[tuple[float, bool]]:
+        marks = zip(prediction.scores.values(), self._target(example) > 0, strict=True)
+        return [(max(score, 1 - score), bool((score > 0.5) == right)) for score, right in marks]
 
     def unless_unsure(self, prediction: Marked, least: float) -> Marked:
         undecided = [label for label, score in prediction.scores.items() if max(score, 1 - score) < least]
@@ -241,7 +247,7 @@ class Multilabel(OfSequence):
     def verdict(self, prediction: Marked, example: Example) -> Verdict:
         right = {str(label) for label in example.answer}  # type: ignore[union-attr]
         wrong = right ^ set(prediction.labels)
-        sure = max((abs(prediction.scores[label] - 0.5) for label in wrong if label in prediction.scores), default=0.0)
+        sure = max((max(score, 1 - score) for label, score in prediction.scores.items() if label in wrong), default=0.0)
         return Verdict(bool(wrong), sure, ", ".join(sorted(right)) or "–", ", ".join(prediction.labels) or "–")
 
     def by_class(self, predictions: Sequence[Marked], examples: Sequence[Example]) -> dict[str, metrics.Counts]:

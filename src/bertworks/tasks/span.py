@@ -32,7 +32,7 @@ LONGEST = 64  # tokens of an answer; windows share as many, so that it is whole 
 class Answered:
     answer: str | None  # "": the passage does not say; None: not sure enough
     start: int  # character of the passage; -1 without an answer
-    confidence: float  # that the answer is just this one
+    confidence: float  # of its first and its last token
     score: float  # logits of first and last token
     blank: float  # the same of "not here"
     best: str = ""  # the best stretch, whether it is the answer or not
@@ -56,7 +56,8 @@ class Best:
     last: int
     score: float
     blank: float  # of "not here", where it is least likely
-    odds: Values  # (1, 2): logarithms of the chance of what is said, and of all else
+    chance: float  # of the stretch, in its window
+    blank_chance: float
 
 
 class SpanTask(Task):
@@ -90,8 +91,7 @@ class SpanTask(Task):
             read = np.concatenate([[blank], np.arange(start, start + end - begin)])
             about = np.concatenate([[[-1, -1]], offsets[begin:end]])
             windows.append(Window(ids, segments, read, about, _targets(answer, cut)))
-        total = len(question) + len(passage)
-        return Features(tuple(windows), total, reader.lost(total, cuts))
+        return Features(tuple(windows), reader.count((question, passage), cuts))
 
     def counts(self, batch: Batch) -> dict[str, int]:
         n = len(batch.lengths)
@@ -106,33 +106,33 @@ class SpanTask(Task):
 
     def decode(self, outputs: Outputs, features: Features, example: Example) -> Answered:
         best = self._best(outputs, features)
-        sure = float(shares(best.odds / self.temperature)[0, 0])
         start, end = int(best.window.about[1 + best.first, 0]), int(best.window.about[1 + best.last, 1])
         found = example.texts[1][start:end]
         stretch, start = found.strip(), start + len(found) - len(found.lstrip())
-        answer, start = ("", -1) if self._silent(best.score, best.blank) else (stretch, start)
-        return Answered(answer, start, sure, best.score, best.blank, stretch)
+        if best.blank - best.score > self.no_answer:
+            return Answered("", -1, best.blank_chance, best.score, best.blank, stretch)
+        return Answered(stretch, start, best.chance, best.score, best.blank, stretch)
 
     def _best(self, outputs: Outputs, features: Features) -> Best:
-        """As sure as the model is of its first and its last token, in its window; of "not here", where it is least likely."""
-        logs = [table.astype(np.float64) - np.logaddexp.reduce(table, 0, dtype=np.float64) for table in outputs]
+        chances = [shares(table.astype(np.float64) / self.temperature, axis=0) for table in outputs]
         found = [best_stretch(table[1:]) for table in outputs]
         at = int(np.argmax([score for *_, score in found]))
         (first, last, score), blank = found[at], min(float(table[0].sum()) for table in outputs)
-        stretch = logs[at][1 + first, 0] + logs[at][1 + last, 1]
-        said = min(table[0].sum() for table in logs) if self._silent(score, blank) else stretch
-        odds = np.array([[said, np.log1p(-np.exp(min(said, -1e-12)))]])
-        return Best(features.windows[at], first, last, score, blank, odds)
-
-    def _silent(self, score: float, blank: float) -> bool:
-        return blank - score > self.no_answer
+        chance = chances[at][1 + first, 0] * chances[at][1 + last, 1]
+        return Best(features.windows[at], first, last, score, blank, float(chance), float(min(table[0].prod() for table in chances)))
 
     def beliefs(self, outputs: Outputs, features: Features) -> Values:
-        return self._best(outputs, features).odds
+        """Where an answer begins and where it ends, in each window."""
+        widest = max(map(len, outputs))
+        rows = [np.pad(table.T.astype(np.float64), ((0, 0), (0, widest - len(table))), constant_values=-inf) for table in outputs]
+        return np.concatenate(rows)
 
-    def truth(self, prediction: Answered, features: Features, example: Example) -> Numbers:
+    def truth(self, features: Features) -> Numbers:
+        return np.concatenate([window.targets for window in features.windows])
+
+    def sureness(self, prediction: Answered, example: Example) -> list[tuple[float, bool]]:
         _, exact = self.evidence(prediction, example)
-        return np.array([int(not exact)])
+        return [(prediction.confidence, bool(exact))]
 
     def unless_unsure(self, prediction: Answered, least: float) -> Answered:
         return prediction if prediction.confidence >= least else replace(prediction, answer=None, start=-1)

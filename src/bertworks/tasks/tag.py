@@ -23,6 +23,8 @@ from bertworks.tasks.task import Outputs, Task, Verdict
 from bertworks.tasks.transitions import Transition, Ways
 from bertworks.tasks.windows import Cut, Reader
 
+OUTSIDE = "O"
+
 
 @dataclass(frozen=True)
 class Entity:
@@ -38,7 +40,7 @@ class Entity:
 @dataclass(frozen=True)
 class Tagged:
     words: list[str]
-    tags: list[str | None]  # None: not sure enough
+    tags: list[str | None]  # None: not sure enough, or not read
     confidences: list[float]
     entities: list[Entity]
 
@@ -77,7 +79,7 @@ class Tag(Task):
             words = np.flatnonzero(home == at)
             read = pieces[words] - cut.parts[0][0] + start
             windows.append(Window(framed, segments, read, about=words, targets=np.array(targets, np.int64)[words]))
-        return Features(tuple(windows), len(ids), reader.lost(len(ids), cuts))
+        return Features(tuple(windows), reader.count((ids,), cuts))
 
     def room(self, example: Example, reader: Reader) -> int:
         return reader.room(1)
@@ -91,23 +93,28 @@ class Tag(Task):
         return Term("tag", total), Term("tag_accuracy", (logits.detach().argmax(1) == targets).sum(), 0.0)
 
     def decode(self, outputs: Outputs, features: Features, example: Example) -> Tagged:
-        words = np.concatenate([window.about for window in features.windows])
-        scores = np.zeros((len(example.texts), len(self.labels)))
-        scores[:, self.labels.index("O") if "O" in self.labels else 0] = 1.0  # what was cut off is outside of everything
-        scores[words] = self.chances(outputs, features)
-        chosen = self.ways.best(scores) if self.ways is not None else scores.argmax(1)
-        sure = np.zeros(len(scores))
-        sure[words] = scores[words, chosen[words]]
-        tags = [self.labels[at] for at in chosen]
-        found = [_entity(example, kind, first, last, float(sure[first : last + 1].min())) for kind, first, last in metrics.entities(tags)]
-        return Tagged(list(example.texts), [*tags], sure.tolist(), found)
+        logits, order = self.beliefs(outputs, features), np.argsort(_words(features))
+        chosen = np.empty(len(logits), np.int64)
+        chosen[order] = self.ways.best(logits[order]) if self.ways is not None else logits[order].argmax(1)
+        tags: list[str | None] = [None] * len(example.texts)  # of what was cut off nothing is known
+        sure = np.zeros(len(tags))
+        sure[_words(features)] = self.chances(outputs, features)[np.arange(len(chosen)), chosen]
+        for word, at in zip(_words(features).tolist(), chosen.tolist(), strict=True):
+            tags[word] = self.labels[at]
+        stretches = metrics.entities(_strings(tags))
+        found = [_entity(example, kind, first, last, float(sure[first : last + 1].min())) for kind, first, last in stretches]
+        return Tagged(list(example.texts), tags, sure.tolist(), found)
 
     def beliefs(self, outputs: Outputs, features: Features) -> Values:
         rows: Values = np.concatenate(outputs).astype(np.float64)
         return rows
 
-    def truth(self, prediction: Tagged, features: Features, example: Example) -> Numbers:
+    def truth(self, features: Features) -> Numbers:
         return np.concatenate([window.targets for window in features.windows])
+
+    def sureness(self, prediction: Tagged, example: Example) -> list[tuple[float, bool]]:
+        said = zip(prediction.confidences, prediction.tags, _strings(example.answer), strict=True)
+        return [(sure, tag == right) for sure, tag, right in said if tag is not None]
 
     def unless_unsure(self, prediction: Tagged, least: float) -> Tagged:
         tags = [tag if sure >= least else None for tag, sure in zip(prediction.tags, prediction.confidences, strict=True)]
@@ -143,8 +150,14 @@ def _entity(example: Example, kind: str, first: int, last: int, confidence: floa
     return Entity(kind, example.whole[start:end], first, last, confidence, start, end)
 
 
+def _words(features: Features) -> Numbers:
+    """Those that are read, in the order of the logits."""
+    return np.concatenate([window.about for window in features.windows])
+
+
 def _strings(tags: Any) -> list[str]:
-    return [str(tag) for tag in tags]
+    """What has no tag is outside of everything."""
+    return [OUTSIDE if tag is None else str(tag) for tag in tags]
 
 
 def _one_by_one(tags: Sequence[str]) -> list[tuple[str, int, int]]:

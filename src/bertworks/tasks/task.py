@@ -64,11 +64,15 @@ class Task(Trainable):
         raise NotImplementedError
 
     def beliefs(self, outputs: Outputs, features: Features) -> Values:
-        """Logits of all that could be said, (R, C): a row for the text, or for each of its words or classes."""
+        """Logits of all that could be said, (R, C): a row for the text, or for each of its words, classes or ends of an answer."""
         raise NotImplementedError
 
-    def truth(self, prediction: Any, features: Features, example: Example) -> Numbers:
+    def truth(self, features: Features) -> Numbers:
         """Which column of each row of `beliefs` is right, (R,)."""
+        raise NotImplementedError
+
+    def sureness(self, prediction: Any, example: Example) -> list[tuple[float, bool]]:
+        """Of each thing that is said, how sure it is, and whether it is right."""
         raise NotImplementedError
 
     def evidence(self, prediction: Any, example: Example) -> tuple[float, ...]:

@@ -22,8 +22,7 @@ EDGE = "O"  # before the first word and behind the last there is nothing
 OPEN, INSIDE, CLOSING = {"B", "I", "M"}, {"I", "M", "E"}, {"E", "S"}  # signs: more may or must come; goes on; the last one or the only
 SLIPS = 0.001  # of what follows a sign, and of what comes before the other: mistakes of those who tagged
 MISSED = 5.0  # of what would be expected so often by chance, and never occurs, that is no chance
-LEAST = 1e-12  # probability
-FORBIDDEN = -1e6  # far below any sum of logarithms, but if all ways are forbidden, there still is a best one
+FORBIDDEN = -1e6  # far below any sum of logits, but if all ways are forbidden, there still is a best one
 
 
 def usual_transitions(sentences: Iterable[Sequence[str]]) -> tuple[Transition, ...]:
@@ -73,14 +72,13 @@ class Ways:
         known = set(usual)
         self.costs = np.array([[0.0 if _transition(a, b) in known else FORBIDDEN for b in (*labels, EDGE)] for a in (*labels, EDGE)])
 
-    def best(self, scores: Floats) -> Numbers:
-        """The tag of each word, from the probabilities of all, (words, tags); found as Viterbi does (1967)."""
-        alone: Numbers = scores.argmax(1)
+    def best(self, logits: Floats) -> Numbers:
+        """The tag of each word, from the logits of all, (words, tags); found as Viterbi does (1967)."""
+        alone: Numbers = logits.argmax(1)
         if not self.costs[[-1, *alone], [*alone, -1]].any():  # as most are
             return alone
-        chances = np.log(np.maximum(scores, LEAST))
-        between, best, back = self.costs[:-1, :-1], self.costs[-1, :-1] + chances[0], []
-        for row in chances[1:]:
+        between, best, back = self.costs[:-1, :-1], self.costs[-1, :-1] + logits[0], []
+        for row in logits[1:]:
             sums: NDArray[np.float64] = best[:, None] + between
             back.append(sums.argmax(0))
             best = sums.max(0) + row

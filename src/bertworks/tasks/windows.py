@@ -15,7 +15,7 @@ import numpy as np
 
 from bertworks.config import ReadConfig
 from bertworks.errors import BadConfig, TooLong
-from bertworks.tasks.example import Numbers, Values
+from bertworks.tasks.example import Numbers, TokenCounts, Values
 from bertworks.text.ledger import OnLong
 from bertworks.text.tokenizer import Frame, Tokenizer
 
@@ -92,9 +92,11 @@ class Reader:
         for meeting in meetings:
             yield Cut(meeting if short == 0 else meeting[::-1])
 
-    def lost(self, tokens: int, cuts: Sequence[Cut]) -> int:
-        """Of the tokens of a text or pair, how many are in no window."""
-        return tokens - cuts[0].size if self.on_long == "truncate" else 0
+    def count(self, texts: tuple[Numbers, ...], cuts: Sequence[Cut]) -> TokenCounts:
+        """What there is in a text or pair, and what of it is in no window."""
+        total, unknown = sum(map(len, texts)), self.tokenizer.unknown
+        times = sum(int((text == unknown).sum()) for text in texts) if unknown is not None else 0
+        return TokenCounts(total, total - cuts[0].size if self.on_long == "truncate" else 0, times)
 
     def frame(self, texts: tuple[Numbers, ...], cut: Cut) -> tuple[Numbers, Numbers, list[int]]:
         """A window with its special tokens: ids, segments, and where each text begins in it."""

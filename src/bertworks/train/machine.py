@@ -49,8 +49,10 @@ def check_precision(config: LoopConfig, device: torch.device) -> None:
 
 
 def set_threads(threads: int | None, processes: int) -> int:
-    """As many as this process may have cores; torchrun itself would leave one."""
+    """As many as this process may have cores, or as OMP_NUM_THREADS says; but torchrun sets that to one by itself."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if processes == 1 and os.environ.get("OMP_NUM_THREADS"):
+        cores = torch.get_num_threads()
     torch.set_num_threads(threads or max(1, cores // processes))
     return torch.get_num_threads()
 
