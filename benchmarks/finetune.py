@@ -4,7 +4,8 @@ MiniLM (6 x 384) on SST-2's sentences and on MRPC's pairs, batches of 32 example
 defaults (theirs has dropout in attention; `--set train.attention_dropout=0.1` gives it to ours too). Both sides run their own trainer,
 whole, and the time between steps is read off it; evaluation and saving are not counted. The sides run in turn in one process, several
 rounds; the ratio of a round compares neighbours in time, and the median is printed. Predictions go from texts to classes, with
-tokenising; theirs by `Trainer.predict` in batches of 32, and by a pipeline as its documentation shows it.
+tokenising; theirs by `Trainer.predict` in batches of 32, and by a pipeline as its documentation shows it. The limit is what the bare linear
+layers of our predictions would reach.
 
     make bench        (or: python benchmarks/finetune.py --data ../shared/data --rounds 5)
 """
@@ -28,9 +29,10 @@ from bertworks.model.resize import use_few_rows
 from bertworks.runs.finetune import MODEL, build_task, save_model
 from bertworks.runs.folder import CHECKPOINTS
 from bertworks.runs.settings import settle_task
-from bertworks.tasks.example import tokens_in
+from bertworks.tasks.example import Example, gather, tokens_in
 from bertworks.tasks.order import Order
 from bertworks.tasks.source import Data, Source, describe_task, read_data
+from bertworks.tasks.task import PREDICT_TOKENS, token_batches
 from bertworks.tasks.windows import Reader
 from bertworks.train.clock import Clock
 from bertworks.train.looks import Looks
@@ -130,8 +132,8 @@ def their_rows(folder: Path, texts: list[tuple[str, ...]]) -> list[dict[str, Any
     return [{name: values[at] for name, values in encoded.items()} for at in range(len(texts))]
 
 
-def predictions(folder: Path, texts: list[tuple[str, ...]]) -> tuple[Work, Work, Work]:
-    """Their Trainer, their pipeline as its documentation shows it, and ours."""
+def predictions(folder: Path, texts: list[tuple[str, ...]]) -> tuple[Work, Work, Work, Work]:
+    """Their Trainer, their pipeline as its documentation shows it, ours, and the least that ours can take."""
     from transformers import pipeline
 
     bench, pipe = bertworks.load(folder), pipeline("text-classification", model=str(folder), device="cpu")
@@ -148,7 +150,28 @@ def predictions(folder: Path, texts: list[tuple[str, ...]]) -> tuple[Work, Work,
         return seconds
 
     works = (lambda: trainer.predict(their_rows(folder, texts)), lambda: pipe(named), lambda: bench.predict(inputs))
-    return timed(works[0]), timed(works[1]), timed(works[2])
+    return timed(works[0]), timed(works[1]), timed(works[2]), timed(products(bench, texts))
+
+
+def products(bench: bertworks.Workbench, texts: list[tuple[str, ...]]) -> Callable[[], None]:
+    """The linear layers alone on the very batches of a prediction, the last one's for the tokens that are read: in float32 nothing can be
+    faster."""
+    learned, task = bench.task()
+    features = task.features([Example(one) for one in texts], Reader.of(bench.tokenizer, learned.data))
+    batches = [gather(features, members) for members in token_batches([one.length for one in features], PREDICT_TOKENS)]
+    *layers, (attention, ffn) = bench.model.encoder.layers()
+    of_all = [m.weight for pair in layers for part in pair for m in part.modules() if isinstance(m, torch.nn.Linear)]
+    of_all += [attention.attn.k.weight, attention.attn.v.weight]
+    of_read = [attention.attn.q.weight, attention.attn.out.weight, ffn.up.weight, ffn.down.weight]
+    work = [(n, weight) for batch in batches for n, some in ((len(batch.ids), of_all), (len(batch.read), of_read)) for weight in some]
+    inputs = {(n, weight.size(1)): torch.randn(n, weight.size(1)) for n, weight in work}
+
+    @torch.inference_mode()
+    def run() -> None:
+        for n, weight in work:
+            torch.nn.functional.linear(inputs[n, weight.size(1)], weight)
+
+    return run
 
 
 def compare(title: str, theirs: Work, ours: Work, rounds: int) -> None:
@@ -181,8 +204,9 @@ def main() -> None:
             model = Path(out) / MODEL
             training = their_training(model, data, arguments.steps), our_training(start, data, config)
             compare(f"{name}, fine-tuning", *training, arguments.rounds)
-            trainer, pipe, ours = predictions(model, [example.texts for example in data.dev])
+            trainer, pipe, ours, least = predictions(model, [example.texts for example in data.dev])
             compare(f"{name}, Trainer.predict", trainer, ours, arguments.rounds)
+            compare(f"{name}, the limit", trainer, least, arguments.rounds)
             compare(f"{name}, pipeline", pipe, ours, arguments.rounds)
 
 
