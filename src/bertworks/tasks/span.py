@@ -47,19 +47,6 @@ class Answered:
         return self.answer is None
 
 
-@dataclass(frozen=True)
-class Best:
-    """The best stretch of all windows."""
-
-    window: Window
-    first: int  # token
-    last: int
-    score: float
-    blank: float  # of "not here", where it is least likely
-    chance: float  # of the stretch, in its window
-    blank_chance: float
-
-
 class SpanTask(Task):
     head = "span"
 
@@ -105,21 +92,18 @@ class SpanTask(Task):
         return Term("start", start, 0.5), Term("end", end, 0.5), Term("span_accuracy", right, 0.0)
 
     def decode(self, outputs: Outputs, features: Features, example: Example) -> Answered:
-        best = self._best(outputs, features)
-        start, end = int(best.window.about[1 + best.first, 0]), int(best.window.about[1 + best.last, 1])
-        found = example.texts[1][start:end]
-        stretch, start = found.strip(), start + len(found) - len(found.lstrip())
-        if best.blank - best.score > self.no_answer:
-            return Answered("", -1, best.blank_chance, best.score, best.blank, stretch)
-        return Answered(stretch, start, best.chance, best.score, best.blank, stretch)
-
-    def _best(self, outputs: Outputs, features: Features) -> Best:
-        chances = [shares(table.astype(np.float64) / self.temperature, axis=0) for table in outputs]
         found = [best_stretch(table[1:]) for table in outputs]
-        at = int(np.argmax([score for *_, score in found]))
-        (first, last, score), blank = found[at], min(float(table[0].sum()) for table in outputs)
-        chance = chances[at][1 + first, 0] * chances[at][1 + last, 1]
-        return Best(features.windows[at], first, last, score, blank, float(chance), float(min(table[0].prod() for table in chances)))
+        best = int(np.argmax([score for *_, score in found]))
+        (first, last, score), about = found[best], features.windows[best].about[1:]
+        blank = min(float(table[0].sum()) for table in outputs)
+        start, end = int(about[first, 0]), int(about[last, 1])
+        text = example.texts[1][start:end]
+        stretch, start = text.strip(), start + len(text) - len(text.lstrip())
+        chances = [shares(table.astype(np.float64) / self.temperature, axis=0) for table in outputs]
+        if blank - score > self.no_answer:
+            return Answered("", -1, float(min(table[0].prod() for table in chances)), score, blank, stretch)
+        sure = chances[best][1 + first, 0] * chances[best][1 + last, 1]
+        return Answered(stretch, start, float(sure), score, blank, stretch)
 
     def beliefs(self, outputs: Outputs, features: Features) -> Values:
         """Where an answer begins and where it ends, in each window."""

@@ -93,13 +93,14 @@ class Tag(Task):
         return Term("tag", total), Term("tag_accuracy", (logits.detach().argmax(1) == targets).sum(), 0.0)
 
     def decode(self, outputs: Outputs, features: Features, example: Example) -> Tagged:
-        logits, order = self.beliefs(outputs, features), np.argsort(_words(features))
-        chosen = np.empty(len(logits), np.int64)
-        chosen[order] = self.ways.best(logits[order]) if self.ways is not None else logits[order].argmax(1)
+        words = np.concatenate([window.about for window in features.windows])
+        order = np.argsort(words)
+        logits, chances, words = (rows[order] for rows in (self.beliefs(outputs, features), self.chances(outputs, features), words))
+        chosen = self.ways.best(logits) if self.ways is not None else logits.argmax(1)
         tags: list[str | None] = [None] * len(example.texts)  # of what was cut off nothing is known
         sure = np.zeros(len(tags))
-        sure[_words(features)] = self.chances(outputs, features)[np.arange(len(chosen)), chosen]
-        for word, at in zip(_words(features).tolist(), chosen.tolist(), strict=True):
+        sure[words] = chances[np.arange(len(words)), chosen]
+        for word, at in zip(words.tolist(), chosen.tolist(), strict=True):
             tags[word] = self.labels[at]
         stretches = metrics.entities(_strings(tags))
         found = [_entity(example, kind, first, last, float(sure[first : last + 1].min())) for kind, first, last in stretches]
@@ -148,11 +149,6 @@ def _entity(example: Example, kind: str, first: int, last: int, confidence: floa
         return Entity(kind, " ".join(example.texts[first : last + 1]), first, last, confidence)
     start, end = example.begins[first], example.begins[last] + len(example.texts[last])
     return Entity(kind, example.whole[start:end], first, last, confidence, start, end)
-
-
-def _words(features: Features) -> Numbers:
-    """Those that are read, in the order of the logits."""
-    return np.concatenate([window.about for window in features.windows])
 
 
 def _strings(tags: Any) -> list[str]:
