@@ -221,6 +221,25 @@ def test_classes_that_dev_has_none_of_are_said(tmp_path: Path) -> None:
     assert "not judged, for dev has none of them: G" in data.remarks
 
 
+def test_letters_are_answered_by_letters(tmp_path: Path) -> None:
+    rows = [f"q {at},x,y,z,{'abC'[at % 3]}" for at in range(30)]
+    data = own(write(tmp_path / "c.csv", "question,option_a,option_b,option_c,answer", *rows), "choice")
+    assert {(int(example.texts[0][2:]) % 3, example.answer) for example in data.train} == {(0, 0), (1, 1), (2, 2)}
+    assert any("choices are counted from A" in remark for remark in data.remarks)
+    source = find_source("choice", **{**NOTHING, "train": str(tmp_path / "c.csv")})
+    again = Source.model_validate(source.settled(data.columns))
+    assert [example.answer for example in read_data(again).dev] == [example.answer for example in data.dev]
+    task = make_task(small("bert-mini", "choice").model, describe_task(data, source))
+    said = task.predict(task.features(data.dev, reader()), data.dev)
+    assert all(one.choice == "ABC"["xyz".index(str(one.text))] for one in said)
+    right = [one.text == example.texts[1 + example.answer] for one, example in zip(said, data.dev, strict=True)]  # type: ignore[operator]
+    assert task.score(said, data.dev)["accuracy"] == sum(right) / len(right)
+    texts = own(
+        write(tmp_path / "t.csv", "question,option_a,option_b,answer", *[f"q {at},a,b,{'ba'[at % 2]}" for at in range(30)]), "choice"
+    )
+    assert texts.columns.by_text and texts.train[0].texts[1 + texts.train[0].answer] == "ba"[int(texts.train[0].texts[0][2:]) % 2]  # type: ignore[union-attr,operator]
+
+
 def test_choices_counted_from_one(tmp_path: Path) -> None:
     data = own(write(tmp_path / "c.csv", "question,option1,option2,answer", *[f"q {at},x,y,{1 + at % 2}" for at in range(20)]), "choice")
     assert {(example.texts[0][-1] in "02468", example.answer) for example in data.train} == {(True, 0), (False, 1)}

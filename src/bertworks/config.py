@@ -20,6 +20,7 @@ Pairs = Literal["nsp", "sop", "none", "stream"]
 Where = Literal["token", "word", "ngram", "span"]
 Objective = Literal["mlm", "rtd", "plm", "ltr"]
 Shape = Literal["classify", "regress", "multilabel", "tag", "span", "choice"]
+CountedFrom = Literal[0, 1, "A"]
 Size = Annotated[int, Field(ge=1, le=2**17)]
 Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
 
@@ -252,7 +253,7 @@ class TaskConfig(Frozen):
     no_answer: bool = Field(False, description="span: the passage need not hold an answer")
     class_weights: Literal["none", "balanced"] = Field("none", description="classify: balanced: rare classes weigh as much as others")
     smoothing: Rate = Field(0.0, description="classify, tag: share of each target that is spread over all classes")
-    counted_from: int = Field(0, ge=0, le=1, description="choice: the number of the first way to go on")
+    counted_from: CountedFrom = Field(0, description="choice: what the first way to go on is called: 0, 1 or A")
     transitions: tuple[tuple[str, str, bool], ...] = Field(
         (), description="tag: what may follow what: two signs such as B and I, and whether they name the same kind; []: anything"
     )

@@ -9,6 +9,7 @@ import numpy as np
 import torch.nn.functional as F
 from torch import Tensor
 
+from bertworks.config import CountedFrom
 from bertworks.model.loss import Loss, Term
 from bertworks.model.model import Model
 from bertworks.tasks.example import Batch, Example, Features, Numbers, TokenCounts, Values
@@ -20,7 +21,7 @@ from bertworks.tasks.windows import Reader
 
 @dataclass(frozen=True)
 class Chosen:
-    choice: int | None  # its number, counted as in the examples that it learned from; None: not sure enough
+    choice: int | str | None  # its number or letter, as in the examples that it learned from; None: not sure enough
     text: str | None
     confidence: float
     scores: list[float]
@@ -35,7 +36,7 @@ class Choice(Task):
 
     head = "choice"
 
-    def __init__(self, model: Model, *, counted_from: int = 0) -> None:
+    def __init__(self, model: Model, *, counted_from: CountedFrom = 0) -> None:
         super().__init__(model)
         self.counted_from = counted_from
 
@@ -61,7 +62,7 @@ class Choice(Task):
     def decode(self, outputs: Outputs, features: Features, example: Example) -> Chosen:
         (scores,) = self.chances(outputs, features)
         best = int(scores.argmax())
-        return Chosen(self.counted_from + best, example.texts[1 + best], float(scores[best]), scores.tolist())
+        return Chosen(self._name(best), example.texts[1 + best], float(scores[best]), scores.tolist())
 
     def beliefs(self, outputs: Outputs, features: Features) -> Values:
         logits, ways = np.concatenate(outputs)[:, 0], np.array([window.way for window in features.windows])
@@ -81,7 +82,10 @@ class Choice(Task):
         return Verdict(not self._is_right(prediction, example), prediction.confidence, example.texts[1 + right], str(prediction.text))
 
     def _is_right(self, prediction: Chosen, example: Example) -> bool:
-        return prediction.choice == self.counted_from + int(example.answer)  # type: ignore[arg-type]
+        return prediction.choice == self._name(int(example.answer))  # type: ignore[arg-type]
+
+    def _name(self, way: int) -> int | str:
+        return chr(ord("A") + way) if self.counted_from == "A" else self.counted_from + way
 
     def unless_unsure(self, prediction: Chosen, least: float) -> Chosen:
         return prediction if prediction.confidence >= least else replace(prediction, choice=None, text=None)

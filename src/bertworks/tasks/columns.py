@@ -117,9 +117,9 @@ def check_texts(columns: Columns, task: TaskConfig, place: str) -> None:
 
 
 def _with_choices(rows: Sequence[Row], columns: Columns) -> Columns:
-    """How the right one is named: by its text, or by its number from 0 or from 1. Where neither 0 nor the highest occurs, as the columns
-    are numbered; or from 1, if there are so many rows that a first one would have been right by now."""
-    by_text, numbers = [], []
+    """How the right one is named: by its text, its letter, or its number from 0 or from 1. Where neither 0 nor the highest occurs, as the
+    columns are numbered; or from 1, if there are so many rows that a first one would have been right by now."""
+    by_text, numbers, lettered = [], [], []
     for row in rows:
         try:
             ways, value = ways_of(row, columns)[1:], row.get(str(columns.label))
@@ -127,13 +127,20 @@ def _with_choices(rows: Sequence[Row], columns: Columns) -> Columns:
             continue
         if value not in (None, ""):
             by_text.append(value in ways)
+            lettered.append(re.fullmatch("[A-Za-z]", str(value).strip()) is not None)
         if str(value).isdecimal():
             numbers.append((int(str(value)), len(ways)))
     highest = any(number == count for number, count in numbers)
     many = len(numbers) >= MANY * max((count for _, count in numbers), default=0)
     named = [int(found[2]) for name in columns.texts if (found := CHOICES.fullmatch(name)) and found[2].isdecimal()]
     from_one = all(number >= 1 for number, _ in numbers) and (highest or (min(named) == 1 if named else many))
-    return replace(columns, by_text=sum(by_text) > len(by_text) / 2, counted_from=int(from_one) if numbers else None)
+    if _mostly(lettered) and not _mostly(by_text):
+        return replace(columns, counted_from="A")
+    return replace(columns, by_text=_mostly(by_text), counted_from=(1 if from_one else 0) if numbers else None)
+
+
+def _mostly(flags: Sequence[bool]) -> bool:
+    return sum(flags) > MOSTLY * len(flags)
 
 
 def _separator(rows: Sequence[Row], label: str) -> str | None:

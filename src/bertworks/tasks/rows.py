@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bertworks.config import Shape
+from bertworks.config import CountedFrom, Shape
 from bertworks.data.tables import Row
 from bertworks.errors import BadText
 from bertworks.tasks.example import SIGN, Answer, Example, Span, is_blank, why_no_text
@@ -33,7 +33,7 @@ class Columns:
     names: Mapping[str, str] = field(default_factory=dict)  # what the data set's own labels are called here
     by_text: bool = False  # choice: the label is the text of the right one
     separator: str | None = None  # multilabel: what lies between the classes of a cell
-    counted_from: int | None = None  # choice: the first one's number; None: they have none
+    counted_from: CountedFrom | None = None  # choice: the first one's number or letter; None: they have none
     unused: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -306,7 +306,7 @@ def _which(value: Any, texts: tuple[str, ...], columns: Columns) -> Answer:
         if value in ways:
             return ways.index(value)
         raise Unreadable(f"{value!r} is none of the choices") from None
-    first = columns.counted_from or 0
+    first = 1 if columns.counted_from == 1 else 0
     if not first <= number < first + len(ways):
         raise Unreadable(f"choice {number} of {len(ways)}; they are counted from {first}")
     return number - first

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from bertworks.config import Frozen, Shape, TaskConfig
+from bertworks.config import CountedFrom, Frozen, Shape, TaskConfig
 from bertworks.errors import BadText, NotFound, nearest
 from bertworks.tasks.checks import Data, check_data, judged
 from bertworks.tasks.columns import check_texts, guess_columns
@@ -46,7 +46,7 @@ class Source(Frozen):
     label: str | None = None
     by_text: bool | None = Field(None, description="choice: the label is the text of the right one; null: that is looked for")
     separator: str | None = Field(None, description="multilabel: what lies between the classes of a cell")
-    counted_from: int | None = Field(None, description="choice: the first one's number, where they are numbered")
+    counted_from: CountedFrom | None = Field(None, description="choice: the first one's number or letter; null: they have none")
     paired: bool = False
     first: int | None = Field(None, ge=1, description="only the first examples of train")
     skip_bad: bool = False
