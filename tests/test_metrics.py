@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertworks.tasks import chances, metrics
-from bertworks.tasks.calibration import calibration_error, fit_temperature, reliability, soften
+from bertworks.tasks.calibration import calibration_error, cost_of_classes, fit_temperature, reliability, soften
 from bertworks.tasks.chances import differences, intervals, mean
 
 CLASSES = st.integers(2, 5).flatmap(
@@ -175,7 +175,7 @@ def test_temperature_is_found_again() -> None:
     honest = soften(np.exp(logits) / np.exp(logits).sum(1, keepdims=True), 1.0)
     truth = np.array([draw.choice(3, p=row) for row in honest])
     boastful = soften(honest, 1 / 2.5)
-    assert fit_temperature(boastful, truth) == pytest.approx(2.5, rel=0.1)
+    assert fit_temperature(cost_of_classes(boastful, truth)) == pytest.approx(2.5, rel=0.1)
     right = boastful.argmax(1) == truth
     assert calibration_error(boastful.max(1), right) > 0.1 > 0.03 > calibration_error(soften(boastful, 2.5).max(1), right)
     assert sum(one.count for one in reliability(boastful.max(1), right)) == 4000
@@ -183,16 +183,16 @@ def test_temperature_is_found_again() -> None:
 
 def test_few_examples_with_an_error_do_not_make_a_model_doubt_everything() -> None:
     scores = np.array([[0.99, 0.01], [0.98, 0.02]])
-    assert 1 < fit_temperature(scores, np.array([0, 1])) < 3
-    assert fit_temperature(scores.repeat(500, 0), np.array([0, 1]).repeat(500)) > 10
+    assert 1 < fit_temperature(cost_of_classes(scores, np.array([0, 1]))) < 3
+    assert fit_temperature(cost_of_classes(scores.repeat(500, 0), np.array([0, 1]).repeat(500))) > 10
 
 
 def test_few_examples_without_an_error_do_not_make_a_model_sure() -> None:
     scores = np.array([[0.9, 0.1]] * 12)
-    temperature = fit_temperature(scores, np.zeros(12, int))
+    temperature = fit_temperature(cost_of_classes(scores, np.zeros(12, int)))
     assert soften(scores, temperature).max() == pytest.approx(1 - 1 / 14, abs=0.02)
     with_impossible = np.array([[0.9, 0.1, 0.0]] * 12)  # a choice between fewer than others have
-    assert fit_temperature(with_impossible, np.zeros(12, int)) == pytest.approx(temperature)
+    assert fit_temperature(cost_of_classes(with_impossible, np.zeros(12, int))) == pytest.approx(temperature)
 
 
 def test_intervals_hold_the_truth_and_narrow_with_more_examples() -> None:

@@ -321,8 +321,9 @@ def test_best_stretch_is_the_best_of_all() -> None:
         table = draw.normal(size=(size, 2))
         table[:1, 0] += 9  # so that the best end is often too far away
         pairs = {(a, b): table[a, 0] + table[b, 1] for a in range(size) for b in range(a, min(size, a + LONGEST))}
-        first, last, score = best_stretch(table)
-        assert (first, last) == max(pairs, key=pairs.__getitem__) and score == pytest.approx(max(pairs.values()))
+        found = best_stretch(np.concatenate([[[99.0, 99.0]], table]), 3)  # the first row is "not here"
+        assert (found.first - 1, found.last - 1) == max(pairs, key=pairs.__getitem__) and found.score == pytest.approx(max(pairs.values()))
+        assert found.window == 3
 
 
 def test_no_answer_is_said_when_not_here_is_better() -> None:

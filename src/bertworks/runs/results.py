@@ -17,7 +17,7 @@ from bertworks.tasks.example import Example, Features
 from bertworks.tasks.metrics import Counts, Flags, Floats, confusion
 from bertworks.tasks.sequence import Classify, Multilabel
 from bertworks.tasks.span import Answered, SpanTask
-from bertworks.tasks.task import Outputs, Task, Verdict
+from bertworks.tasks.task import Task, Verdict
 from bertworks.tasks.windows import Reader
 from bertworks.text.ledger import Ledger
 from bertworks.train.log import METRICS, read_events
@@ -105,7 +105,7 @@ def judge(task: Task, features: list[Features], examples: list[Example]) -> tupl
         task.no_answer = no_answer = best_threshold(task, predictions, examples)
         predictions = task.decode_all(outputs, features, examples)
     if task.confident:
-        task.temperature = _temperature(task, outputs, features)
+        task.temperature = fit_temperature(task.cost(outputs, predictions, features, examples))
         calmed = task.decode_all(outputs, features, examples)
         calibration = _calibration(task, predictions, calmed, examples)
         predictions = calmed
@@ -134,14 +134,6 @@ class LearnedChanges:
 
     def apply(self, learned: LearnedConfig) -> LearnedConfig:
         return learned.model_copy(update={name: value for name, value in vars(self).items() if value is not None})
-
-
-def _temperature(task: Task, outputs: list[Outputs], features: list[Features]) -> float:
-    """Rows of different length are filled up with what is impossible."""
-    chances = [task.chances(*pair) for pair in zip(outputs, features, strict=True)]
-    widest = max(one.shape[1] for one in chances)
-    scores = np.concatenate([np.pad(one, ((0, 0), (0, widest - one.shape[1]))) for one in chances])
-    return fit_temperature(scores, np.concatenate([task.truth(one) for one in features]))
 
 
 def _calibration(task: Task, before: list[Any], after: list[Any], examples: list[Example]) -> Calibration:

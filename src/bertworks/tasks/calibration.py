@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,8 @@ from bertworks.tasks.metrics import Flags, Floats
 BINS = 10
 LOWEST, HIGHEST = 0.05, 20.0  # temperatures
 USUAL = 0.5  # by so much their logarithms usually differ from 0
+LEAST = 1e-30  # probability
+Cost = Callable[[float], float]  # of a temperature
 
 
 def soften(scores: Floats, temperature: float) -> Floats:
@@ -23,24 +26,40 @@ def soften(scores: Floats, temperature: float) -> Floats:
     return softened
 
 
-def fit_temperature(scores: Floats, truth: Numbers) -> float:
-    """The temperature under which the right classes (B,) are likeliest, found by golden sections: there is one best. An error more than was
-    seen is reckoned with: no model is sure of everything because a few examples held no error. Nor do a few show that it knows nothing:
-    without any it is 1, and only many take it far from there."""
-    right, others = np.eye(scores.shape[1])[truth], scores > 0
-    others &= right == 0
-    doubt = 1 / (len(truth) + 2)
-    shares = (1 - doubt) * right + doubt * others / np.maximum(others.sum(1, keepdims=True), 1)
+def fit_temperature(cost: Cost) -> float:
+    """The one that costs least, found by golden sections. Without any examples it is 1, and only many take it far from there."""
 
-    def cost(log_temperature: float) -> float:
-        likely = (shares * np.log(np.maximum(soften(scores, float(np.exp(log_temperature))), 1e-30))).sum()
-        return float((log_temperature / USUAL) ** 2 / 2 - likely)
+    def in_all(log_temperature: float) -> float:
+        return float((log_temperature / USUAL) ** 2 / 2 + cost(float(np.exp(log_temperature))))
 
     low, high, ratio = np.log(LOWEST), np.log(HIGHEST), (np.sqrt(5) - 1) / 2
     for _ in range(40):
         a, b = high - ratio * (high - low), low + ratio * (high - low)
-        low, high = (low, b) if cost(a) < cost(b) else (a, high)
+        low, high = (low, b) if in_all(a) < in_all(b) else (a, high)
     return float(np.exp((low + high) / 2))
+
+
+def cost_of_classes(scores: Floats, truth: Numbers) -> Cost:
+    """How unlikely the right classes (B,) are by these probabilities (B, C). An error more than was seen is reckoned with: no model is sure
+    of everything because a few examples held no error."""
+    right, others = np.eye(scores.shape[1])[truth], scores > 0
+    others &= right == 0
+    doubt = 1 / (len(truth) + 2)
+    shares = (1 - doubt) * right + doubt * others / np.maximum(others.sum(1, keepdims=True), 1)
+    return lambda temperature: -float((shares * np.log(np.maximum(soften(scores, temperature), LEAST))).sum())
+
+
+def cost_of_answers(parts: Sequence[tuple[Floats, Numbers]], right: Flags) -> Cost:
+    """How unlikely it is that just these answers are right (B,). Each consists of parts that are sure for themselves: probabilities (B, C)
+    and which of them is said (B,)."""
+    doubt = 1 / (len(right) + 2)
+    shares, rows = np.where(right, 1 - doubt, doubt), np.arange(len(right))
+
+    def cost(temperature: float) -> float:
+        sure = np.prod([soften(scores, temperature)[rows, said] for scores, said in parts], 0)
+        return -float((shares * np.log(np.maximum(sure, LEAST)) + (1 - shares) * np.log(np.maximum(1 - sure, LEAST))).sum())
+
+    return cost
 
 
 @dataclass(frozen=True)

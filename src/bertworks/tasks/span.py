@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 import torch.nn.functional as F
@@ -21,8 +22,9 @@ from bertworks.errors import BadText
 from bertworks.model.loss import Loss, Term
 from bertworks.model.model import Model
 from bertworks.tasks import metrics
+from bertworks.tasks.calibration import Cost, cost_of_answers
 from bertworks.tasks.example import Batch, Example, Features, Numbers, Span, Values, Window
-from bertworks.tasks.task import Outputs, Task, Verdict, padded, shares
+from bertworks.tasks.task import Outputs, Task, Verdict, padded, shares, widened
 from bertworks.tasks.windows import Cut, Reader
 
 LONGEST = 64  # tokens of an answer; windows share as many, so that it is whole in one of them
@@ -45,6 +47,15 @@ class Answered:
     @property
     def unsure(self) -> bool:
         return self.answer is None
+
+
+class Stretch(NamedTuple):
+    """Of a window: its first and last token among those read, and the sum of their logits."""
+
+    window: int
+    first: int
+    last: int
+    score: float
 
 
 class SpanTask(Task):
@@ -92,27 +103,33 @@ class SpanTask(Task):
         return Term("start", start, 0.5), Term("end", end, 0.5), Term("span_accuracy", right, 0.0)
 
     def decode(self, outputs: Outputs, features: Features, example: Example) -> Answered:
-        found = [best_stretch(table[1:]) for table in outputs]
-        best = int(np.argmax([score for *_, score in found]))
-        (first, last, score), about = found[best], features.windows[best].about[1:]
-        blank = min(float(table[0].sum()) for table in outputs)
-        start, end = int(about[first, 0]), int(about[last, 1])
+        best, blank, silent = self._best(outputs)
+        about = features.windows[best.window].about
+        start, end = int(about[best.first, 0]), int(about[best.last, 1])
         text = example.texts[1][start:end]
         stretch, start = text.strip(), start + len(text) - len(text.lstrip())
-        chances = [shares(table.astype(np.float64) / self.temperature, axis=0) for table in outputs]
-        if blank - score > self.no_answer:
-            return Answered("", -1, float(min(table[0].prod() for table in chances)), score, blank, stretch)
-        sure = chances[best][1 + first, 0] * chances[best][1 + last, 1]
-        return Answered(stretch, start, float(sure), score, blank, stretch)
+        said = blank if silent else best
+        ends = shares(outputs[said.window].astype(np.float64) / self.temperature, axis=0)
+        sure = float(ends[said.first, 0] * ends[said.last, 1])
+        answer, start = ("", -1) if silent else (stretch, start)
+        return Answered(answer, start, sure, best.score, blank.score, stretch)
 
-    def beliefs(self, outputs: Outputs, features: Features) -> Values:
-        """Where an answer begins and where it ends, in each window."""
-        widest = max(map(len, outputs))
-        rows = [np.pad(table.T.astype(np.float64), ((0, 0), (0, widest - len(table))), constant_values=-inf) for table in outputs]
-        return np.concatenate(rows)
+    def _best(self, outputs: Outputs) -> tuple[Stretch, Stretch, bool]:
+        """Of all windows the best stretch, and "not here" where it is least likely; and whether that is what is said."""
+        best = max((best_stretch(table, at) for at, table in enumerate(outputs)), key=lambda one: one.score)
+        blank = min((Stretch(at, 0, 0, float(table[0].sum())) for at, table in enumerate(outputs)), key=lambda one: one.score)
+        return best, blank, blank.score - best.score > self.no_answer
 
-    def truth(self, features: Features) -> Numbers:
-        return np.concatenate([window.targets for window in features.windows])
+    def cost(
+        self, outputs: Sequence[Outputs], predictions: Sequence[Answered], features: Sequence[Features], examples: Sequence[Example]
+    ) -> Cost:
+        """How unlikely it makes that just the answers which are exact are so: first and last token of several stretches may be right."""
+        said = [blank if silent else best for best, blank, silent in map(self._best, outputs)]
+        tables = [shares(windows[one.window].astype(np.float64), axis=0) for windows, one in zip(outputs, said, strict=True)]
+        places = np.array([[one.first, one.last] for one in said])
+        parts = [(widened([table[None, :, end] for table in tables]), places[:, end]) for end in (0, 1)]
+        right = np.array([self.sureness(*pair)[0][1] for pair in zip(predictions, examples, strict=True)])
+        return cost_of_answers(parts, right)
 
     def sureness(self, prediction: Answered, example: Example) -> list[tuple[float, bool]]:
         _, exact = self.evidence(prediction, example)
@@ -134,14 +151,14 @@ class SpanTask(Task):
         return {"f1": float(rows[:, 0].mean()), "exact": float(rows[:, 1].mean())}
 
 
-def best_stretch(table: Values) -> tuple[int, int, float]:
-    """(R, 2) logits of beginning and ending -> the likeliest first and last token, and the sum of their logits."""
-    size = len(table)
-    sums = table[:, 0, None] + table[None, :, 1]
+def best_stretch(table: Values, window: int = 0) -> Stretch:
+    """By the logits of beginning and ending, (R, 2)."""
+    size = len(table) - 1
+    sums = table[1:, 0, None] + table[None, 1:, 1]
     ahead = np.arange(size)[None, :] - np.arange(size)[:, None]
     sums = np.where((ahead >= 0) & (ahead < LONGEST), sums, -np.inf)
     first, last = divmod(int(sums.argmax()), size)
-    return first, last, float(sums[first, last])
+    return Stretch(window, 1 + first, 1 + last, float(sums[first, last]))
 
 
 def _first_and_last(example: Example, offsets: Numbers) -> tuple[int, int] | None:

@@ -22,6 +22,7 @@ from bertworks.model.layout import Tokens
 from bertworks.model.loss import Loss, Trainable
 from bertworks.model.model import Model
 from bertworks.tasks import metrics
+from bertworks.tasks.calibration import Cost, cost_of_classes
 from bertworks.tasks.example import Batch, Example, Features, Numbers, Values, gather
 from bertworks.tasks.metrics import Floats, Measures
 from bertworks.tasks.windows import Reader
@@ -64,7 +65,7 @@ class Task(Trainable):
         raise NotImplementedError
 
     def beliefs(self, outputs: Outputs, features: Features) -> Values:
-        """Logits of all that could be said, (R, C): a row for the text, or for each of its words, classes or ends of an answer."""
+        """Logits of all that could be said, (R, C): a row for the text, or for each of its words or classes."""
         raise NotImplementedError
 
     def truth(self, features: Features) -> Numbers:
@@ -110,6 +111,13 @@ class Task(Trainable):
     def chances(self, outputs: Outputs, features: Features) -> Values:
         """`beliefs` as probabilities, (R, C)."""
         return shares(self.beliefs(outputs, features) / self.temperature)
+
+    def cost(
+        self, outputs: Sequence[Outputs], predictions: Sequence[Any], features: Sequence[Features], examples: Sequence[Example]
+    ) -> Cost:
+        """Of a temperature: how unlikely it makes what is right. Rows of different length are filled up with what is impossible."""
+        chances = widened([self.chances(*pair) for pair in zip(outputs, features, strict=True)])
+        return cost_of_classes(chances, np.concatenate([self.truth(one) for one in features]))
 
     def rows(self, predictions: Sequence[Any], examples: Sequence[Example]) -> Floats:
         return np.array([self.evidence(*pair) for pair in zip(predictions, examples, strict=True)], np.float64)
@@ -186,6 +194,12 @@ def padded(logits: Tensor, sizes: Numbers) -> Tensor:
     """Rows of unequal length, one below the other; what is not there is impossible."""
     rows = torch.split(logits, sizes.tolist())
     return torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=-torch.inf)
+
+
+def widened(tables: Sequence[Values]) -> Values:
+    """Probabilities of a different number of things, one table below the other."""
+    widest = max(table.shape[1] for table in tables)
+    return np.concatenate([np.pad(table, ((0, 0), (0, widest - table.shape[1]))) for table in tables])
 
 
 def shares(logits: Values, axis: int = -1) -> Values:
