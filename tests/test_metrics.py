@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertworks.tasks import chances, metrics
-from bertworks.tasks.calibration import calibration_error, cost_of_classes, fit_temperature, reliability, soften
+from bertworks.tasks.calibration import calibration_error, cost_of_answers, cost_of_classes, fit_temperature, reliability, soften
 from bertworks.tasks.chances import differences, intervals, mean
 
 CLASSES = st.integers(2, 5).flatmap(
@@ -179,6 +179,17 @@ def test_temperature_is_found_again() -> None:
     right = boastful.argmax(1) == truth
     assert calibration_error(boastful.max(1), right) > 0.1 > 0.03 > calibration_error(soften(boastful, 2.5).max(1), right)
     assert sum(one.count for one in reliability(boastful.max(1), right)) == 4000
+
+
+def test_temperature_of_answers_in_two_parts_is_found_again() -> None:
+    draw = np.random.default_rng(0)
+    parts = [np.exp(draw.normal(0, 2, (4000, 9))) for _ in range(2)]
+    honest = [part / part.sum(1, keepdims=True) for part in parts]
+    said = [part.argmax(1) for part in honest]
+    chances = np.prod([part.max(1) for part in honest], 0)
+    right = draw.random(4000) < chances
+    boastful = [(soften(part, 1 / 2.5), one) for part, one in zip(honest, said, strict=True)]
+    assert fit_temperature(cost_of_answers(boastful, right)) == pytest.approx(2.5, rel=0.1)
 
 
 def test_few_examples_with_an_error_do_not_make_a_model_doubt_everything() -> None:

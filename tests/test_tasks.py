@@ -419,6 +419,22 @@ def _sureness(answer: Any) -> float:
     return float(min(parts))
 
 
+@pytest.mark.parametrize("no_answer", [np.inf, -1e6])
+def test_what_a_temperature_costs_is_about_the_confidence_of_answers(no_answer: float) -> None:
+    task, many = SpanTask(small("bert-mini", "span").model, no_answer=no_answer), examples("span", 12, 40)
+    many = [replace(one, answer=()) if at % 3 == 0 else one for at, one in enumerate(many)]
+    features = task.features(many, reader(32, 12))
+    outputs = [[5 * table for table in tables] for tables in task.outputs(features)]
+    predictions = task.decode_all(outputs, features, many)
+    cost = task.cost(outputs, predictions, features, many)
+    for task.temperature in (0.7, 1.0, 5.0):
+        sure = np.array([one.confidence for one in task.decode_all(outputs, features, many)])
+        right = np.array([exact for pair in zip(predictions, many, strict=True) for _, exact in task.sureness(*pair)])
+        likely = np.where(right, 13 / 14, 1 / 14)  # an error more than was seen is reckoned with
+        assert cost(task.temperature) == pytest.approx(-(likely * np.log(sure) + (1 - likely) * np.log(1 - sure)).sum(), rel=1e-6)
+    assert any(right) == (no_answer < 0)
+
+
 def test_no_temperature_changes_the_way_through_a_sentence() -> None:
     labels = ("B-x", "I-x", "E-x", "S-x", "O")
     usual = usual_transitions([["B-x", "I-x", "E-x", "O", "S-x", "O", "B-x", "E-x", "S-x", "B-x", "E-x"]] * 9)
