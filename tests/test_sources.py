@@ -221,6 +221,13 @@ def test_classes_that_dev_has_none_of_are_said(tmp_path: Path) -> None:
     assert "not judged, for dev has none of them: G" in data.remarks
 
 
+def test_a_table_without_a_header_is_not_printed(tmp_path: Path) -> None:
+    with pytest.raises(BadText) as error:
+        own(write(tmp_path / "q.tsv", *[f"Who?\t{'a long passage ' * 99}\tno one"] * 2), "span")
+    said = str(error.value)
+    assert "should name the columns, has: Who?, a long passage" in said and "no one" in said and len(said) < 400
+
+
 def test_letters_are_answered_by_letters(tmp_path: Path) -> None:
     rows = [f"q {at},x,y,z,{'abC'[at % 3]}" for at in range(30)]
     data = own(write(tmp_path / "c.csv", "question,option_a,option_b,option_c,answer", *rows), "choice")

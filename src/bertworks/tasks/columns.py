@@ -67,6 +67,7 @@ GUESSED_FROM = 1000  # rows
 MOSTLY = 0.5
 SEVERAL = re.compile(rf"[{SIGN}]|[^\s{SIGN}]+")
 MANY = 5  # rows for each way to go on
+LONGEST_NAME = 40  # of a column, in a message
 MOST_CLASSES = 0.2  # of the rows, in a column that is guessed to be the label
 
 
@@ -96,7 +97,8 @@ def guess_columns(
         label = _label(rows, [name for name in free if name not in texts], shape) if label is None else label  # "": there is none
     except Missing as missing:
         what, option = missing.args
-        remedy = f"name it with {option}; the first line has: {', '.join(known)}"
+        shown = ", ".join(name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..." for name in known)
+        remedy = f"name it with {option}; the first line, which should name the columns, has: {shown}"
         raise BadText(f"no column that looks like {what}", place=place, remedy=remedy) from None
     unused = tuple(name for name in known if name not in (*texts, *label_columns(label, shape)))
     columns = Columns(texts, label or None, unused=unused)
