@@ -22,7 +22,7 @@ from bertworks.train.log import METRICS, Event, read_events
 
 STYLE = """
 .grid td, .grid th { text-align: right; padding: 0.3rem 0.8rem; } .grid td:first-child { text-align: left; }
-.errors td { vertical-align: top; max-width: 34rem; padding-bottom: 0.7rem; }
+.errors table { width: 100%; } .errors td { vertical-align: top; padding-bottom: 0.7rem; } .errors td:first-child { width: 55%; }
 .errors .text { font-size: 0.95rem; line-height: 1.5; white-space: pre-line; }
 """
 NAMES = {  # of measures: English, Chinese
