@@ -25,6 +25,7 @@ import bertworks
 from bertworks.config import FinetuneConfig, TaskConfig
 from bertworks.data.feed import Share
 from bertworks.errors import BadConfig, BadText, NotFound, SaveFailed, Unsupported
+from bertworks.model.folder import describe
 from bertworks.runs import finetune as runs_of_tasks
 from bertworks.runs.answers import opened_out
 from bertworks.runs.finetune import Evaluation, build_task, evaluate, finetune, resume
@@ -160,6 +161,10 @@ def test_long_texts_are_learned_in_portions() -> None:
         portions = [portion.batch for portion in Share(micro_tokens=400)(epoch, batch)]
         assert np.array_equal(np.concatenate(portions), epoch.members(batch))
         assert max(order.lengths[members].sum() for members in portions) <= 440
+    for world in (1, 2, 3):
+        shares = [Share(rank, world, micro_tokens=10)(epoch, 0) for rank in range(world)]
+        assert all(portion.counted for portions in shares for portion in portions), "an example more than once is work for nothing"
+        assert len({len(portions) for portions in shares}) == 1, "as many for each process: they exchange their gradients"
 
 
 def test_long_texts_are_read_in_windows(start: Path, table: Path, tmp_path: Path) -> None:
@@ -378,6 +383,33 @@ def test_frozen_layers_stay_and_renewed_ones_are_new(start: Path, table: Path, t
     assert {"encoder.embed.tokens.weight", "encoder.ffns.0.down.weight", "encoder.attentions.0.attn.q.weight"} <= same
     moved = float((before["encoder.ffns.1.down.weight"] - after["encoder.ffns.1.down.weight"]).std())
     assert moved > 0.1, "two draws apart, not a few steps"
+
+
+def test_shared_layers_are_frozen_or_renewed_together(table: Path) -> None:
+    source = find_source("classify", **{**NAMED, "train": str(table)})
+    task = describe_task(read_data(source), source)
+    albert = bertworks.new("albert-mini", tokenizer=tiny_tokenizer(), n_positions=48, **SMALL)
+    for setting in ("train.freeze=1", "train.reinit=1"):
+        with pytest.raises(BadConfig, match="share their weights"):
+            settle_task(albert, task, settings=[setting], limit={"steps": 1})
+    frozen = build_task(settle_task(albert, task, settings=["train.freeze=2"], limit={"steps": 1}), albert, read_data(source).train)
+    assert not any(parameter.requires_grad for parameter in frozen.model.encoder.parameters())
+
+
+def test_renewed_layers_start_as_new_ones_do(table: Path) -> None:
+    source = find_source("classify", **{**NAMED, "train": str(table)})
+    gpt = bertworks.new("gpt-mini", tokenizer=tiny_tokenizer(), n_positions=48, **SMALL)
+    config = settle_task(gpt, describe_task(read_data(source), source), settings=["train.reinit=1"], limit={"steps": 1})
+    old, new = (model.encoder.ffns[-1].down.weight.std().item() for model in (gpt.model, build_task(config, gpt, []).model))  # type: ignore[union-attr]
+    assert new == pytest.approx(old, rel=0.1), "narrower before a norm"
+
+
+@pytest.mark.parametrize("shape", ["span", "choice"])
+def test_what_has_no_classes_does_not_keep_those_of_before(shape: Any) -> None:
+    judge = bertworks.new("bert-mini", tokenizer=tiny_tokenizer(), heads=["sequence"], labels=("a", "b", "c"), n_positions=48, **SMALL)
+    config = settle_task(judge, TaskConfig(shape=shape, measure="f1" if shape == "span" else "accuracy"), limit={"steps": 1})
+    task = build_task(config, judge, [])
+    assert describe(task.model, {})["model_type"] == "bert", "so that it opens in transformers"
 
 
 def test_attention_drops_nothing_unless_asked(start: Path, table: Path) -> None:
@@ -755,6 +787,9 @@ def test_from_the_command_line(start: Path, table: Path, tmp_path: Path) -> None
     piped = run("predict", out, "-", stdin="de fi ba go\n\u200d\nku de fi\n".encode(), code=2)
     assert "standard input, line 2: an empty text" in piped.stderr and not piped.stdout
     piped = run("predict", out, "-", "--skip-bad", stdin="de fi ba go\n\u200d\nku de fi\n".encode())
+    endless = "Q" * 20_000
+    run("predict", out, "-", "--skip-bad", "--out", tmp_path / "lines.csv", stdin=f"de fi\n{endless}\n".encode())
+    assert endless in (tmp_path / "lines.csv").read_text(), "what is not answered is not lost"
     assert piped.stdout == done.stdout and piped.stdout.count("\n") == 3 and "left out: 1 row" in piped.stderr
     assert "nothing to answer" in run("predict", out, "-", stdin=b"\n", code=2).stderr
     assert "this run had come to its end" in run("resume", out).stderr
@@ -783,7 +818,9 @@ def test_of_many_classes_what_is_mixed_up_is_shown() -> None:
     counts[5][7] = 2
     examples = [Example((str(at),), labels[at]) for at in range(60)]
     for some, shown in ((60, False), (30, True)):
-        results = Results({"accuracy": 0.9}, {"accuracy": (0.8, 1.0)}, labels[:some], confusion=[row[:some] for row in counts[:some]])
+        counted = np.array([[right, said] for right in range(some) for said in range(some) for _ in range(counts[right][said])], float)
+        table = [row[:some] for row in counts[:some]]
+        results = Results({"accuracy": 0.9}, {"accuracy": (0.8, 1.0)}, labels[:some], confusion=table, evidence=counted)
         page = "".join(_confusion(results))
         assert ("What is right (rows)" in page) == shown and ("Most often mixed up" in page) != shown
         assert "class 5" in page and "class 7" in page and ("class 9" in page) == shown

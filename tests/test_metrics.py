@@ -27,7 +27,7 @@ SENTENCES = st.lists(st.integers(1, 8).flatmap(lambda n: st.tuples(*[st.lists(TA
 def test_classes(drawn: tuple[int, list[tuple[int, int]]]) -> None:
     n, rows = drawn
     truth, said = np.array(rows).T.astype(float)
-    found = metrics.of_classes(truth, said, n)
+    found = metrics.settled(metrics.of_classes(truth, said, n))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert found["accuracy"] == pytest.approx(sklearn.metrics.accuracy_score(truth, said))
@@ -55,7 +55,7 @@ def test_numbers(rows: list[tuple[int, int]]) -> None:
 @given(st.lists(st.tuples(*[st.lists(st.booleans(), min_size=3, max_size=3)] * 2), min_size=1, max_size=20))
 def test_marks(rows: list[tuple[list[bool], list[bool]]]) -> None:
     truth, said = (np.array(part) for part in zip(*rows, strict=True))
-    found = metrics.of_marks(truth, said)
+    found = metrics.settled(metrics.of_marks(truth, said))
     assert found["f1"] == pytest.approx(sklearn.metrics.f1_score(truth, said, average="micro", zero_division=0))
     macro = sklearn.metrics.f1_score(truth, said, average="macro", zero_division=np.nan)
     assert found["f1_macro"] == pytest.approx(0.0 if np.isnan(macro) else macro)
@@ -67,7 +67,7 @@ def test_entities_are_the_conll_scorers(sentences: list[tuple[list[str], list[st
     from seqeval.metrics import f1_score, precision_score, recall_score
 
     truth, said = ([list(part) for part in side] for side in zip(*sentences, strict=True))
-    found = metrics.of_entities(np.array([metrics.entity_counts(a, b) for a, b in zip(truth, said, strict=True)], float))
+    found = metrics.settled(metrics.of_entities(np.array([metrics.entity_counts(*pair) for pair in zip(truth, said, strict=True)], float)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert found["entity_f1"] == pytest.approx(f1_score(truth, said))
@@ -167,6 +167,35 @@ def test_one_class_said_is_no_certainty_about_a_correlation() -> None:
     rows = np.array([[0.0, 0.0], [1.0, 0.0]] * 10)
     low, high = chances.intervals(lambda rows: metrics.of_classes(rows[:, 0], rows[:, 1], 2), [rows])["matthews"]
     assert low < 0 < high
+
+
+def test_draws_that_cannot_show_a_measure_do_not_pull_it_down() -> None:
+    """Three positives of a hundred, all found: in one draw of twenty there is none of them."""
+    truth = (np.arange(100) < 3).astype(float)
+    found = intervals(lambda rows: metrics.of_classes(rows[:, 0], rows[:, 1], 2), [np.stack([truth, truth], 1)])
+    assert {name: edges for name, edges in found.items() if edges[0] < 0.9} == {}
+
+
+def test_equal_runs_are_no_certainty_whatever_their_seeds() -> None:
+    rows = (np.arange(10) < 7).astype(float)[:, None]
+
+    def measure(rows: metrics.Floats) -> dict[str, float]:
+        return {"accuracy": float(rows.mean())}
+
+    for seeds in (1, 3, 7):
+        low, high = differences(measure, [rows] * seeds, [rows])["accuracy"]
+        assert (low, high) == pytest.approx((-0.3, 0.3)), "of ten examples, three may be otherwise"
+
+
+def test_many_examples_are_drawn_less_often() -> None:
+    calls = []
+
+    def measure(rows: metrics.Floats) -> dict[str, float]:
+        calls.append(len(rows))
+        return {"accuracy": float(rows.mean())}
+
+    low, high = intervals(measure, [(np.arange(200_000) % 4 > 0).astype(float)[:, None]])["accuracy"]
+    assert 0.745 < low < 0.75 < high < 0.755 and 200 < len(calls) < 300
 
 
 def test_temperature_is_found_again() -> None:

@@ -327,6 +327,34 @@ def test_words_may_hold_spaces_between_tabs(tmp_path: Path) -> None:
     assert spaces.train[0].texts == ("York", "\u3000", "a\u00a0b")
 
 
+def test_a_sentence_with_a_line_that_cannot_be_read_is_none(tmp_path: Path) -> None:
+    good, torn = ["Bonn\tNNP\tB-LOC", "is\tVBZ\tO", ""], ["Peter\tNNP", "sang\tVBD\tO", "", "Li\tNNP\t", ""]
+    path = write(tmp_path / "a.conll", *good * 9, *torn)
+    with pytest.raises(
+        BadText, match=r"2 rows are no examples:\n.*a.conll, line 28: 2 columns, 3 are usual\n.*a.conll, line 31: 2 columns"
+    ):
+        own(path, "tag")
+    data = own(path, "tag", skip_bad=True)
+    assert {example.texts for example in (*data.train, *data.dev)} == {("Bonn", "is")}, "no sentence with a hole, no tag NNP"
+    lines = ["1\tA\ta\tDET\t_\t_\t0\t_\t_\t_", "2\tdog\tdog\tNOUN\t_\t_\t0\t_\t_"]
+    with pytest.raises(BadText, match=r"u.conllu, line 2: 9 columns, 10 are usual"):
+        own(write(tmp_path / "u.conllu", *lines, ""), "tag")
+
+
+def test_a_slip_is_no_sign_between_classes(tmp_path: Path) -> None:
+    rows = [f'text {at},"{"red;blue" if at == 7 else "red,blue" if at % 3 else "red"}"' for at in range(60)]
+    data = own(write(tmp_path / "m.csv", "text,labels", *rows), "multilabel")
+    assert any("classes lie between ','" in remark for remark in data.remarks)
+
+
+def test_rows_may_have_fewer_ways_than_there_are_columns(tmp_path: Path) -> None:
+    rows = [f"question {at},yes,no,{'maybe' if at % 2 else ''},{at % (3 if at % 2 else 2)}" for at in range(24)]
+    data = own(write(tmp_path / "c.csv", "question,choice_a,choice_b,choice_c,label", *rows), "choice")
+    assert {len(example.texts) for example in (*data.train, *data.dev)} == {3, 4} and not any("left out" in said for said in data.remarks)
+    with pytest.raises(BadText, match="empty text in column 'choice_b'"):
+        own(write(tmp_path / "d.csv", "question,choice_a,choice_b,choice_c,label", *rows, "q,yes,,maybe,0"), "choice")
+
+
 def test_blank_texts_are_named_whatever_the_format(tmp_path: Path) -> None:
     def question(text: str, n: int) -> dict[str, Any]:
         return {"question": text, "id": f"q{n}", "answers": [{"text": "Bonn", "answer_start": 0}]}
@@ -798,6 +826,22 @@ def test_a_further_split_without_examples_is_left_out(tmp_path: Path) -> None:
     assert not data.others and "mismatched has no examples, and is left out" in data.remarks
 
 
+def test_all_splits_with_answers_are_judged(tmp_path: Path) -> None:
+    lines = HAND_MADE["mnli"]["train.tsv"]
+    for name, rows in (("train.tsv", lines[1:] * 3), ("dev_matched.tsv", lines[1:3]), ("dev_mismatched.tsv", lines[1:2])):
+        write(tmp_path / name, lines[0], *rows)
+    source = Source(dataset="mnli", folder=str(tmp_path), shape="classify")
+    data = read_more(source, tmp_path, describe_task(read_data(source), source))
+    assert len(data.dev) == 2 and {name: len(examples) for name, examples in data.others.items()} == {"mismatched": 1}
+
+
+def test_a_dev_file_of_bad_rows_is_not_a_missing_one(tmp_path: Path) -> None:
+    write(tmp_path / "train.tsv", "sentence\tlabel", *[f"text {at}\t{at % 2}" for at in range(20)])
+    write(tmp_path / "dev.tsv", "sentence\tlabel", "text\t7")
+    with pytest.raises(BadText, match="dev: no examples"):
+        official("sst2", tmp_path, skip_bad=True)
+
+
 def test_a_changed_further_split_is_noticed(tmp_path: Path) -> None:
     lines = HAND_MADE["mnli"]["train.tsv"]
     for name in ("train.tsv", "dev_matched.tsv", "dev_mismatched.tsv"):
@@ -871,9 +915,20 @@ def test_a_dev_file_with_other_columns(tmp_path: Path) -> None:
     data = own(train, dev=str(dev))
     assert [(example.texts[0], example.answer) for example in data.dev] == [("one", "a"), ("two", "b")]
     assert "columns of dev: sentence -> sentiment" in data.remarks
+    source = find_source("classify", **{**NOTHING, "train": str(train), "dev": str(dev)})
+    assert read_data(Source.model_validate(source.settled(data.columns))).fingerprint == data.fingerprint, "as a resumed run reads it"
     dev = write(tmp_path / "dev.csv", "x,y", "one,a")
     with pytest.raises(BadText, match="no column that looks like the text"):
         own(train, dev=str(dev))
+
+
+def test_a_dev_file_that_writes_its_labels_otherwise_is_read_again_in_the_same_way(tmp_path: Path) -> None:
+    train = write(tmp_path / "train.csv", "text,labels", *[f'text {at},"red,blue"' for at in range(20)])
+    dev = write(tmp_path / "dev.csv", "comment,tags", *[f"some text {at},red|blue" for at in range(9)])
+    source = find_source("multilabel", **{**NOTHING, "train": str(train), "dev": str(dev)})
+    data = read_data(source)
+    assert data.dev[0].answer == ("red", "blue")
+    assert read_data(Source.model_validate(source.settled(data.columns))).fingerprint == data.fingerprint
 
 
 def test_what_is_no_text_is_named_by_its_line(tmp_path: Path) -> None:
@@ -933,6 +988,7 @@ HAND_MADE = {  # file -> lines, in the official format
             "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
             '0\t1\t2\tHow "big" is it?\tHow large is it?\t1',
             "2\t5\t6\tTorn in the official file",
+            "3\t7\t8\tAnd one has nothing to compare\t\t0",
             "1\t3\t4\tWho?\tWhy?\t0",
         ]
     },
@@ -973,7 +1029,7 @@ def test_formats_whose_files_are_not_here(task: str, tmp_path: Path) -> None:
         write(tmp_path / "dev_mismatched.tsv", *lines[:2])
     data = official(task, tmp_path)
     assert list(map(len, data.others.values())) == ([1] if task == "mnli" else [])
-    assert any("2 rows left out" in remark for remark in data.remarks) == (task == "qqp")
+    assert any("4 rows left out" in remark for remark in data.remarks) == (task == "qqp")
     first = data.train[0]
     expected = {
         "qqp": (('How "big" is it?', "How large is it?"), "duplicate"),

@@ -243,7 +243,7 @@ def test_windows_hold_everything(length: int, room: int, overlap: int) -> None:
 @given(st.integers(1, 200), st.integers(1, 200), st.integers(8, 40))
 def test_windows_of_a_pair_hold_every_token_and_the_shorter_text_meets_all_of_the_longer(a: int, b: int, limit: int) -> None:
     cuts = reader(limit).cut((a, b), "here")
-    assert all(cut.size + 3 <= limit for cut in cuts)
+    assert all(sum(end - begin for begin, end in cut.parts) + 3 <= limit for cut in cuts)
     for text, length in enumerate((a, b)):
         assert {at for cut in cuts for at in range(*cut.parts[text])} == set(range(length))
     if min(a, b) <= (limit - 3) // 2 and a + b + 3 > limit:
@@ -477,6 +477,12 @@ def test_what_is_unknown_is_counted_once() -> None:
     ):
         (features,) = task.features([example], reader(32, 12))
         assert len(features.windows) > 3 and features.tokens.unknown == len(example.texts[0].split("漢")) - 1
+
+
+def test_what_ways_have_in_common_is_counted_once() -> None:
+    task, example = small("bert-mini", "choice"), Example(("ba " * 60, "de fi", "go", "ku de go"), 0)
+    (windows,), (cut,) = (task.features([example], reader(32, 8, on_long)) for on_long in ("window", "truncate"))
+    assert windows.tokens == TokenCounts(66) and cut.tokens == TokenCounts(66, lost=60 - (32 - 3 - 1)), "what no way shows is lost"
 
 
 def test_words_that_were_not_read_have_no_tag() -> None:

@@ -90,6 +90,11 @@ class EncoderConfig(Frozen):
         groups = [int(step / (steps / self.n_groups)) for step in range(steps)]
         return tuple(group * inner + layer for group in groups for layer in range(inner))
 
+    def shared_across(self, n_layers: int) -> bool:
+        """Whether the first layers, so many, have a part in common with those above them."""
+        orders = self.order("attention"), self.order("ffn")
+        return any(set(order[:n_layers]) & set(order[n_layers:]) for order in orders)
+
 
 class HeadConfig(Frozen):
     """How heads read the states. One summary vector serves every head that looks at a whole sequence."""
@@ -320,6 +325,9 @@ class FinetuneConfig(Frozen):
             raise ValueError(f"data.max_length {self.data.max_length} is more than the model's {longest} positions")
         if self.train.freeze + self.train.reinit > n_layers:
             raise ValueError(f"train.freeze {self.train.freeze} and train.reinit {self.train.reinit} are more than {n_layers} layers")
+        for name, below in (("freeze", self.train.freeze), ("reinit", n_layers - self.train.reinit)):
+            if self.model.encoder.shared_across(below):
+                raise ValueError(f"train.{name}: layers below and above layer {below} of this model share their weights")
         return self
 
 

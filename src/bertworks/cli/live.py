@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from bertworks.cli.show import console
+from bertworks.tasks.metrics import CORRELATIONS, DISTANCES, SHARES
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -20,8 +21,6 @@ Event = dict[str, Any]
 BARS = "▁▂▃▄▅▆▇█"
 QUIET_SECONDS = 15.0  # between lines of the same kind where there is no terminal
 TERMS = ("masked", "pair", "replaced", "permuted", "next", "class", "square", "mark", "tag", "start", "end", "choice")  # of the loss
-SHARES = ("accuracy", "f1", "f1_macro", "entity_f1", "precision", "recall", "exact")  # of 1, or of something like it
-CORRELATIONS = ("matthews", "pearson", "spearman")
 
 
 @contextmanager
@@ -72,9 +71,9 @@ def _ending(view: View) -> None:
         title = "mean" if "deviation" in view.end else "best"
         out.print(f"{title}      {measures(view.end['kept'], view.end.get('deviation'))}", markup=False)
         if "interval" in view.end:
-            name = view.end["measure"]
+            name, seeds = view.end["measure"], f" and {view.end['seeds']} seeds" if "seeds" in view.end else ""
             low, high = (f"{edge:.1%}" if name in SHARES else f"{edge:.3f}" for edge in view.end["interval"])
-            said = f"{name.replace('_', ' ')} between {low} and {high}, as far as {view.end['dev']:,} examples can tell (95 %)"
+            said = f"{name.replace('_', ' ')} between {low} and {high}, as far as {view.end['dev']:,} examples{seeds} can tell (95 %)"
             out.print(f"          {said}", markup=False)
         for name, other in view.end.get("others", {}).items():
             out.print(f"          {name}: {measures(other)}", markup=False)
@@ -120,9 +119,11 @@ def measures(event: Event, deviation: Event | None = None) -> str:
     """`deviation`: of each measure, over seeds."""
     spread = {name: f" ± {value * 100:.1f}" if name in SHARES else f" ± {value:.3f}" for name, value in (deviation or {}).items()}
     parts = [f"{name} {event[name]:.3f}" for name in TERMS if isinstance(event.get(name), float)]
-    parts += [f"{name.removesuffix('_accuracy')} right {event[name]:.1%}" for name in event if name.endswith("_accuracy")]
+    terms = [name for name in event if name.endswith("_accuracy") and name not in SHARES]
+    parts += [f"{name.removesuffix('_accuracy')} right {event[name]:.1%}" for name in terms]
     parts += [f"{name.replace('_', ' ')} {event[name]:.1%}{spread.get(name, '')}" for name in SHARES if name in event]
-    parts += [f"{name} {event[name]:.3f}{spread.get(name, '')}" for name in CORRELATIONS if name in event]
+    others = (*CORRELATIONS, *DISTANCES)
+    parts += [f"{name.replace('_', ' ')} {event[name]:.3f}{spread.get(name, '')}" for name in others if name in event]
     parts += [f"perplexity {event['perplexity']:,.1f}" if event["perplexity"] < 1e9 else "perplexity huge"] if "perplexity" in event else []
     parts += [f"AUC {event['replaced_auc']:.3f}"] if "replaced_auc" in event else []
     return ", ".join(parts)

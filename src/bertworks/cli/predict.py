@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from bertworks.cli.show import AsJson, show_json, show_table
+
+if TYPE_CHECKING:
+    from bertworks.runs.results import Results
 
 Text = Annotated[str | None, typer.Option(help="Column of the text; as in training, or guessed.")]
 Pair = Annotated[list[str] | None, typer.Option(help="Column of the second text; of each way to go on (choice).")]
@@ -70,10 +73,13 @@ def evaluate(
         named = ",".join(label) if label else None
         results, ledger, remarks = look(run, data, text=text, pair=tuple(pair or ()), label=named, skip_bad=skip_bad, progress=advance)
     if json:
-        show_json({"measures": results.measures, "intervals": results.intervals, "ledger": vars(ledger)})
+        others = {split: {"measures": other.measures, "intervals": other.intervals} for split, other in results.others.items()}
+        show_json({"measures": results.measures, "intervals": results.intervals, "ledger": vars(ledger), "others": others})
     else:
-        rows = [(_name(name), f"{value:.4f}", _interval(results.intervals[name])) for name, value in results.measures.items()]
-        show_table(("measure", "value", "95 % interval"), rows)
+        show_table(
+            ("measure", "value", "95 % interval"),
+            _measured("", results) + [row for one in results.others.items() for row in _measured(*one)],
+        )
     for remark in (*unfinished(run), *remarks, str(ledger)):
         typer.echo(remark, err=True)
 
@@ -105,6 +111,11 @@ def compare(
     show_table(("measure", str(first), str(second), "difference", "95 % interval", ""), rows)
     for remark in remarks:
         typer.echo(remark, err=True)
+
+
+def _measured(split: str, results: Results) -> list[tuple[str, str, str]]:
+    of = f"{split}: " if split else ""
+    return [(of + _name(name), f"{value:.4f}", _interval(results.intervals[name])) for name, value in results.measures.items()]
 
 
 def _name(measure: str) -> str:

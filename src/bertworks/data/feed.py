@@ -78,7 +78,8 @@ class Share:
     def __call__(self, epoch: Pass, batch: int) -> tuple[Portion, ...]:
         members = epoch.members(batch)
         lengths = epoch.lengths[members]
-        portions = math.ceil(int(lengths.sum()) / self.world / self.micro_tokens) if self.micro_tokens else 1
+        wanted = math.ceil(int(lengths.sum()) / self.world / self.micro_tokens) if self.micro_tokens else 1
+        portions = max(1, min(wanted, len(members) // self.world))  # one that holds no example is work for nothing
         pieces = split(lengths, self.world * portions)
         mine = pieces[self.rank * portions : (self.rank + 1) * portions]
         return tuple(Portion(epoch.gather(members[begin:end] if end > begin else members[:1]), counted=end > begin) for begin, end in mine)

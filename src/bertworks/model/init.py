@@ -40,7 +40,7 @@ def initialise(module: nn.Module, config: EncoderConfig, generator: torch.Genera
                 parameter.fill_(1.0)
             elif name == "bias":
                 parameter.zero_()
-            elif config.norm_order == "pre" and owner_name.endswith((".attn.out", ".down")):
+            elif config.norm_order == "pre" and f".{owner_name}".endswith((".attn.out", ".down")):
                 parameter.normal_(0.0, config.init_range / math.sqrt(2 * config.n_layers), generator=generator)
             else:
                 parameter.normal_(0.0, config.init_range, generator=generator)

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from bertworks.config import FinetuneConfig, LearnedConfig, TaskConfig, check_finetune
 from bertworks.data.feed import Feed, Share
@@ -183,7 +182,8 @@ def evaluate(
     reader = Reader.of(bench.tokenizer, learned.data)
     features = task.features(examples, reader)
     results = look(task, task.predict(features, examples, progress), examples)
-    return results, count_tokens(task, features, examples, reader)[""], data.remarks
+    others = {name: look(task, task.predict(task.features(more, reader), more), more) for name, more in data.others.items() if more}
+    return replace(results, others=others), count_tokens(task, features, examples, reader)[""], data.remarks
 
 
 class Evaluation:
@@ -225,14 +225,11 @@ def _renew(model: Model, n_layers: int, seed: int) -> None:
 
 
 def _freeze(model: Model, n_layers: int) -> None:
-    """Parts that a higher layer uses too go on learning."""
     if model.encoder.config.attention == "relative":
         model.encoder.blank.requires_grad_(False)  # of pre-training; no task asks for it
     if n_layers:
-        still: list[nn.Module] = [model.encoder.embed, model.encoder.project]
-        moving = {id(part) for pair in list(model.encoder.layers())[n_layers:] for part in pair}
-        still += [part for pair in list(model.encoder.layers())[:n_layers] for part in pair if id(part) not in moving]
-        for part in still:
+        layers = list(model.encoder.layers())[:n_layers]
+        for part in (model.encoder.embed, model.encoder.project, *(part for pair in layers for part in pair)):
             part.requires_grad_(False)
 
 

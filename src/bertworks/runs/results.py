@@ -14,7 +14,7 @@ from bertworks.model.locate import RUN
 from bertworks.tasks.calibration import Bin, calibration_error, fit_temperature, reliability
 from bertworks.tasks.chances import Interval, intervals
 from bertworks.tasks.example import Example, Features
-from bertworks.tasks.metrics import Counts, Flags, Floats, confusion
+from bertworks.tasks.metrics import Counts, Flags, Floats, confusion, settled
 from bertworks.tasks.sequence import Classify, Multilabel
 from bertworks.tasks.span import Answered, SpanTask
 from bertworks.tasks.task import Task, Verdict
@@ -52,7 +52,7 @@ class Results:
     intervals: dict[str, Interval]
     labels: tuple[str, ...] = ()
     classes: dict[str, Counts] = field(default_factory=dict)
-    confusion: list[list[int]] = field(default_factory=list)  # right class, class said
+    confusion: list[list[int]] = field(default_factory=list)  # of few classes: right class, class said
     calibration: Calibration | None = None
     no_answer: float | None = None  # span: the threshold that was found
     errors: list[tuple[Example, Verdict]] = field(default_factory=list)
@@ -122,9 +122,9 @@ def look(task: Task, predictions: list[Any], examples: list[Example]) -> Results
     )
     errors = [(examples[at], verdict) for verdict, at in verdicts if verdict.wrong][:SHOWN]
     labels: tuple[str, ...] = task.labels if isinstance(task, Classify) else ()
-    table = confusion(rows[:, 0], rows[:, 1], len(labels)).tolist() if labels else []
+    table = confusion(rows[:, 0], rows[:, 1], len(labels)).tolist() if 0 < len(labels) <= FEW_CLASSES else []
     classes = task.by_class(predictions, examples)
-    return Results(task.measure(rows), intervals(task.measure, [rows]), labels, classes, table, errors=errors, evidence=rows)
+    return Results(settled(task.measure(rows)), intervals(task.measure, [rows]), labels, classes, table, errors=errors, evidence=rows)
 
 
 @dataclass(frozen=True)

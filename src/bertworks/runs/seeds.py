@@ -93,6 +93,12 @@ def _run(record: Record, data: Data, out: Path, watch: Watch) -> Outcome:
         shutil.copytree(_folder(out, over.best) / MODEL, new, dirs_exist_ok=True)
     finetune.conclude(out, config, data, {}, seeds=over)
     end = {"kind": "end", "step": 0, "model": str(out / MODEL), "report": str(out / REPORT)}
+    end |= {
+        "measure": config.task.measure,
+        "interval": over.intervals[config.task.measure],
+        "dev": len(data.dev),
+        "seeds": len(over.measures),
+    }
     _say(watch, {**end, "kept": over.mean, "deviation": over.deviation, "others": over.other_means})
     return Outcome(0, out)
 

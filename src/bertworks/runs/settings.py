@@ -29,7 +29,7 @@ from bertworks.model.init import can_look_around
 from bertworks.presets import preset as preset_config
 from bertworks.presets import recipe
 from bertworks.tasks.shapes import task_model
-from bertworks.tasks.source import MEASURES
+from bertworks.tasks.source import measures_of
 from bertworks.text.ledger import OnLong
 from bertworks.text.tokenizer import Tokenizer
 from bertworks.train.looks import LOOKING
@@ -201,9 +201,9 @@ def _check_task(task: TaskConfig, asked: Mapping[str, Any]) -> None:
     labels = asked.get("labels", task.labels)
     if not isinstance(labels, list | tuple) or sorted(labels, key=str) != sorted(task.labels):
         raise BadConfig(f"task.labels = {labels!r}", remedy=f"the same in another order: {json.dumps(task.labels, ensure_ascii=False)}")
-    measure = asked.get("measure", task.measure)
-    if measure not in MEASURES[task.shape]:
-        raise BadConfig(f"task.measure = {measure!r}", remedy=f"{task.shape} has {', '.join(MEASURES[task.shape])}")
+    measure, known = asked.get("measure", task.measure), measures_of(task.shape, task.labels)
+    if measure not in known:
+        raise BadConfig(f"task.measure = {measure!r}", remedy=f"there is {', '.join(known)}")
 
 
 def _check_once(options: Iterable[str], asked: Mapping[str, Mapping[str, Any]]) -> None:

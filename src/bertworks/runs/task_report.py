@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -173,7 +174,7 @@ def _measures(results: Results, shape: str) -> str:
 
 def _confusion(results: Results) -> list[str]:
     """Rows are what is right, columns what was said; the darker, the more of its row. Of many classes, what is mixed up most."""
-    if not results.confusion:
+    if not results.labels:
         return []
     if len(results.labels) > FEW_CLASSES:
         return _mixed(results)
@@ -188,13 +189,8 @@ def _confusion(results: Results) -> list[str]:
 
 
 def _mixed(results: Results) -> list[str]:
-    found = [
-        (count, right, said)
-        for right, counts in zip(results.labels, results.confusion, strict=True)
-        for said, count in zip(results.labels, counts, strict=True)
-        if count and right != said
-    ]
-    rows = [(escape(right), said, count) for count, right, said in sorted(found, key=lambda one: -one[0])[:MOST_MIXED]]
+    found = Counter((right, said) for right, said in results.evidence.astype(int).tolist() if right != said)
+    rows = [(escape(results.labels[right]), results.labels[said], count) for (right, said), count in found.most_common(MOST_MIXED)]
     head = [both("right", "正确"), both("said", "回答"), both("times", "次数")]
     return [f"<h2>{both('Most often mixed up', '最常混淆的类别')}</h2>{table(head, rows)}"] if rows else []
 
@@ -221,7 +217,8 @@ def _errors(results: Results, shape: str) -> list[str]:
     if not results.errors:
         return []
     head = [both("text", "文本"), both("right", "正确"), both("said", "回答"), both(*SURE.get(shape, ("how sure", "信心")))]
-    rows = [(_shown(example, shape), verdict.right, verdict.said, f"{verdict.sure:.2f}") for example, verdict in results.errors]
+    written = ".4g" if shape == "regress" else ".0%"
+    rows = [(_shown(example, shape), verdict.right, verdict.said, f"{verdict.sure:{written}}") for example, verdict in results.errors]
     title = both("The largest errors", "最大的误差") if shape == "regress" else both("The most confident errors", "最有把握的错误")
     return [f'<h2>{title}</h2><div class="errors">{table(head, rows)}</div>']
 

@@ -10,9 +10,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from bertworks.tasks.metrics import CORRELATIONS, DISTANCES, Floats, Measures
+from bertworks.tasks.metrics import CORRELATIONS, DISTANCES, Floats, Measures, settled
 
-DRAWS = 1000
+DRAWS, FEWEST_DRAWS = 1000, 200
+DRAWN = 50_000_000  # examples in all draws: of many, whose intervals are narrow anyway, there are fewer
+NOTHING = 1e-9  # the width of an interval that has none, but for rounding
 Measure = Callable[[Floats], Measures]
 Interval = tuple[float, float]
 Runs = Sequence[Floats]
@@ -20,13 +22,13 @@ Runs = Sequence[Floats]
 
 
 def mean(measure: Measure, runs: Runs) -> Measures:
-    found = [measure(rows) for rows in runs]
+    found = [settled(measure(rows)) for rows in runs]
     return {name: float(np.mean([one[name] for one in found])) for name in found[0]}
 
 
 def deviation(measure: Measure, runs: Runs) -> Measures:
     """From seed to seed; of a single one, nothing is known."""
-    found = [measure(rows) for rows in runs]
+    found = [settled(measure(rows)) for rows in runs]
     return {name: float(np.std([one[name] for one in found], ddof=1)) if len(found) > 1 else 0.0 for name in found[0]}
 
 
@@ -37,7 +39,7 @@ def intervals(measure: Measure, runs: Runs) -> dict[str, Interval]:
     for name, values in drawn.items():
         least, most = _range(name)
         low, high = _middle(values + luck[name])
-        if low == high and name not in DISTANCES:
+        if high - low < NOTHING and name not in DISTANCES:
             low, high = low - unseen, high + unseen
         found[name] = max(low, least), min(high, most)
     return found
@@ -50,7 +52,7 @@ def differences(measure: Measure, a: Runs, b: Runs) -> dict[str, Interval]:
     for name in of_a:
         least, most = _range(name)
         low, high = _middle(of_b[name] - of_a[name] + luck[name])
-        if low == high and name not in DISTANCES:
+        if high - low < NOTHING and name not in DISTANCES:
             low, high = low - unseen, high + unseen
         found[name] = max(low, least - most), min(high, most - least)
     return found
@@ -58,10 +60,17 @@ def differences(measure: Measure, a: Runs, b: Runs) -> dict[str, Interval]:
 
 def _draws(measure: Measure, *sides: Runs) -> list[dict[str, Floats]]:
     """Means of each side, with examples drawn again, the same for all."""
-    draw, n = np.random.default_rng(0), len(sides[0][0])
-    chosen = [draw.integers(0, n, n) for _ in range(DRAWS)]
-    found = ([mean(measure, [rows[examples] for rows in runs]) for examples in chosen] for runs in sides)
-    return [{name: np.array([one[name] for one in means]) for name in means[0]} for means in found]
+    n, found = len(sides[0][0]), []
+    for runs in sides:
+        draw = np.random.default_rng(0)
+        chosen = (draw.integers(0, n, n) for _ in range(_n_draws(sides[0])))
+        drawn = [[measure(rows[examples]) for rows in runs] for examples in chosen]
+        found.append({name: np.array([np.mean([one[name] for one in each]) for each in drawn]) for name in drawn[0][0]})
+    return found
+
+
+def _n_draws(runs: Runs) -> int:
+    return min(DRAWS, max(FEWEST_DRAWS, DRAWN // len(runs[0])))
 
 
 def _luck(measure: Measure, *sides: Runs) -> dict[str, Floats]:
@@ -72,7 +81,7 @@ def _luck(measure: Measure, *sides: Runs) -> dict[str, Floats]:
         parts = [(one[name] ** 2 / len(runs), len(runs) - 1) for one, runs in zip(apart, sides, strict=True) if one[name]]
         variance = sum(part for part, _ in parts)
         freedom = variance**2 / sum(part**2 / free for part, free in parts) if parts else 1.0
-        found[name] = np.sqrt(variance) * draw.standard_t(freedom, DRAWS)
+        found[name] = np.sqrt(variance) * draw.standard_t(freedom, _n_draws(sides[0]))
     return found
 
 
@@ -87,5 +96,7 @@ def _range(name: str) -> Interval:
 
 
 def _middle(values: Floats) -> Interval:
-    low, high = np.percentile(values, [2.5, 97.5])
+    """Without draws in which the measure cannot be told."""
+    known = values[~np.isnan(values)]
+    low, high = np.percentile(known, [2.5, 97.5]) if len(known) else (0.0, 0.0)
     return float(low), float(high)

@@ -12,7 +12,7 @@ from torch import Tensor
 from bertworks.config import CountedFrom
 from bertworks.model.loss import Loss, Term
 from bertworks.model.model import Model
-from bertworks.tasks.example import Batch, Example, Features, Numbers, TokenCounts, Values
+from bertworks.tasks.example import Batch, Example, Features, Numbers, Values
 from bertworks.tasks.metrics import Floats, Measures
 from bertworks.tasks.sequence import pooled, spelled, windows_of
 from bertworks.tasks.task import Outputs, Task, Verdict, padded
@@ -46,7 +46,9 @@ class Choice(Task):
             read = [windows_of((common, way), example, reader, of_first=of_first, way=at) for at, way in enumerate(ways)]
             windows = tuple(window for windows, _ in read for window in windows)
             target = np.array(-1 if example.answer is None else example.answer, np.int64)
-            tokens = sum((tokens for _, tokens in read), TokenCounts())
+            # What all ways have in common is one text: lost is what no way shows.
+            first = min((counts[0] for _, counts in read), key=lambda counts: counts.lost)
+            tokens = sum((counts[1] for _, counts in read), first)
             found.append(Features(windows, tokens, target, n_ways=len(ways)))
         return found
 

@@ -65,6 +65,7 @@ CHOICES = re.compile(r"(ending|choice|option)s?_?(\d+|[a-e])", re.IGNORECASE)
 CHOICE_LISTS = ("choices", "endings", "options")
 GUESSED_FROM = 1000  # rows
 MOSTLY = 0.5
+STRAY = 0.1  # as often as the usual one: less is a slip
 SEVERAL = re.compile(rf"[{SIGN}]|[^\s{SIGN}]+")
 MANY = 5  # rows for each way to go on
 LONGEST_NAME = 40  # of a column, in a message
@@ -148,7 +149,8 @@ def _mostly(flags: Sequence[bool]) -> bool:
 def _separator(rows: Sequence[Row], label: str) -> str | None:
     """None: each class has a column, or cells hold lists or one class."""
     cells = [row[label] for row in rows if isinstance(row.get(label), str) and isinstance(unwritten(row[label]), str)]
-    return next((sign for sign in SEPARATORS if any(sign in cell for cell in cells)), None)
+    counts = {sign: sum(sign in cell for cell in cells) for sign in SEPARATORS}
+    return next((sign for sign, count in counts.items() if count and count >= STRAY * max(counts.values())), None)
 
 
 def _flags(rows: Sequence[Row], names: Sequence[str]) -> str | None:

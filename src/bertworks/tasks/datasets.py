@@ -58,8 +58,10 @@ class DataSet:
             likely = named or kind is None or (kind == "tsv" and self.read.header is not None)
         return likely and self.read.fits(path, answered=answered)
 
-    def find(self, folder: Path, split: str) -> Path | None:
-        return next((folder / name for name in self.files.get(split, ()) if (folder / name).exists()), None)
+    def splits(self, folder: Path) -> dict[str, Path]:
+        """Those with answers that are there."""
+        found = {split: [folder / name for name in names if (folder / name).exists()] for split, names in self.files.items()}
+        return {split: paths[0] for split, paths in found.items() if paths and split != "test"}
 
 
 _GLUE = {"train": ("train.tsv",), "dev": ("dev.tsv",), "test": ("test.tsv",)}

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from itertools import islice, zip_longest
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 from bertworks.config import Shape
 from bertworks.data.packed import Damaged, unpacked
 from bertworks.data.tables import Row, decoded, kind_of, rows_of, suffix_of, whole
 from bertworks.errors import BadText, NotFound
 from bertworks.tasks.columns import GUESSED_FROM
-from bertworks.tasks.example import Example, Span, why_no_text
+from bertworks.tasks.example import Example, Span, is_blank, why_no_text
 from bertworks.tasks.rows import Columns, Findings, Unreadable, listed_spans, make_examples
 
 Rows = Iterator[tuple[str, Row]]
@@ -29,15 +30,25 @@ class Read(Protocol):
     def __call__(self, path: Path, findings: Findings, *, answered: bool = True) -> list[Example]: ...
 
 
-def lines_of(path: Path | None, findings: Findings) -> Iterator[tuple[str, str]]:
-    """Each line with its place; without a path, of standard input."""
-    name = str(path) if path is not None else "standard input"
+@contextmanager
+def opened(path: Path | None) -> Iterator[IO[bytes]]:
+    """Without a path, standard input."""
     try:
         with unpacked(path) as (stream, _):
-            for number, line in enumerate(decoded(stream, name, findings), start=1):
-                yield f"{name}, line {number}", line
+            yield stream
     except Damaged as error:
-        raise NotFound(f"cannot be read: {getattr(error, 'strerror', None) or error}", place=name) from None
+        raise NotFound(f"cannot be read: {getattr(error, 'strerror', None) or error}", place=_name(path)) from None
+
+
+def _name(path: Path | None) -> str:
+    return str(path) if path is not None else "standard input"
+
+
+def lines_of(path: Path | None, findings: Findings) -> Iterator[tuple[str, str]]:
+    """Each line with its place."""
+    with opened(path) as stream:
+        for number, line in enumerate(decoded(stream, _name(path), findings), start=1):
+            yield f"{_name(path)}, line {number}", line
 
 
 def table_kind(path: Path) -> str | None:
@@ -47,18 +58,19 @@ def table_kind(path: Path) -> str | None:
 @contextmanager
 def opened_table(path: Path, findings: Findings) -> Iterator[Rows]:
     """The rows of a table, each with its place."""
-    try:
-        with unpacked(path) as (stream, _):
-            yield rows_of(stream, str(table_kind(path)), str(path), findings, all_columns=True)
-    except Damaged as error:
-        raise NotFound(f"cannot be read: {getattr(error, 'strerror', None) or error}", place=str(path)) from None
+    with opened(path) as stream:
+        yield rows_of(stream, str(table_kind(path)), str(path), findings, all_columns=True)
 
 
 def check_file(path: Path) -> None:
     if path.is_dir():
         raise NotFound("this is a folder", place=str(path), remedy="name a file in it")
-    if not path.is_file():
+    if not path.exists():
         raise NotFound("no such file", place=str(path))
+    if not path.is_file():
+        raise NotFound(
+            "not a file that can be read twice", place=str(path), remedy="write it into one first, or give it to `predict RUN -`"
+        )
 
 
 def first_rows(path: Path) -> list[Row]:
@@ -100,7 +112,7 @@ class OfTable:
 
 class Tabbed(OfTable):
     """Rows between tabs as GLUE has them: quotes are signs like any other. `header`: for files that have none; `torn`: the official file
-    has rows of another width, and all leave them out."""
+    has rows of another width, or with an empty text, and all leave them out."""
 
     def __init__(
         self,
@@ -131,6 +143,16 @@ class Tabbed(OfTable):
                 (findings.torn_row if self.torn else findings.bad_row)(f"{len(fields)} fields, {len(header)} are usual", place)
             elif line:
                 yield place, dict(zip(header, fields, strict=True))
+
+    def examples(self, rows: Rows, findings: Findings, *, answered: bool = True) -> list[Example]:
+        return super().examples(self._filled(rows, findings) if self.torn and answered else rows, findings, answered=answered)
+
+    def _filled(self, rows: Rows, findings: Findings) -> Rows:
+        for place, row in rows:
+            if any(is_blank(row.get(name, "")) for name in self.columns.texts):
+                findings.torn_row("an empty text", place)
+            else:
+                yield place, row
 
 
 class Changed(OfTable):
@@ -221,48 +243,64 @@ def _answers(question: Row, passage: str) -> tuple[Span, ...]:
 def _json(path: Path, findings: Findings) -> Any:
     """All of a file: SQuAD's are one long line."""
     try:
-        with unpacked(path) as (stream, _):
+        with opened(path) as stream:
             return whole(json.loads(stream.read()), str(path), findings)
-    except Damaged as error:
-        raise NotFound(f"cannot be read: {getattr(error, 'strerror', None) or error}", place=str(path)) from None
     except (ValueError, RecursionError) as error:
         raise BadText(f"not JSON: {str(error)[:100]}", place=str(path)) from None
 
 
 def conll(path: Path, findings: Findings, *, answered: bool = True) -> list[Example]:
-    """A word and its tag on a line, first and last of its columns; a blank line ends a sentence. Or a sentence and its tags on a line,
-    between them a tab."""
+    """A word and its tag on a line, first and last of its columns; a blank line ends a sentence. In CoNLL-U they are the second and
+    the fourth of ten. Or a sentence and its tags on a line, between them a tab."""
     lines = list(lines_of(path, findings))
-    found: list[Example] = []
-    sentence: list[tuple[str, str]] = []
-    start = ""
-
-    def add(words: Sequence[str], tags: Sequence[str], place: str) -> None:
-        if words:
-            found.append(Example(tuple(words), tuple(tags) if answered else None, place))
-
     if suffix_of(path) == ".conllu":
-        words_and_tags = [(place, pair) for place, line in lines if (pair := _universal(line)) is not None]
+        found = _sentences(_universal(lines), (1, 3), 10, findings)
     elif _are_sentences(line for _, line in lines):
-        for place, line in lines:
-            words, tags = ([*part.split()] for part in line.partition("\t")[::2])
-            if len(words) == len(tags):
-                add(words, tags, place)
-            else:
-                findings.bad_row(f"{len(words)} words, {len(tags)} tags", place)
-        return _readable(found, "tag", findings)
+        found = _on_one_line(lines, findings)
     else:
-        words_and_tags = list(_without_comments(lines))
-    for place, parts in [*words_and_tags, ("", [])]:
+        split = list(_without_comments(lines))
+        found = _sentences(split, (0, -1), _width(parts for _, parts in split)[0], findings, answered=answered)
+    return _readable(found if answered else [replace(one, answer=None) for one in found], "tag", findings)
+
+
+def _on_one_line(lines: Iterable[tuple[str, str]], findings: Findings) -> list[Example]:
+    found = []
+    for place, line in lines:
+        words, tags = (part.split() for part in line.partition("\t")[::2])
+        if len(words) != len(tags):
+            findings.bad_row(f"{len(words)} words, {len(tags)} tags", place)
+        elif words:
+            found.append(Example(tuple(words), tuple(tags), place))
+    return found
+
+
+def _sentences(
+    lines: Iterable[tuple[str, list[str]]], columns: tuple[int, int], width: int, findings: Findings, *, answered: bool = True
+) -> list[Example]:
+    """`columns`: where word and tag stand, of so many. A sentence with a line that cannot be read is no sentence any more."""
+    found: list[Example] = []
+    words: list[str] = []
+    tags: list[str] = []
+    start, whole = "", True
+    for place, parts in [*lines, ("", [])]:
         if not parts or parts[0] == "-DOCSTART-":
-            add([word for word, _ in sentence], [tag for _, tag in sentence], start)
-            sentence = []
-        elif answered and len(parts) < 2:
-            findings.bad_row("a word without a tag", place)
+            if words and whole:
+                found.append(Example(tuple(words), tuple(tags), start))
+            words, tags, whole = [], [], True
+        elif len(parts) == width and (width > 1 or not answered):
+            start = start if words else place
+            words.append(parts[columns[0]])
+            tags.append(parts[columns[1]])
         else:
-            start = start if sentence else place
-            sentence.append((parts[0], parts[-1]))
-    return _readable(found, "tag", findings)
+            findings.bad_row("a word without a tag" if len(parts) == 1 else f"{len(parts)} columns, {width} are usual", place)
+            whole = False
+    return found
+
+
+def _width(split: Iterable[list[str]]) -> tuple[int, int]:
+    """How many columns are usual, and how many lines have so many."""
+    counts = Counter(len(parts) for parts in split if parts and parts[0] != "-DOCSTART-")
+    return max(counts.items(), key=lambda one: one[1], default=(0, 0))
 
 
 def _columns(line: str) -> list[str]:
@@ -289,17 +327,17 @@ def are_tagged(lines: Sequence[str], tags: Collection[str]) -> bool:
     if _are_sentences(lines):
         return True
     words = [parts for line in lines if (parts := _columns(line)) and parts[0] != "-DOCSTART-"]
-    (width, usual), *_ = Counter(map(len, words)).most_common(1) or [(0, 0)]
+    width, usual = _width(words)
     known = sum(parts[-1] in tags for parts in words)
     return width > 1 and min(usual, known) >= NEARLY_ALL * len(words)
 
 
-def _universal(line: str) -> list[str] | None:
-    """Word and part of speech of a line of CoNLL-U; None: a comment, or words written together, which follow one by one."""
-    parts = line.split("\t")
-    if len(parts) == 10 and parts[0].isdecimal():
-        return [parts[1], parts[3]]
-    return None if line.strip() else []
+def _universal(lines: Iterable[tuple[str, str]]) -> Iterator[tuple[str, list[str]]]:
+    """The columns of CoNLL-U, without comments, words written together, which follow one by one, and words that are not there."""
+    for place, line in lines:
+        parts = line.split("\t") if line.strip() else []
+        if not line.startswith("#") and not (parts and re.fullmatch(r"\d+[-.]\d+", parts[0])):
+            yield place, parts
 
 
 def _are_sentences(lines: Iterable[str]) -> bool:

@@ -134,8 +134,8 @@ class Inputs:
                 yield Asked(list(examples), [_as_row(example, self.task) for example in examples])
         else:
             lines = lines_of(path if self.file != "-" else None, findings)
-            for places in _in_parts(_of_lines(lines, self.task, findings)):
-                yield Asked(places, [_as_row(example, self.task) if example is not None else {} for example in places])
+            for read in _in_parts(_of_lines(lines, self.task, findings)):
+                yield Asked([example for example, _ in read], [row for _, row in read])
 
 
 def _text_columns(task: TaskConfig) -> tuple[str, ...]:
@@ -220,18 +220,20 @@ def _columns(path: Path, learned: LearnedConfig, text: str | None, pair: Sequenc
     return columns
 
 
-def _of_lines(lines: Iterator[tuple[str, str]], task: TaskConfig, findings: Findings) -> Iterator[Example | None]:
-    """None for lines that are blank or bad."""
+def _of_lines(lines: Iterator[tuple[str, str]], task: TaskConfig, findings: Findings) -> Iterator[tuple[Example | None, Row]]:
+    """Each line as an example, None if it is blank or bad, and as a row of a table."""
     several = task.shape == "choice" or 2 in task.n_texts
     for place, line in lines:
         example = None
+        row: Row = {_text_columns(task)[0]: line}
         if line.strip():
             given = line.split("\t") if several and "\t" in line else line
             try:
                 example = replace(as_example(given, task, 0), place=place)
+                row = _as_row(example, task)
             except BadText as reason:
                 findings.bad_row(reason.cause, place)
-        yield example
+        yield example, row
 
 
 def _texts(given: Input, task: TaskConfig) -> tuple[str, ...] | None:

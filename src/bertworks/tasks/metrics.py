@@ -1,6 +1,7 @@
 """Measures as the papers have them; each is compared with its official scorer in the tests.
 
-A measure is a function of what each example says, one row of numbers, so that rows can be drawn again for an interval.
+A measure is a function of what each example says, one row of numbers, so that rows can be drawn again for an interval. It is NaN where
+the examples cannot show it, such as F1 of a class that neither occurs nor is said; `settled` makes 0 of that, as the official scorers do.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ Flags = NDArray[np.bool_]
 Measures = dict[str, float]
 TAG = re.compile(r"([BIOESMLU])(?:[-_](.+))?")
 SIGNS = {"L": "E", "U": "S"}  # BILOU's names of last and only
-CORRELATIONS = ("matthews", "pearson", "spearman", "pearson_spearman")  # from -1 to 1
-DISTANCES = ("mean_error",)  # from 0, the less the better; all other measures are shares of 1
+SHARES = ("accuracy", "f1", "f1_macro", "entity_f1", "precision", "recall", "tag_accuracy", "exact")  # of 1, or something like it
+CORRELATIONS = ("matthews", "pearson_spearman", "pearson", "spearman")  # from -1 to 1
+DISTANCES = ("mean_error",)  # from 0, the less the better
 WITHOUT_SPACES = re.compile(f"[{SIGN}]")
 ARTICLES = re.compile(r"\b(a|an|the)\b", re.UNICODE)
 
@@ -62,13 +64,19 @@ def count_classes(pairs: Iterable[tuple[Set[Any], Set[Any]]], class_of: Callable
 
 def of_classes(truth: Floats, said: Floats, n_classes: int) -> Measures:
     """Accuracy, F1 (of the second class if there are two, else the mean over classes), and Matthews' correlation; classes by number."""
-    table = confusion(truth, said, n_classes)
-    f1 = class_f1(table.diagonal(), table.sum(0) + table.sum(1))
+    right = truth == said
+    hits, is_, found = (np.bincount(some.astype(np.int64), minlength=n_classes) for some in (truth[right], truth, said))
+    f1 = class_f1(hits, is_ + found)
     return {
-        "accuracy": float(table.trace() / max(1, table.sum())),
-        "f1": float(np.nan_to_num(f1[1])) if n_classes == 2 else mean_f1(f1),
-        "matthews": matthews(table),
+        "accuracy": float(right.mean()),
+        "f1": float(f1[1]) if n_classes == 2 else mean_f1(f1),
+        "matthews": matthews(int(right.sum()), is_, found),
     }
+
+
+def settled(measures: Measures) -> Measures:
+    """With 0 for what the examples cannot show."""
+    return {name: 0.0 if np.isnan(value) else value for name, value in measures.items()}
 
 
 def confusion(truth: Floats, said: Floats, n_classes: int) -> NDArray[np.int64]:
@@ -86,15 +94,17 @@ def class_f1(hits: NDArray[np.int64], both: NDArray[np.int64]) -> Floats:
 def mean_f1(found: Floats) -> float:
     """Over the classes that have one. Others say nothing about a model, and examples drawn again often miss a rare class."""
     known = found[~np.isnan(found)]
-    return float(known.mean()) if len(known) else 0.0
+    return float(known.mean()) if len(known) else np.nan
 
 
-def matthews(table: NDArray[np.int64]) -> float:
-    """Matthews' correlation for any number of classes (Gorodkin 2004); 0 where only one class occurs or is said."""
-    counts = table.astype(np.float64)
-    n, right, is_, said = counts.sum(), counts.trace(), counts.sum(1), counts.sum(0)
-    spread = (n**2 - said @ said) * (n**2 - is_ @ is_)
-    return float((right * n - said @ is_) / np.sqrt(spread)) if spread > 0 else 0.0
+def matthews(right: int, is_: NDArray[np.int64], said: NDArray[np.int64]) -> float:
+    """Matthews' correlation for any number of classes (Gorodkin 2004), from how many are right, and how often each class occurs and is
+    said; 0 where only one is said, unknown where only one occurs."""
+    n, occurring, saying = float(is_.sum()), is_.astype(np.float64), said.astype(np.float64)
+    there, spread = n**2 - occurring @ occurring, n**2 - saying @ saying
+    if there <= 0:
+        return np.nan
+    return float((right * n - saying @ occurring) / np.sqrt(spread * there)) if spread > 0 else 0.0
 
 
 def of_numbers(truth: Floats, said: Floats) -> Measures:
@@ -124,7 +134,7 @@ def ranks(values: Floats) -> Floats:
 def of_marks(truth: Flags, said: Flags) -> Measures:
     """(B, C) each: F1 over all marks and as the mean over classes, and how many examples are right in every class."""
     hits, both = (truth & said).sum(0), truth.sum(0) + said.sum(0)
-    micro = 2 * hits.sum() / both.sum() if both.sum() else 0.0
+    micro = 2 * hits.sum() / both.sum() if both.sum() else np.nan
     return {"f1": float(micro), "f1_macro": mean_f1(class_f1(hits, both)), "exact": float((truth == said).all(1).mean())}
 
 
@@ -169,7 +179,7 @@ def of_entities(rows: Floats) -> Measures:
     """Sums of what `entity_counts` says."""
     hits, right, found, same, words = rows.sum(0).tolist()
     return {
-        "entity_f1": 2 * hits / (right + found) if right or found else 0.0,
+        "entity_f1": 2 * hits / (right + found) if right or found else np.nan,
         "precision": hits / found if found else 0.0,
         "recall": hits / right if right else 0.0,
         "tag_accuracy": same / max(1, words),

@@ -19,7 +19,7 @@ from bertworks.tasks.example import SIGN, Answer, Example, Span, is_blank, why_n
 START_NAMES = ("answer_start", "start")
 ELEMENT = re.compile(r"""'([^']*)'|"([^"]*)"|(-?\d+)""")
 ARRAY = re.compile(rf"\[\s*(?:{ELEMENT.pattern})(?:\s+(?:{ELEMENT.pattern}))+\s*\]")
-SEPARATORS = "|;,"  # between the classes of a cell: the first of these that occurs
+SEPARATORS = "|;,"  # between the classes of a cell; the first of these that is no slip: commas are in names, too
 SHOWN = 5  # rows named in a message
 FEW_DAMAGED, MOST_DAMAGED = 5, 0.1  # lines with damaged signs: so many may be, or so many for each example
 
@@ -155,6 +155,11 @@ def _text(row: Row, name: str) -> str:
     return value
 
 
+def _is_missing(value: Any) -> bool:
+    """Nothing, a blank, or what a column of numbers has in its place."""
+    return value is None or (isinstance(value, str) and is_blank(value)) or (isinstance(value, float) and math.isnan(value))
+
+
 def _cell(row: Row, name: str) -> Any:
     if name not in row:
         raise Unreadable(f"no column {name!r}, but {', '.join(map(str, row))}")
@@ -174,9 +179,11 @@ def _listed(value: Any, name: str) -> tuple[str, ...]:
     value = unwritten(value)
     if isinstance(value, str):
         return tuple(value.split())
-    if isinstance(value, list) and all(isinstance(one, str | int) and str(one).strip() for one in value):
-        return tuple(map(str, value))
-    raise Unreadable(f"no list of words in column {name!r}")
+    if not isinstance(value, list) or not all(isinstance(one, str | int) for one in value):
+        raise Unreadable(f"no list of words in column {name!r}")
+    if not all(str(one).strip() for one in value):
+        raise Unreadable(f"an empty word in the list in column {name!r}")
+    return tuple(map(str, value))
 
 
 def unwritten(value: Any) -> Any:
@@ -194,7 +201,10 @@ def unwritten(value: Any) -> Any:
 
 
 def ways_of(row: Row, columns: Columns) -> tuple[str, ...]:
+    """What comes first, and the ways to go on, of which a row may have fewer than the table has columns for them."""
     first, *others = columns.texts
+    while len(others) > 2 and _is_missing(row.get(others[-1])):
+        others.pop()
     listed = unwritten(_cell(row, others[0]))
     ways = tuple(listed) if len(others) == 1 and isinstance(listed, list) else tuple(_text(row, name) for name in others)
     if len(ways) < 2 or not all(isinstance(way, str) and not is_blank(way) for way in ways):
@@ -216,12 +226,10 @@ TEXTS: dict[Shape, Callable[[Row, Columns], tuple[str, ...]]] = {
 
 
 def _class(value: Any, texts: tuple[str, ...], columns: Columns) -> Answer:
-    if value is None or (isinstance(value, str) and not value.strip()):
+    if _is_missing(value):
         raise Unreadable("no label")
     if not isinstance(value, str | int | float | bool):
         raise Unreadable(f"a label that is a {type(value).__name__}")
-    if isinstance(value, float) and math.isnan(value):  # where a column of numbers has none
-        raise Unreadable("no label")
     name = str(int(value) if isinstance(value, float) and value.is_integer() else value).strip()
     if columns.names and name not in columns.names:
         raise Unreadable(f"label {name!r}, known are {', '.join(columns.names)}")

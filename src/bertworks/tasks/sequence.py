@@ -60,10 +60,11 @@ class OfSequence(Task):
     head = "sequence"
 
     def features(self, examples: Sequence[Example], reader: Reader) -> list[Features]:
-        return [
-            Features(*windows_of(texts, example, reader, of_first=self._of_first), target=self._target(example))
-            for example, texts in zip(examples, spelled(examples, reader), strict=True)
-        ]
+        return [self._features(*pair, reader) for pair in zip(examples, spelled(examples, reader), strict=True)]
+
+    def _features(self, example: Example, texts: tuple[Numbers, ...], reader: Reader) -> Features:
+        windows, counts = windows_of(texts, example, reader, of_first=self._of_first)
+        return Features(windows, sum(counts, TokenCounts()), self._target(example))
 
     @property
     def _of_first(self) -> bool:
@@ -92,13 +93,13 @@ def spelled(examples: Sequence[Example], reader: Reader) -> list[tuple[Numbers, 
 
 def windows_of(
     texts: tuple[Numbers, ...], example: Example, reader: Reader, *, of_first: bool, way: int = 0
-) -> tuple[tuple[Window, ...], TokenCounts]:
-    """Windows whose first or last token is read."""
+) -> tuple[tuple[Window, ...], list[TokenCounts]]:
+    """Windows whose first or last token is read, and what there is in each text."""
     cuts, windows = reader.cut(tuple(map(len, texts)), example.place), []
     for cut in cuts:
         ids, segments, _ = reader.frame(texts, cut)
         windows.append(Window(ids, segments, read=np.array([0 if of_first else len(ids) - 1]), way=way))
-    return tuple(windows), reader.count(texts, cuts)
+    return tuple(windows), list(reader.count(texts, cuts))
 
 
 def pooled(logits: Tensor, owners: Tensor, n_owners: int) -> Tensor:

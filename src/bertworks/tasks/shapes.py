@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bertworks.config import LearnedConfig, ModelConfig, ReadConfig, Shape, TaskConfig
+from bertworks.config import HeadConfig, LearnedConfig, ModelConfig, ReadConfig, Shape, TaskConfig
 from bertworks.errors import Unsupported
 from bertworks.model.model import Model
 from bertworks.tasks.choice import Choice
@@ -63,7 +63,5 @@ def guess_task(model: Model, problem: str | None, limit: int) -> LearnedConfig:
 
 
 def task_model(config: ModelConfig, task: TaskConfig) -> ModelConfig:
-    """A model's config with the classes of a task."""
-    if task.shape == "regress":
-        return config.override(labels=("value",))
-    return config.override(labels=task.labels) if task.labels else config
+    """A model's config with the classes of a task; where it has none, not those of what the model did before."""
+    return config.override(labels=("value",) if task.shape == "regress" else task.labels or HeadConfig().labels)

@@ -22,7 +22,7 @@ from bertworks.tasks.rows import Columns, Findings, label_columns
 from bertworks.tasks.split import SEED, split
 from bertworks.tasks.transitions import usual_transitions
 
-MEASURES: dict[Shape, tuple[str, ...]] = {  # by which models may be compared, the higher the better; the first unless asked
+MEASURES: dict[Shape, tuple[str, ...]] = {  # the higher the better
     "classify": ("accuracy", "f1", "matthews"),
     "regress": ("pearson_spearman", "pearson", "spearman"),
     "multilabel": ("f1", "f1_macro", "exact"),
@@ -76,16 +76,18 @@ def read_data(source: Source) -> Data:
         if columns is None and (source.text or source.pair or source.label):
             raise BadText(NO_COLUMNS, place=source.train, remedy="leave them out")
         remarks += [f"columns: {columns}"] if columns is not None else []
-        found = {"train": read(Path(source.train), findings), "dev": []}
+        found = {"train": read(Path(source.train), findings)}
         if source.dev is not None:
             read = _dev_reader(source, Path(source.dev), columns)
             remarks += [f"columns of dev: {read.columns}"] if isinstance(read, OfTable) and read.columns != columns else []
             found["dev"] = read(Path(source.dev), findings)
     findings.check_encoding(sum(map(len, found.values())))
-    data = Data(found.pop("train")[: source.first], found.pop("dev"), columns, remarks, others=found)
-    if source.dev is not None and not data.dev and (source.skip_bad or not findings.bad):
-        raise BadText(_nothing(findings), place=source.dev, remedy="or leave --dev out, and a part of train is kept for that")
-    if not data.dev and source.dev is None:
+    is_given = "dev" in found
+    data = Data(found.pop("train")[: source.first], found.pop("dev", []), columns, remarks, others=found)
+    if is_given and not data.dev and (source.skip_bad or not findings.bad):
+        remedy = "without a dev file, a part of train is kept for that"
+        raise BadText(f"dev: {_nothing(findings)}", place=source.dev or source.folder, remedy=remedy)
+    if not is_given:
         data.train, data.dev = split(data.train, source.shape)
         data.remarks.append(f"no dev file: {len(data.dev):,} of the examples are kept as dev, drawn with seed {SEED}")
     check_data(data, source.shape, findings, place=source.train or source.folder, first=source.first, skip_bad=source.skip_bad)
@@ -95,18 +97,23 @@ def read_data(source: Source) -> Data:
 def read_more(source: Source, where: Path, task: TaskConfig, *, strict: bool = False) -> Data:
     """Other examples of the same kind, to be judged by: a file, or the folder of a data set with its dev."""
     findings, row, path = Findings(), TASKS.get(source.dataset or ""), where
-    if row is not None and where.is_dir():
-        inside = where if row.has(where, answered=True) else row.find(where, "dev")
-        if inside is None:
+    others: dict[str, Path] = {}
+    if row is not None and where.is_dir() and not row.has(where, answered=True):
+        others = row.splits(where)
+        others.pop("train", None)
+        if "dev" not in others:
             raise NotFound(f"no {' or '.join(row.files['dev'])} in this folder", place=str(where))
-        path = inside
-    else:
+        path = others.pop("dev")
+    elif row is None or not where.is_dir():
         check_file(where)
     read = _other_reader(source, row, path, task, strict=strict)
     data = Data([], [], remarks=[f"columns: {read.columns}"] if isinstance(read, OfTable) and (row is None or read is not row.read) else [])
-    found = read(path, findings)
-    findings.check_encoding(len(found))
-    data.dev = list(judged(found, set(task.labels), ", which the model does not know", findings))
+    found = {name: read(at, findings) for name, at in {"dev": path, **others}.items()}
+    findings.check_encoding(sum(map(len, found.values())))
+    data.others = {
+        name: list(judged(examples, set(task.labels), ", which the model does not know", findings)) for name, examples in found.items()
+    }
+    data.dev = data.others.pop("dev")
     findings.check_rows(skip=source.skip_bad)
     if not data.dev:
         raise BadText(_nothing(findings), place=str(where))
@@ -151,13 +158,11 @@ def _nothing(findings: Findings) -> str:
 def _read_splits(source: Source, findings: Findings) -> dict[str, list[Example]]:
     """All splits that come with answers."""
     row, folder = TASKS[str(source.dataset)], Path(str(source.folder))
-    if row.find(folder, "train") is None:
+    if "train" not in row.splits(folder):
         wanted = " or ".join(row.files["train"])
         remedy = f"--data names the folder with the files of {source.dataset}"
         raise NotFound(f"no {wanted} in this folder", place=str(folder), remedy=remedy)
-    paths = {name: row.find(folder, name) for name in row.files if name != "test"}
-    found = {name: row.read(path, findings) for name, path in paths.items() if path is not None}
-    return {"dev": [], **found}
+    return {name: row.read(path, findings) for name, path in row.splits(folder).items()}
 
 
 def _own_reader(source: Source, path: Path, columns: Columns | None = None, *, strict: bool = True) -> Read:
@@ -177,7 +182,8 @@ def _dev_reader(source: Source, path: Path, columns: Columns | None) -> Read:
     """A table like that of train; one with columns of other names, if it is clear which they are."""
     if columns is None or table_kind(path) is None or _has(path, columns.texts):
         return _own_reader(source, path, columns)
-    return _own_reader(source.model_copy(update={"paired": source.shape == "classify" and len(columns.texts) == 2}), path, strict=False)
+    paired = source.shape == "classify" and len(columns.texts) == 2
+    return _own_reader(source.model_copy(update={"paired": paired, "by_text": None}), path, strict=False)
 
 
 def _columns(source: Source, path: Path, *, strict: bool) -> Columns:
@@ -206,7 +212,7 @@ def describe_task(data: Data, source: Source) -> TaskConfig:
     return TaskConfig(
         shape=source.shape,
         labels=tuple(known) if known and set(labels) <= set(known) else labels,
-        measure=row.measure if row is not None else _usual_measure(source.shape, labels),
+        measure=row.measure if row is not None else measures_of(source.shape, labels)[0],
         pairs=len(data.train[0].texts) == 2 and source.shape in ("classify", "regress", "multilabel"),
         no_answer=row.no_answer if row is not None else any(example.answer == () for example in data.train),
         transitions=usual_transitions(example.labels for example in data.train) if marked else (),
@@ -216,8 +222,9 @@ def describe_task(data: Data, source: Source) -> TaskConfig:
     )
 
 
-def _usual_measure(shape: Shape, labels: Sequence[str]) -> str:
-    return "tag_accuracy" if shape == "tag" and not mark_stretches(labels) else MEASURES[shape][0]
+def measures_of(shape: Shape, labels: Sequence[str]) -> tuple[str, ...]:
+    """Those by which models may be compared, the usual one first."""
+    return ("tag_accuracy",) if shape == "tag" and not mark_stretches(labels) else MEASURES[shape]
 
 
 def find_source(

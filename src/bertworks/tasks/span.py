@@ -23,7 +23,7 @@ from bertworks.model.loss import Loss, Term
 from bertworks.model.model import Model
 from bertworks.tasks import metrics
 from bertworks.tasks.calibration import Cost, cost_of_answers
-from bertworks.tasks.example import Batch, Example, Features, Numbers, Span, Values, Window
+from bertworks.tasks.example import Batch, Example, Features, Numbers, Span, TokenCounts, Values, Window
 from bertworks.tasks.task import Outputs, Task, Verdict, padded, shares, widened
 from bertworks.tasks.windows import Cut, Reader
 
@@ -89,7 +89,7 @@ class SpanTask(Task):
             read = np.concatenate([[blank], np.arange(start, start + end - begin)])
             about = np.concatenate([[[-1, -1]], offsets[begin:end]])
             windows.append(Window(ids, segments, read, about, _targets(answer, cut)))
-        return Features(tuple(windows), reader.count((question, passage), cuts))
+        return Features(tuple(windows), sum(reader.count((question, passage), cuts), TokenCounts()))
 
     def counts(self, batch: Batch) -> dict[str, int]:
         n = len(batch.lengths)

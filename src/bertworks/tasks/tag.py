@@ -18,7 +18,7 @@ from bertworks.errors import BadText
 from bertworks.model.loss import Loss, Term
 from bertworks.model.model import Model
 from bertworks.tasks import metrics
-from bertworks.tasks.example import Batch, Example, Features, Numbers, Values, Window
+from bertworks.tasks.example import Batch, Example, Features, Numbers, TokenCounts, Values, Window
 from bertworks.tasks.task import Outputs, Task, Verdict
 from bertworks.tasks.transitions import Transition, Ways
 from bertworks.tasks.windows import Cut, Reader
@@ -79,7 +79,7 @@ class Tag(Task):
             words = np.flatnonzero(home == at)
             read = pieces[words] - cut.parts[0][0] + start
             windows.append(Window(framed, segments, read, about=words, targets=np.array(targets, np.int64)[words]))
-        return Features(tuple(windows), reader.count((ids,), cuts))
+        return Features(tuple(windows), sum(reader.count((ids,), cuts), TokenCounts()))
 
     def room(self, example: Example, reader: Reader) -> int:
         return reader.room(1)
@@ -141,7 +141,8 @@ class Tag(Task):
         return metrics.count_classes(pairs, lambda entity: str(entity[0]))
 
     def measure(self, rows: metrics.Floats) -> metrics.Measures:
-        return metrics.of_entities(rows)
+        found = metrics.of_entities(rows)
+        return found if metrics.mark_stretches(self.labels) else {"tag_accuracy": found["tag_accuracy"]}
 
 
 def _entity(example: Example, kind: str, first: int, last: int, confidence: float) -> Entity:

@@ -84,7 +84,7 @@ class Task(Trainable):
         raise NotImplementedError
 
     def measure(self, rows: Floats) -> Measures:
-        """What the evidence of many examples, one in each row, amounts to."""
+        """What the evidence of many examples, one in each row, amounts to; NaN where they cannot show it."""
         raise NotImplementedError
 
     def by_class(self, predictions: Sequence[Any], examples: Sequence[Example]) -> dict[str, metrics.Counts]:
@@ -106,7 +106,7 @@ class Task(Trainable):
         return reader.room(min(2, len(example.texts)))
 
     def score(self, predictions: Sequence[Any], examples: Sequence[Example]) -> Measures:
-        return self.measure(self.rows(predictions, examples))
+        return metrics.settled(self.measure(self.rows(predictions, examples)))
 
     def chances(self, outputs: Outputs, features: Features) -> Values:
         """`beliefs` as probabilities, (R, C)."""

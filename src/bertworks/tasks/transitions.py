@@ -69,8 +69,10 @@ class Ways:
     """Through a sentence, from tag to tag."""
 
     def __init__(self, labels: Sequence[str], usual: Iterable[Transition]) -> None:
-        known = set(usual)
-        self.costs = np.array([[0.0 if _transition(a, b) in known else FORBIDDEN for b in (*labels, EDGE)] for a in (*labels, EDGE)])
+        known, named = set(usual), [sign_and_name(tag) for tag in (*labels, EDGE)]
+        self.costs = np.array(
+            [[0.0 if (first, second, kind == other) in known else FORBIDDEN for second, other in named] for first, kind in named]
+        )
 
     def best(self, logits: Floats) -> Numbers:
         """The tag of each word, from the logits of all, (words, tags); found as Viterbi does (1967)."""

@@ -37,10 +37,6 @@ class Cut:
 
     parts: tuple[Part, ...]
 
-    @property
-    def size(self) -> int:
-        return sum(end - begin for begin, end in self.parts)
-
 
 class Reader:
     """Tokens to windows, with what a model takes at once and what is to be done with more."""
@@ -92,11 +88,12 @@ class Reader:
         for meeting in meetings:
             yield Cut(meeting if short == 0 else meeting[::-1])
 
-    def count(self, texts: tuple[Numbers, ...], cuts: Sequence[Cut]) -> TokenCounts:
-        """What there is in a text or pair, and what of it is in no window."""
-        total, unknown = sum(map(len, texts)), self.tokenizer.unknown
-        times = sum(int((text == unknown).sum()) for text in texts) if unknown is not None else 0
-        return TokenCounts(total, total - cuts[0].size if self.on_long == "truncate" else 0, times)
+    def count(self, texts: tuple[Numbers, ...], cuts: Sequence[Cut]) -> Iterator[TokenCounts]:
+        """What there is in each text, and what of it is in no window."""
+        unknown = self.tokenizer.unknown
+        for text, (begin, end) in zip(texts, cuts[0].parts, strict=True):
+            lost = len(text) - (end - begin) if self.on_long == "truncate" else 0
+            yield TokenCounts(len(text), lost, int((text == unknown).sum()) if unknown is not None else 0)
 
     def frame(self, texts: tuple[Numbers, ...], cut: Cut) -> tuple[Numbers, Numbers, list[int]]:
         """A window with its special tokens: ids, segments, and where each text begins in it."""
