@@ -13,14 +13,15 @@ from bertworks.tasks.span import SpanTask
 from bertworks.tasks.tag import Tag
 from bertworks.tasks.task import Task
 
-HEADS: dict[Shape, str] = {
-    "classify": "sequence",
-    "regress": "sequence",
-    "multilabel": "sequence",
-    "tag": "token",
-    "span": "span",
-    "choice": "choice",
+KINDS: dict[Shape, type[Task]] = {
+    "classify": Classify,
+    "regress": Regress,
+    "multilabel": Multilabel,
+    "tag": Tag,
+    "span": SpanTask,
+    "choice": Choice,
 }
+HEADS = {shape: kind.head for shape, kind in KINDS.items()}
 
 
 def make_task(model: Model, config: TaskConfig, weights: Sequence[float] | None = None) -> Task:
