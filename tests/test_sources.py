@@ -155,7 +155,7 @@ def test_answers_stand_where_the_table_says(tmp_path: Path) -> None:
 
     assert span().start == 8, "a word of its own"
     assert span(answer_start=1).start == 1 and span(answer_start="12").start == 12
-    with pytest.raises(BadText, match="'a' is not in the passage"):
+    with pytest.raises(BadText, match="'a' is not at character 0"):
         span(answer_start=0)
     assert own(
         write(tmp_path / "one.jsonl", *[json.dumps({"question": str(at), "context": "I am", "answer": "I"}) for at in range(20)]), "span"
@@ -341,6 +341,43 @@ def test_a_sentence_with_a_line_that_cannot_be_read_is_none(tmp_path: Path) -> N
         own(write(tmp_path / "u.conllu", *lines, ""), "tag")
 
 
+def test_the_column_of_tags_is_said_and_may_be_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.conll", *["Bonn NNP B-LOC", "is VBZ O", ""] * 9)
+    assert "words are in column 1, tags in column 3 of 3" in own(path, "tag").remarks and own(path, "tag").train[0].answer == ("B-LOC", "O")
+    source = find_source("tag", **{**NOTHING, "train": str(path), "label": "2"})
+    data = read_data(source)
+    assert data.train[0].answer == ("NNP", "VBZ") and "words are in column 1, tags in column 2 of 3" in data.remarks
+    again = Source.model_validate(source.settled(data.columns))
+    assert read_more(again, path, describe_task(data, source)).dev[0].answer == ("NNP", "VBZ"), "as in training"
+    for label, said in (("9", "no column 9: there are 3"), ("pos", "these columns have no names")):
+        with pytest.raises(BadText, match=said):
+            own(path, "tag", label=label)
+    lines = ["1\tA\ta\tDET\tDT\t_\t0\t_\t_\t_", "2\tdog\tdog\tNOUN\tNN\t_\t0\t_\t_\t_", ""]
+    assert own(write(tmp_path / "u.conllu", *lines * 9), "tag", label="5").train[0].answer == ("DT", "NN")
+
+
+def test_a_first_line_that_names_no_columns(tmp_path: Path) -> None:
+    rows = [f"some words of text {at},{'good' if at % 2 else 'bad'}" for at in range(20)]
+    for lines in (rows, ["text,verdict", *rows, "text,verdict", *rows]):
+        with pytest.raises(BadText, match="is the name of the label's column and a label"):
+            own(write(tmp_path / "t.csv", *lines))
+    spam = write(tmp_path / "spam.csv", "text,spam", *[f"some words of text {at},{'spam' if at % 2 else 'ham'}" for at in range(20)])
+    assert {example.answer for example in own(spam, label="spam").train} == {"spam", "ham"}, "unless it is meant"
+
+
+def test_labels_that_are_probably_a_mistake_are_said(tmp_path: Path) -> None:
+    labels = ["good", "bad", "Good ", "1", "1.0", "not good", "notgood"]
+    data = own(write(tmp_path / "a.csv", "text,label", *[f"text {at},{labels[at % 7]}" for at in range(70)]))
+    assert "these are different labels here; are they one? 1 / 1.0, Good / good, not good / notgood" in data.remarks
+    numbers = own(write(tmp_path / "n.csv", "text,label", *[f"text {at},{at % 15 / 2}" for at in range(90)]))
+    assert any("`finetune regress` learns amounts" in remark for remark in numbers.remarks)
+    twice = own(write(tmp_path / "c.csv", "text,label", *[f"text {at},{'ab'[at % 2]}" for at in range(40)], "text 0,b"))
+    (said,) = (remark for remark in twice.remarks if "contradict" in remark)
+    assert said.startswith("1 examples contradict") and "c.csv, line 2 is a" in said and "c.csv, line 42 b" in said
+    plain = own(write(tmp_path / "p.csv", "text,label", *[f"text {at},{'ab'[at % 2]}" for at in range(40)]))
+    assert not any("are they one" in remark or "contradict" in remark or "regress" in remark for remark in plain.remarks)
+
+
 def test_a_slip_is_no_sign_between_classes(tmp_path: Path) -> None:
     rows = [f'text {at},"{"red;blue" if at == 7 else "red,blue" if at % 3 else "red"}"' for at in range(60)]
     data = own(write(tmp_path / "m.csv", "text,labels", *rows), "multilabel")
@@ -428,7 +465,7 @@ def test_universal_dependencies(tmp_path: Path) -> None:
 
 
 def test_another_encoding_is_named(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_bytes("text,label\n很好吃,好\n太难吃,坏\n".encode("gb18030") * 5)
+    (tmp_path / "a.csv").write_bytes(("text,label\n" + "很好吃,好\n太难吃,坏\n" * 5).encode("gb18030"))
     with pytest.raises(BadText, match=r"not UTF-8\n(.|\n)*a\.csv, line 2(.|\n)*iconv"):
         own(tmp_path / "a.csv")
     (tmp_path / "b.csv").write_bytes(
@@ -942,10 +979,11 @@ def test_what_is_no_text_is_named_by_its_line(tmp_path: Path) -> None:
 def test_columns_are_known_by_what_is_in_them(tmp_path: Path) -> None:
     rows = [f"{at},这部电影真的很{'好看' if at % 2 else '难看'}啊{at},{'好评' if at % 2 else '差评'}" for at in range(30)]
     assert "columns: 影评 -> 情感; not used: 编号" in own(write(tmp_path / "zh.csv", "编号,影评,情感", *rows)).remarks
-    flags = [f"{at},some words {at},{at % 2},{at % 3 // 2},0" for at in range(30)]
-    data = own(write(tmp_path / "f.csv", "id,comment_text,toxic,obscene,threat", *flags), "multilabel")
-    assert "columns: comment_text -> toxic,obscene,threat; not used: id" in data.remarks
-    assert {example.answer for example in data.train} == {(), ("toxic",), ("obscene",), ("toxic", "obscene")}
+    for no, yes in ("01", ("False", "True"), ("no", "yes")):
+        flags = [f"{at},some words {at},{(no, yes)[at % 2]},{(no, yes)[at % 3 // 2]},{no}" for at in range(30)]
+        data = own(write(tmp_path / "f.csv", "id,comment_text,toxic,obscene,threat", *flags), "multilabel")
+        assert "columns: comment_text -> toxic,obscene,threat; not used: id" in data.remarks
+        assert {example.answer for example in data.train} == {(), ("toxic",), ("obscene",), ("toxic", "obscene")}
 
 
 @pytest.mark.parametrize(("cell", "sign"), [("Health, Safety|Food", "|"), ("Health, Safety; Food", ";"), ("Health, Food", ",")])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -207,6 +207,9 @@ class Workbench:
         """
         if isinstance(inputs, str):
             raise BadText("one text, where a list of texts is wanted", remedy="predict([text])[0]")
+        if isinstance(inputs, Mapping) or hasattr(inputs, "columns") or not isinstance(inputs, Iterable):
+            kind = type(inputs).__name__
+            raise BadText(f"a {kind}, where a list of texts is wanted", remedy="of a table: predict(list(table['text']))")
         if not 0 <= min_confidence <= 1:
             raise BadConfig(f"min_confidence = {min_confidence!r} is not a share from 0 to 1")
         learned, task = self.task()

@@ -36,9 +36,9 @@ class WithTasks(WithKeys):
         typer.echo(f" Tried on files made by hand in the official format, not on the official ones: {unseen}.")
 
     def keys(self) -> dict[str, str]:
-        from bertworks.runs.settings import FINETUNE, keys
+        from bertworks.runs.settings import FINETUNE, is_free, keys
 
-        return keys(FINETUNE)
+        return {key: said for key, said in keys(FINETUNE).items() if is_free(key)}
 
 
 def finetune(
@@ -53,7 +53,9 @@ def finetune(
     text: Annotated[str | None, typer.Option(help="Column of the text; guessed if not given.")] = None,
     pair: Annotated[list[str] | None, typer.Option(help="Column of the second text; of each way to go on (choice).")] = None,
     label: Annotated[list[str] | None, typer.Option(help="Column of the labels; of each class (multilabel). Guessed if not given.")] = None,
-    first: Annotated[int | None, typer.Option(min=1, help="Train on so many examples only.")] = None,
+    first: Annotated[
+        int | None, typer.Option(min=1, help="Only so many rows of train; without --dev, a part of them is kept as dev.")
+    ] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out rows that are no examples, and count them.")] = False,
     on_long: Annotated[Literal["window", "truncate", "error"] | None, typer.Option(help="Texts longer than the model.")] = None,
     budget: Annotated[str | None, typer.Option(help="Stop after this time: 90s, 10m, 1.5h.")] = None,
@@ -61,7 +63,7 @@ def finetune(
     epochs: Annotated[int | None, typer.Option(min=1, help="Or after so many passes over the examples.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Train with so many seeds and say how much is luck.")] = 1,
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value; the keys are listed below.")] = None,
-    show: Annotated[bool, typer.Option("--show", help="Print the whole config and stop.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Say how the examples are read, print the whole config, and stop.")] = False,
 ) -> None:
     """Fine-tune a model for a task. A run that was stopped goes on with `bertworks resume`."""
     from time import monotonic
@@ -86,7 +88,7 @@ def finetune(
     if seeds > 1 and ranks.world > 1:
         raise BadConfig("several seeds in several processes", remedy="without torchrun, or one seed at a time: --set train.seed=1")
     examples = read_data(source)
-    if ranks.first and not show:
+    if ranks.first:
         for remark in [f"{len(examples.train):,} examples to learn from, {len(examples.dev):,} to be judged by", *examples.remarks]:
             typer.echo(remark, err=True)
     about: dict[str, Any] = {"settings": settings or (), "limit": limit, "on_long": on_long}

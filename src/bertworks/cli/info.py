@@ -33,6 +33,9 @@ def _describe(folder: str) -> dict[str, Any]:
     c, pooling = bench.config.encoder, bench.pooling
     theirs = describe(bench.model, bench.hf_config).get("architectures")
     limit, limit_from = bench.limit_and_source
+    learned = bench.learned
+    if learned is not None:
+        limit, limit_from = learned.data.max_length, "fine-tuning"
     return {
         "folder": folder,
         "family": bench.config.family,
@@ -42,6 +45,7 @@ def _describe(folder: str) -> dict[str, Any]:
         "vocabulary": c.vocab_size,
         "parameters": count_parameters(bench.model).total,
         "heads": list(bench.model.heads),
+        "task": learned.task.shape if learned is not None else None,
         "labels": list(bench.config.heads.labels) if {"sequence", "token"} & set(bench.model.heads) else [],
         "positions": c.n_positions,
         "limit": limit,

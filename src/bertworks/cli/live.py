@@ -75,6 +75,8 @@ def _ending(view: View) -> None:
             low, high = (f"{edge:.1%}" if name in SHARES else f"{edge:.3f}" for edge in view.end["interval"])
             said = f"{name.replace('_', ' ')} between {low} and {high}, as far as {view.end['dev']:,} examples{seeds} can tell (95 %)"
             out.print(f"          {said}", markup=False)
+        if view.end.get("given_up"):
+            out.print(f"          given up early and not counted: seed {', '.join(map(str, view.end['given_up']))}", markup=False)
         for name, other in view.end.get("others", {}).items():
             out.print(f"          {name}: {measures(other)}", markup=False)
     elif view.held_out:

@@ -25,6 +25,7 @@ DELIMITERS = {".csv": ",", ".tsv": "\t"}
 LINES = (".jsonl", ".ndjson")
 Write = Callable[[Asked, Sequence[Any]], None]
 JOINED = {"labels": ", ", "undecided": ", ", "words": " ", "tags": " "}
+FOR_PROGRAMS = ("score", "blank", "best")  # of an answer: what it was weighed by
 UNSURE = "?"  # in the place of a tag or an answer
 
 
@@ -85,7 +86,7 @@ def _joined(asked: Asked, answers: Sequence[Any]) -> Iterator[tuple[Row, Example
 def _write_plain(file: TextIO, asked: Asked, answers: Sequence[Any]) -> None:
     """For people, between tabs; a line for each line or row that could be read."""
     for _, _, answer in _joined(asked, answers):
-        cells = _flat(answer).values() if answer is not None else ()
+        cells = [cell for name, cell in _flat(answer).items() if name not in FOR_PROGRAMS] if answer is not None else ()
         file.write("\t".join(f"{cell:.4f}" if isinstance(cell, float) else " ".join(str(cell).split()) for cell in cells) + "\n")
 
 

@@ -11,7 +11,7 @@ import torch
 
 from bertworks.config import FinetuneConfig, LearnedConfig, TaskConfig, check_finetune
 from bertworks.data.feed import Feed, Share
-from bertworks.errors import BadText, Unsupported
+from bertworks.errors import BadText, NotFound, Unsupported
 from bertworks.files import write_json
 from bertworks.model.attention import Attention
 from bertworks.model.init import initialise
@@ -21,7 +21,7 @@ from bertworks.model.pooling import Pooling
 from bertworks.model.resize import refit, use_few_rows, with_all_rows
 from bertworks.runs.folder import Outcome, Record, identity, named, new_record, opened, read_run
 from bertworks.runs.report import REPORT
-from bertworks.runs.results import RESULTS, OverSeeds, Results, count_tokens, judge, look
+from bertworks.runs.results import RESULTS, OverSeeds, Results, answers, count_tokens, judge, look
 from bertworks.runs.task_report import write_task_report
 from bertworks.tasks.checks import Data, fingerprint
 from bertworks.tasks.example import Example, Features, tokens_in
@@ -69,9 +69,13 @@ def resume(out: Path, *, ranks: Ranks, watch: Watch, began: float, hopeless: Hop
 
 def read_again(record: Record, out: Path) -> Data:
     """The examples of a run, if they are still the same."""
-    data = read_data(Source.model_validate(record["source"]))
+    remedy = "put the files back as they were"
+    try:
+        data = read_data(Source.model_validate(record["source"]))
+    except NotFound as error:
+        raise NotFound(f"the examples of this run: {error.cause}", place=error.place, remedy=remedy) from None
     if data.fingerprint != record["data"]:
-        raise BadText("these are not the examples that the run began with", place=str(out), remedy="put the files back as they were")
+        raise BadText("these are not the examples that the run began with", place=str(out), remedy=remedy)
     return data
 
 
@@ -115,6 +119,11 @@ def _run(record: Record, data: Data, out: Path, ranks: Ranks, watch: Watch, bega
         )
         run.go_on(trainer)
         trainer.say({"kind": "start", **run.machine, "matrix_gflops": trainer.matrix_rate / 1e9, "train": len(train), "dev": len(dev)})
+        head = HEADS[config.task.shape]
+        if head in start.model.heads:
+            trainer.say(
+                {"kind": "remark", "text": f"the model's own head {'goes on learning' if keeps_head(config, start) else 'is replaced'}"}
+            )
         for name, features, examples in (("train", train, data.train), ("dev", dev, data.dev)):
             ledger = count_tokens(task, features, examples, reader)[""]
             if ledger.windowed_texts or ledger.cut_texts or ledger.much_unknown:
@@ -195,7 +204,8 @@ class Evaluation:
         self.task, self.features, self.examples, self.measure, self.check = task, features, examples, measure, check
 
     def __call__(self) -> dict[str, float]:
-        measures = self.task.score(self.task.predict(self.features, self.examples, self._progress), self.examples)
+        predictions, _ = answers(self.task, self.task.outputs(self.features, self._progress), self.features, self.examples)
+        measures = self.task.score(predictions, self.examples)
         return {**measures, "error": 1.0 - measures[self.measure]}
 
     def _progress(self, done: int, total: int) -> None:
@@ -205,8 +215,7 @@ class Evaluation:
 
 def build_task(config: FinetuneConfig, start: Workbench, train: list[Example]) -> Task:
     """The task with its model: old weights, new head; upper layers anew and lower ones fixed if so asked."""
-    # A head for other classes, or for numbers in other units, would only be in the way.
-    keep = config.task.shape != "regress" and start.config.heads.labels == config.model.heads.labels
+    keep = keeps_head(config, start)
     model = refit(start.model, config.model, [HEADS[config.task.shape]], config.train.seed, keep_heads=keep)
     model.encoder.recompute = config.train.recompute
     _renew(model, config.train.reinit, config.train.seed)
@@ -215,6 +224,11 @@ def build_task(config: FinetuneConfig, start: Workbench, train: list[Example]) -
         for attention in (module for module in model.modules() if isinstance(module, Attention)):
             attention.drop.p = config.train.attention_dropout
     return make_task(model, config.task, _class_weights(config.task, train)).train()
+
+
+def keeps_head(config: FinetuneConfig, start: Workbench) -> bool:
+    """A head for other classes, or for numbers in other units, would only be in the way."""
+    return config.task.shape != "regress" and start.config.heads.labels == config.model.heads.labels
 
 
 def _renew(model: Model, n_layers: int, seed: int) -> None:

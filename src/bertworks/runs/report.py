@@ -49,6 +49,10 @@ def write_report(run: Path, objective: Objective, held_out: Batch | None, tokeni
     return path
 
 
+def duration(seconds: float) -> str:
+    return f"{seconds / 60:.1f} min" if seconds >= 60 else f"{seconds:.0f} s"
+
+
 def _facts(events: list[Event], loss: str) -> str:
     train, held_out, start = (last(events, kind) for kind in ("train", "held out", "start"))
     end = events[-1] if events else {}
@@ -57,7 +61,7 @@ def _facts(events: list[Event], loss: str) -> str:
     shown = [
         (f"{end.get('step', 0):,}", ("steps", "步")),
         (f"{end.get('tokens', 0):,}", ("tokens seen", "读过的词元")),
-        (f"{end.get('seconds', 0) / 60:.1f} min", ("time", "用时")),
+        (duration(end.get("seconds", 0)), ("time", "用时")),
     ]
     if isinstance(held_out.get(loss), float):
         shown.append((f"{held_out[loss]:.3f}", ("held-out loss, nats", "留出文本损失（奈特）")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -17,7 +18,7 @@ from bertworks.tasks.example import Example, Features
 from bertworks.tasks.metrics import Counts, Flags, Floats, confusion, settled
 from bertworks.tasks.sequence import Classify, Multilabel
 from bertworks.tasks.span import Answered, SpanTask
-from bertworks.tasks.task import Task, Verdict
+from bertworks.tasks.task import Outputs, Task, Verdict
 from bertworks.tasks.windows import Reader
 from bertworks.text.ledger import Ledger
 from bertworks.train.log import METRICS, read_events
@@ -99,11 +100,8 @@ class OverSeeds:
 def judge(task: Task, features: list[Features], examples: list[Example]) -> tuple[Results, LearnedChanges]:
     """The best model on dev, and what it should know about itself."""
     outputs = task.outputs(features)
-    predictions = task.decode_all(outputs, features, examples)
-    no_answer = calibration = None
-    if isinstance(task, SpanTask) and task.no_answer != float("inf"):
-        task.no_answer = no_answer = best_threshold(task, predictions, examples)
-        predictions = task.decode_all(outputs, features, examples)
+    predictions, no_answer = answers(task, outputs, features, examples)
+    calibration = None
     if task.confident:
         task.temperature = fit_temperature(task.cost(outputs, predictions, features, examples))
         calmed = task.decode_all(outputs, features, examples)
@@ -111,6 +109,17 @@ def judge(task: Task, features: list[Features], examples: list[Example]) -> tupl
         predictions = calmed
     changes = LearnedChanges(task.temperature, no_answer)
     return replace(look(task, predictions, examples), calibration=calibration, no_answer=no_answer), changes
+
+
+def answers(
+    task: Task, outputs: Sequence[Outputs], features: Sequence[Features], examples: Sequence[Example]
+) -> tuple[list[Any], float | None]:
+    """What a model says; if it may be silent, from where on it is best silent, which it keeps to."""
+    predictions = task.decode_all(outputs, features, examples)
+    if not isinstance(task, SpanTask) or task.no_answer == float("inf"):
+        return predictions, None
+    task.no_answer = best_threshold(task, predictions, examples)
+    return task.decode_all(outputs, features, examples), task.no_answer
 
 
 def look(task: Task, predictions: list[Any], examples: list[Example]) -> Results:
@@ -146,7 +155,7 @@ def _sureness(task: Task, predictions: list[Any], examples: list[Example]) -> tu
     return said[:, 0], said[:, 1] > 0
 
 
-def best_threshold(task: SpanTask, predictions: list[Answered], examples: list[Example]) -> float:
+def best_threshold(task: SpanTask, predictions: Sequence[Answered], examples: Sequence[Example]) -> float:
     """How much better "not here" must be for most F1: tried between any two margins that occur."""
     given = [replace(one, answer=one.best) for one in predictions]
     answered = task.rows(given, examples)[:, 0]

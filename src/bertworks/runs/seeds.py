@@ -36,7 +36,7 @@ from bertworks.train.log import METRICS, Event, Watch, read_events
 from bertworks.train.ranks import Ranks
 from bertworks.workbench import load
 
-EARLY = 0.3  # of a run, in which no seed is given up
+EARLY, FEWEST = 0.5, 2  # in this part of a run no seed is given up, nor as long as so few others have come to their end
 
 
 def finetune_seeds(config: FinetuneConfig, data: Data, source: Source, out: Path, *, init: str, n_seeds: int, watch: Watch) -> Outcome:
@@ -94,6 +94,7 @@ def _run(record: Record, data: Data, out: Path, watch: Watch) -> Outcome:
     finetune.conclude(out, config, data, {}, seeds=over)
     end = {"kind": "end", "step": 0, "model": str(out / MODEL), "report": str(out / REPORT)}
     end |= {
+        "given_up": list(over.given_up),
         "measure": config.task.measure,
         "interval": over.intervals[config.task.measure],
         "dev": len(data.dev),
@@ -120,8 +121,9 @@ def _say(watch: Watch, event: Event) -> None:
 
 @dataclass(frozen=True)
 class Behind:
-    """Whether a seed is so far behind those before it that its time is better saved (Dodge et al. 2020): past the first part of
-    the run, and its best is worse than that of each of them was at the same place, by more than the noise of dev."""
+    """Whether a seed is so far behind those before it that its time is better saved (Dodge et al. 2020): past the first half of
+    the run, and its best is worse than that of each of them was at the same place, by more than the noise of dev. One other is not
+    enough: it may have been lucky, and seeds differ most while they learn."""
 
     curves: list[list[tuple[float, float]]]  # of each of the others: progress and error of its looks
     noise: float
@@ -137,7 +139,7 @@ class Behind:
         return cls([[(event["progress"], event["error"]) for event in events] for events in looks], noise)
 
     def __call__(self, progress: float, best: float) -> bool:
-        if progress < EARLY or not self.curves:
+        if progress < EARLY or len(self.curves) < FEWEST:
             return False
         return best > self.noise + max(min((error for at, error in curve if at <= progress), default=inf) for curve in self.curves)
 

@@ -52,6 +52,7 @@ FINETUNE: Sections = {
     "model": MODEL_PARTS,
 }
 CHANGEABLE = ("n_positions", "n_segments", "dropout", "attention_dropout", "ffn_dropout", "head_dropout")  # of a trained model
+FROM_EXAMPLES = ("shape", "pairs", "counted_from", "shift", "scale")  # of a task
 DEFAULT_BUDGET = 600.0  # seconds
 DEFAULT_EPOCHS = 4
 CHOICES_AT_ONCE = 8  # each is read in three or four ways: as many texts as of other examples
@@ -64,6 +65,12 @@ def keys(sections: Sections) -> dict[str, str]:
         (f"{section}.{name}", field) for section, parts in sections.items() for part in parts for name, field in part.model_fields.items()
     )
     return {name: field.description or "" for name, field in named}
+
+
+def is_free(key: str) -> bool:
+    """Whether a fine-tuning may set it: of a model that is there, and of a task that the examples show, most is fixed."""
+    section, _, name = key.partition(".")
+    return name in CHANGEABLE if section == "model" else not (section == "task" and name in FROM_EXAMPLES)
 
 
 def parse_settings(settings: Iterable[str], sections: Sections) -> dict[str, dict[str, Any]]:
@@ -189,7 +196,7 @@ def _looks(train: TuneConfig, n_train: int, n_dev: int) -> int:
 
 def _check_task(task: TaskConfig, asked: Mapping[str, Any]) -> None:
     """What follows from the examples stays; the order of the labels may change: of two, F1 is about the second."""
-    fixed = [f"task.{name}" for name in ("shape", "pairs", "counted_from", "shift", "scale") if name in asked]
+    fixed = [f"task.{name}" for name in FROM_EXAMPLES if name in asked]
     if fixed:
         raise BadConfig(f"this follows from the examples: {', '.join(fixed)}", remedy="leave it out")
     shapes = {"class_weights": ("classify",), "smoothing": ("classify", "tag"), "no_answer": ("span",), "transitions": ("tag",)}

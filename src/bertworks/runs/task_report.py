@@ -12,7 +12,7 @@ from bertworks.model.locate import RUN
 from bertworks.page.curves import STYLE as CURVES
 from bertworks.page.curves import Curve, figure
 from bertworks.page.html import both, escape, page, table
-from bertworks.runs.report import REPORT, STEPS, details, facts, last, points
+from bertworks.runs.report import REPORT, STEPS, details, duration, facts, last, points
 from bertworks.runs.report import STYLE as FACTS
 from bertworks.runs.results import FEW_CLASSES, OverSeeds, Results
 from bertworks.tasks.checks import WITHOUT_COPIES
@@ -83,7 +83,7 @@ def _facts(events: list[Event], results: Results) -> str:
         (f"{start.get('train', 0):,}", ("examples to learn from", "训练样本")),
         (f"{start.get('dev', 0):,}", ("to be judged by", "开发样本")),
         (f"{end.get('step', 0):,}", ("steps", "步")),
-        (f"{end.get('seconds', 0) / 60:.1f} min", ("time", "用时")),
+        (duration(end.get("seconds", 0)), ("time", "用时")),
     ]
     return facts(shown)
 
@@ -164,7 +164,7 @@ def _measures(results: Results, shape: str) -> str:
             f"后为 {found.error_after:.1%}。",
         )
     if results.no_answer is not None:
-        said += both(
+        said += " " + both(
             f"A question is left without an answer where “not here” is better by {results.no_answer:.2f}; that gives the highest F1 on "
             "this same dev.",
             f"当“文中没有”的得分高出 {results.no_answer:.2f} 时不作答；该阈值使同一开发集上的 F1 最高。",
@@ -229,7 +229,7 @@ def _shown(example: Example, shape: str) -> str:
         texts = (texts[0], *(f"{at}. {way}" for at, way in enumerate(texts[1:], start=1)))
     short = [text if len(text) <= LONGEST else f"{text[:LONGEST]} …" for text in texts]
     lines = "<br>".join(f'<span class="text">{escape(text)}</span>' for text in short)
-    return f'{lines}<br><small class="dim">{escape(example.place)}</small>'
+    return f'{lines}<br><small class="dim">{escape(Path(example.place).name)}</small>'
 
 
 def _ledgers(results: Results) -> str:

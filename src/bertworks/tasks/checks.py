@@ -14,6 +14,7 @@ from bertworks.tasks.example import Example
 from bertworks.tasks.rows import Columns, Findings
 
 MOST_SHOWN = 12  # labels
+MANY_NUMBERS = 12  # labels that are numbers: probably amounts
 WITHOUT_COPIES = "dev without those in train"
 MANY_COPIES = 0.01  # of dev: from there on it is also judged without them
 
@@ -53,7 +54,8 @@ def check_data(data: Data, shape: Shape, findings: Findings, *, place: str | Non
     findings.check_rows(skip=skip_bad)
     data.remarks += findings.remarks()
     _check_enough(data, shape, labels, place, first)
-    data.remarks += [*_said_labels(data.train), *_said_silence(data), *_said_unjudged(data.dev, labels)]
+    data.remarks += [*_said_labels(data.train), *_said_alike(labels), *_said_numbers(shape, labels), *_said_contradictions(data.train)]
+    data.remarks += [*_said_silence(data), *_said_unjudged(data.dev, labels)]
     _find_copies(data)
 
 
@@ -101,6 +103,43 @@ def _said_labels(examples: Sequence[Example]) -> list[str]:
         return [f"labels: {shown}{f' and {len(counts) - MOST_SHOWN:,} more' if len(counts) > MOST_SHOWN else ''}"]
     numbers = [example.answer for example in examples if isinstance(example.answer, float)]
     return [f"labels: numbers from {min(numbers):.4g} to {max(numbers):.4g}"] if numbers else []
+
+
+def _said_alike(labels: Set[str]) -> list[str]:
+    """Labels that are probably one: they differ in capitals and spaces, or are the same number."""
+    groups: dict[str, list[str]] = {}
+    for label in sorted(labels):
+        groups.setdefault(_number(label) or "".join(label.casefold().split()), []).append(label)
+    alike = [" / ".join(group) for group in groups.values() if len(group) > 1]
+    return [f"these are different labels here; are they one? {', '.join(alike[:MOST_SHOWN])}"] if alike else []
+
+
+def _number(label: str) -> str | None:
+    try:
+        return str(float(label))
+    except ValueError:
+        return None
+
+
+def _said_numbers(shape: Shape, labels: Set[str]) -> list[str]:
+    """Classes that are amounts."""
+    if shape != "classify" or len(labels) < MANY_NUMBERS or not all(map(_number, labels)):
+        return []
+    return [f"the {len(labels):,} labels are numbers, and are learned as classes that have no order: `finetune regress` learns amounts"]
+
+
+def _said_contradictions(examples: Sequence[Example]) -> list[str]:
+    """Equal texts with different classes: one of them is wrong."""
+    seen: dict[tuple[str, ...], Example] = {}
+    both = []
+    for example in examples:
+        other = seen.setdefault(example.texts, example)
+        if isinstance(example.answer, str) and other.answer != example.answer:
+            both.append((other, example))
+    if not both:
+        return []
+    first, second = both[0]
+    return [f"{len(both):,} examples contradict an earlier one, the first: {first.place} is {first.answer}, {second.place} {second.answer}"]
 
 
 def _said_silence(data: Data) -> list[str]:

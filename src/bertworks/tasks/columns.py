@@ -10,7 +10,7 @@ from bertworks.config import Shape, TaskConfig
 from bertworks.data.tables import Row
 from bertworks.errors import BadText, nearest
 from bertworks.tasks.example import SIGN
-from bertworks.tasks.rows import SEPARATORS, Columns, Unreadable, label_columns, unwritten, ways_of
+from bertworks.tasks.rows import SEPARATORS, SET, UNSET, Columns, Unreadable, label_columns, unwritten, ways_of
 
 TEXT_NAMES = (
     "text",
@@ -62,6 +62,7 @@ FIRST_LABELS: dict[Shape, tuple[str, ...]] = {
 PASSAGE_NAMES = ("context", "passage", "paragraph", "document", "text")
 QUESTION_NAMES = ("question", "query", "prompt")
 CHOICES = re.compile(r"(ending|choice|option)s?_?(\d+|[a-e])", re.IGNORECASE)
+LETTERS = ("A", "B", "C", "D", "E")
 CHOICE_LISTS = ("choices", "endings", "options")
 GUESSED_FROM = 1000  # rows
 MOSTLY = 0.5
@@ -95,7 +96,9 @@ def guess_columns(
             texts = _text_and_ways(free, text, pair)
         else:
             texts = _one_or_two(rows, free, shape, text, pair, paired=paired)
-        label = _label(rows, [name for name in free if name not in texts], shape) if label is None else label  # "": there is none
+        if label is None:  # "": there is none
+            label = _label(rows, [name for name in free if name not in texts], shape)
+            _check_header(rows, label, place)
     except Missing as missing:
         what, option = missing.args
         shown = ", ".join(name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..." for name in known)
@@ -154,8 +157,8 @@ def _separator(rows: Sequence[Row], label: str) -> str | None:
 
 
 def _flags(rows: Sequence[Row], names: Sequence[str]) -> str | None:
-    """Columns with nothing but 0 and 1 in them, if there are several: one for each class."""
-    found = [name for name in names if {str(row.get(name)).strip() for row in rows} <= {"0", "1"}]
+    """Columns with nothing but 0 and 1 in them, or the like, if there are several: one for each class."""
+    found = [name for name in names if {str(row.get(name)).strip().lower() for row in rows} <= {*SET, *UNSET}]
     return ",".join(found) if len(found) > 1 else None
 
 
@@ -170,6 +173,13 @@ def _wordy(rows: Sequence[Row], names: Sequence[str]) -> str | None:
     return max(wordy, key=lambda name: wordy[name], default=None)
 
 
+def _check_header(rows: Sequence[Row], label: str, place: str) -> None:
+    """Where the label's column has the name of one of its labels, the first line names no columns; or it comes again further down."""
+    if any(str(row.get(label)).strip() == label.strip() for row in rows):
+        remedy = "the first line, and only that, names the columns, such as text,label; if it does, say --label and --text"
+        raise BadText(f"{label!r} is the name of the label's column and a label", place=place, remedy=remedy)
+
+
 class Missing(Exception):
     """What no column looks like, and the option that names it."""
 
@@ -182,6 +192,7 @@ def _question_and_passage(free: Sequence[str], text: str | None, pair: Sequence[
 
 def _text_and_ways(free: Sequence[str], text: str | None, pair: Sequence[str]) -> tuple[str, ...]:
     ways = tuple(pair) or tuple(n for n in free if CHOICES.fullmatch(n)) or tuple(n for n in free if n.lower() in CHOICE_LISTS)[:1]
+    ways = ways or tuple(n for n in free if n in LETTERS)
     if not ways:
         raise Missing("choices", "--pair")
     rest = [name for name in free if name not in ways]

@@ -249,18 +249,31 @@ def _json(path: Path, findings: Findings) -> Any:
         raise BadText(f"not JSON: {str(error)[:100]}", place=str(path)) from None
 
 
-def conll(path: Path, findings: Findings, *, answered: bool = True) -> list[Example]:
+def conll(path: Path, findings: Findings, *, answered: bool = True, column: int | None = None) -> list[Example]:
     """A word and its tag on a line, first and last of its columns; a blank line ends a sentence. In CoNLL-U they are the second and
-    the fourth of ten. Or a sentence and its tags on a line, between them a tab."""
+    the fourth of ten. Or a sentence and its tags on a line, between them a tab. `column`: of the tag, counted from 1."""
     lines = list(lines_of(path, findings))
     if suffix_of(path) == ".conllu":
-        found = _sentences(_universal(lines), (1, 3), 10, findings)
+        columns = _word_and_tag(path, (2, column or 4), 10, findings, answered=answered)
+        found = _sentences(_universal(lines), columns, 10, findings)
     elif _are_sentences(line for _, line in lines):
         found = _on_one_line(lines, findings)
     else:
         split = list(_without_comments(lines))
-        found = _sentences(split, (0, -1), _width(parts for _, parts in split)[0], findings, answered=answered)
+        width, _ = _width(parts for _, parts in split)
+        columns = _word_and_tag(path, (1, column or width), width, findings, answered=answered)
+        found = _sentences(split, columns, width, findings, answered=answered)
     return _readable(found if answered else [replace(one, answer=None) for one in found], "tag", findings)
+
+
+def _word_and_tag(path: Path, columns: tuple[int, int], width: int, findings: Findings, *, answered: bool) -> tuple[int, int]:
+    """Their columns, counted from 0; which they are is said."""
+    word, tag = columns
+    if not 1 <= tag <= max(1, width):
+        raise BadText(f"no column {tag}: there are {width}", place=str(path), remedy="--label names another, counted from 1")
+    if answered and width > 1:
+        findings.notes.append(f"words are in column {word}, tags in column {tag} of {width}")
+    return word - 1, tag - 1
 
 
 def _on_one_line(lines: Iterable[tuple[str, str]], findings: Findings) -> list[Example]:

@@ -16,6 +16,7 @@ from bertworks.data.tables import Row
 from bertworks.errors import BadText
 from bertworks.tasks.example import SIGN, Answer, Example, Span, is_blank, why_no_text
 
+SET, UNSET = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")  # in a column for one class
 START_NAMES = ("answer_start", "start")
 ELEMENT = re.compile(r"""'([^']*)'|"([^"]*)"|(-?\d+)""")
 ARRAY = re.compile(rf"\[\s*(?:{ELEMENT.pattern})(?:\s+(?:{ELEMENT.pattern}))+\s*\]")
@@ -55,6 +56,7 @@ class Findings:
     torn: list[tuple[str, str]] = field(default_factory=list)  # rows of official files that all leave out
     damaged: list[str] = field(default_factory=list)  # places with signs that are not UTF-8
     replaced: int = 0
+    notes: list[str] = field(default_factory=list)  # how it was read
 
     def bad_row(self, cause: str, place: str) -> None:
         self.bad.append((cause, place))
@@ -71,7 +73,11 @@ class Findings:
         found = [f"left out: {self.said()}"] if self.bad else []
         found += [f"{len(self.torn):,} rows left out, the first: {self.torn[0][1]}: {self.torn[0][0]}"] if self.torn else []
         where = f", the first in {self.damaged[0]}" if self.damaged else ""
-        return [*found, *([f"{self.replaced:,} signs were not whole and became U+FFFD{where}"] if self.replaced else [])]
+        return [
+            *dict.fromkeys(self.notes),
+            *found,
+            *([f"{self.replaced:,} signs were not whole and became U+FFFD{where}"] if self.replaced else []),
+        ]
 
     def check_rows(self, *, skip: bool) -> None:
         """Rows that are no examples are an error, unless they may be left out."""
@@ -130,9 +136,9 @@ def _label(row: Row, columns: Columns, shape: Shape) -> Any:
 
 
 def _is_set(value: Any, name: str) -> bool:
-    if str(value).strip().lower() in ("1", "1.0", "true", "yes"):
+    if str(value).strip().lower() in SET:
         return True
-    if str(value).strip().lower() in ("0", "0.0", "false", "no", ""):
+    if str(value).strip().lower() in (*UNSET, ""):
         return False
     raise Unreadable(f"{value!r} in column {name!r}, where 0 or 1 should be")
 
@@ -270,7 +276,8 @@ def _tags(value: Any, texts: tuple[str, ...], columns: Columns) -> Answer:
 def _spans(value: Any, texts: tuple[str, ...], columns: Columns) -> Answer:
     """A text to be found in the passage, or the lists of texts and places that SQuAD has; nothing: there is no answer."""
     passage = texts[1]
-    if isinstance(value, dict) and isinstance(value.get("text"), list) and isinstance(value.get("answer_start"), list):
+    placed = isinstance(value, dict) and isinstance(value.get("text"), list) and isinstance(value.get("answer_start"), list)
+    if placed:
         found = listed_spans(value["answer_start"], value["text"])
     elif value is None or isinstance(value, str):
         found = [Span(_find(value, passage), value)] if value else []
@@ -278,7 +285,8 @@ def _spans(value: Any, texts: tuple[str, ...], columns: Columns) -> Answer:
         raise Unreadable("an answer that is no text")
     for span in found:
         if span.start < 0 or passage[span.start : span.end] != span.text:
-            raise Unreadable(f"the answer {span.text[:60]!r} is not in the passage")
+            where = f"at character {span.start}" if placed else "in the passage"
+            raise Unreadable(f"the answer {span.text[:60]!r} is not {where}")
     return tuple(found)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,7 @@ def read_data(source: Source) -> Data:
         assert source.train is not None
         read = _own_reader(source, Path(source.train))
         columns = read.columns if isinstance(read, OfTable) else None
-        if columns is None and (source.text or source.pair or source.label):
+        if columns is None and (source.text or source.pair or (source.label and source.shape != "tag")):
             raise BadText(NO_COLUMNS, place=source.train, remedy="leave them out")
         remarks += [f"columns: {columns}"] if columns is not None else []
         found = {"train": read(Path(source.train), findings)}
@@ -172,10 +173,19 @@ def _own_reader(source: Source, path: Path, columns: Columns | None = None, *, s
     if source.shape == "span" and is_squad(path):
         return squad
     if table_kind(path) is None and source.shape == "tag":
-        return conll
+        return _of_columns(source.label, path)
     if table_kind(path) is None:
-        raise BadText("not a table", place=str(path), remedy="known kinds: .csv, .tsv, .jsonl, .json, .parquet")
+        remedy = "known kinds: .csv, .tsv (between tabs), .jsonl, .json, .parquet; save a spreadsheet as .csv"
+        raise BadText("not a table", place=str(path), remedy=remedy)
     return OfTable(columns or _columns(source, path, strict=strict), source.shape)
+
+
+def _of_columns(label: str | None, path: Path) -> Read:
+    if label is not None and not label.isdecimal():
+        raise BadText(
+            f"--label {label}: these columns have no names", place=str(path), remedy="the column of the tags by its number, from 1"
+        )
+    return conll if label is None else partial(conll, column=int(label))
 
 
 def _dev_reader(source: Source, path: Path, columns: Columns | None) -> Read:
