@@ -28,7 +28,7 @@ from bertworks.errors import BadConfig, BadText, NotFound, SaveFailed, Unsupport
 from bertworks.model.folder import describe
 from bertworks.runs import finetune as runs_of_tasks
 from bertworks.runs.answers import opened_out
-from bertworks.runs.finetune import Evaluation, build_task, evaluate, finetune, resume
+from bertworks.runs.finetune import Evaluation, build_task, evaluate, finetune, part_of, resume
 from bertworks.runs.results import Results, count_tokens, judge, unfinished
 from bertworks.runs.seeds import Behind, compare, finetune_seeds
 from bertworks.runs.seeds import resume as resume_seeds
@@ -464,6 +464,19 @@ def test_a_table_is_not_a_list_of_texts(start: Path) -> None:
     for given in ({"text": "ba de"}, SimpleNamespace(columns=["text"]), None, 7):
         with pytest.raises(BadText, match="where a list of texts is wanted"):
             bertworks.load(start).predict(given)  # type: ignore[arg-type]
+
+
+def test_by_the_clock_looks_read_a_part_of_a_large_dev(start: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dev = small("bert-mini", "classify").features(made_examples("classify", 64), reader())
+    some = part_of(dev, sum(one.length for one in dev) // 4)
+    assert part_of(dev, 10**6) == list(range(64)) and 10 < len(some) < 20 and some == part_of(dev, sum(one.length for one in dev) // 4)
+    monkeypatch.setattr(runs_of_tasks, "LOOK_TOKENS", 50)
+    seen: list[int] = []
+    monkeypatch.setattr(Evaluation, "_progress", lambda self, done, total: seen.append(total))
+    data, _ = tune(start, table, tmp_path / "run", budget=3.0)
+    (said,) = (event["text"] for event in events(tmp_path / "run", "remark") if "looks at dev" in event["text"])
+    assert set(seen) == {int(said.split()[7])} and max(seen) < len(data.dev)
+    assert len(json.loads((tmp_path / "run/results.json").read_text())["evidence"]) == len(data.dev), "the end reads all"
 
 
 def test_looks_are_judged_as_the_end_is() -> None:

@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from bertworks.config import FinetuneConfig, LearnedConfig, TaskConfig, check_finetune
+from bertworks.data.chance import Purpose, chance
 from bertworks.data.feed import Feed, Share
 from bertworks.errors import BadText, NotFound, Unsupported
 from bertworks.files import write_json
@@ -41,6 +43,7 @@ from bertworks.train.trainer import Trainer
 from bertworks.workbench import Workbench, load
 
 KIND, SEEDS = "finetune", "seeds"
+LOOK_TOKENS = 65_536  # of dev, that a look may read on the way of a run by the clock
 KINDS = (KIND, SEEDS)
 PROBLEMS = {"classify": "single_label_classification", "regress": "regression", "multilabel": "multi_label_classification"}
 
@@ -92,6 +95,9 @@ def _run(record: Record, data: Data, out: Path, ranks: Ranks, watch: Watch, bega
         task.to(run.device)
         log = run.begin()
         lineage, source = run.lineage(start, f"finetune {config.task.shape}"), record["source"]
+        some = part_of(dev, LOOK_TOKENS) if config.train.budget is not None else list(range(len(dev)))
+        seen, shown = [dev[at] for at in some], [data.dev[at] for at in some]
+        whole = sum(one.length for one in dev) / sum(one.length for one in seen)  # dev, in looks
         order = Order(train, config.train.batch_size, config.train.seed)
         tokens = int(order.lengths.mean() * config.train.batch_size)
         trainer = Trainer(
@@ -104,7 +110,7 @@ def _run(record: Record, data: Data, out: Path, ranks: Ranks, watch: Watch, bega
             ranks=ranks,
             clock=Clock(config.train.budget, began=began),
             stop=run.stop,
-            evaluate=Evaluation(task, dev, data.dev, config.task.measure, run.stop.check if ranks.world == 1 else None),
+            evaluate=Evaluation(task, seen, shown, config.task.measure, run.stop.check if ranks.world == 1 else None),
             save_model=lambda: save_model(task, config, start, lineage, out, data.columns, source["dataset"]) if ranks.first else None,
             identity=identity(record),
             machine=run.machine,
@@ -114,7 +120,7 @@ def _run(record: Record, data: Data, out: Path, ranks: Ranks, watch: Watch, bega
                 first=config.train.budget is not None,  # a new head has nothing to show; but a budget has to know how long a look takes
                 patience=config.train.patience,
                 hopeless=hopeless,
-                after=1 + sum(map(len, data.others.values())) / len(data.dev),  # `conclude` reads all splits once more
+                after=whole * (1 + sum(map(len, data.others.values())) / len(data.dev)),  # `conclude` reads all splits once more
             ),
         )
         run.go_on(trainer)
@@ -124,6 +130,9 @@ def _run(record: Record, data: Data, out: Path, ranks: Ranks, watch: Watch, bega
             trainer.say(
                 {"kind": "remark", "text": f"the model's own head {'goes on learning' if keeps_head(config, start) else 'is replaced'}"}
             )
+        if len(some) < len(dev):
+            said = f"looks at dev on the way read {len(some):,} of its {len(dev):,} examples, to save time; the end reads all"
+            trainer.say({"kind": "remark", "text": said})
         for name, features, examples in (("train", train, data.train), ("dev", dev, data.dev)):
             ledger = count_tokens(task, features, examples, reader)[""]
             if ledger.windowed_texts or ledger.cut_texts or ledger.much_unknown:
@@ -195,8 +204,15 @@ def evaluate(
     return replace(results, others=others), count_tokens(task, features, examples, reader)[""], data.remarks
 
 
+def part_of(features: list[Features], tokens: int) -> list[int]:
+    """Which examples have about so many tokens together, or all; always the same ones."""
+    order = chance(0, Purpose.HELD_OUT).permutation(len(features)).tolist()
+    ends = np.cumsum([features[at].length for at in order])
+    return sorted(order[: max(1, int(np.searchsorted(ends, tokens, side="right")))])
+
+
 class Evaluation:
-    """All of dev, the same for every process. `check` may break it off."""
+    """Dev, the same for every process. `check` may break it off."""
 
     def __init__(
         self, task: Task, features: list[Features], examples: list[Example], measure: str, check: Callable[[], None] | None = None
