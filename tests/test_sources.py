@@ -349,7 +349,7 @@ def test_the_column_of_tags_is_said_and_may_be_named(tmp_path: Path) -> None:
     assert data.train[0].answer == ("NNP", "VBZ") and "words are in column 1, tags in column 2 of 3" in data.remarks
     again = Source.model_validate(source.settled(data.columns))
     assert read_more(again, path, describe_task(data, source)).dev[0].answer == ("NNP", "VBZ"), "as in training"
-    for label, said in (("9", "no column 9: there are 3"), ("pos", "these columns have no names")):
+    for label, said in (("9", "no column 9: there are 3"), ("0", "no column 0"), ("pos", "these columns have no names")):
         with pytest.raises(BadText, match=said):
             own(path, "tag", label=label)
     lines = ["1\tA\ta\tDET\tDT\t_\t0\t_\t_\t_", "2\tdog\tdog\tNOUN\tNN\t_\t0\t_\t_\t_", ""]

@@ -125,11 +125,9 @@ def _run(record: Record, data: Data, out: Path, ranks: Ranks, watch: Watch, bega
         )
         run.go_on(trainer)
         trainer.say({"kind": "start", **run.machine, "matrix_gflops": trainer.matrix_rate / 1e9, "train": len(train), "dev": len(dev)})
-        head = HEADS[config.task.shape]
-        if head in start.model.heads:
-            trainer.say(
-                {"kind": "remark", "text": f"the model's own head {'goes on learning' if keeps_head(config, start) else 'is replaced'}"}
-            )
+        if HEADS[config.task.shape] in start.model.heads:
+            what = "goes on learning" if keeps_head(config, start) else "is replaced by a new one"
+            trainer.say({"kind": "remark", "text": f"the model's own head {what}"})
         if len(some) < len(dev):
             said = f"looks at dev on the way read {len(some):,} of its {len(dev):,} examples, to save time; the end reads all"
             trainer.say({"kind": "remark", "text": said})

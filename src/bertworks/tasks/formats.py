@@ -254,14 +254,14 @@ def conll(path: Path, findings: Findings, *, answered: bool = True, column: int 
     the fourth of ten. Or a sentence and its tags on a line, between them a tab. `column`: of the tag, counted from 1."""
     lines = list(lines_of(path, findings))
     if suffix_of(path) == ".conllu":
-        columns = _word_and_tag(path, (2, column or 4), 10, findings, answered=answered)
+        columns = _word_and_tag(path, (2, 4 if column is None else column), 10, findings, answered=answered)
         found = _sentences(_universal(lines), columns, 10, findings)
     elif _are_sentences(line for _, line in lines):
         found = _on_one_line(lines, findings)
     else:
         split = list(_without_comments(lines))
         width, _ = _width(parts for _, parts in split)
-        columns = _word_and_tag(path, (1, column or width), width, findings, answered=answered)
+        columns = _word_and_tag(path, (1, width if column is None else column), width, findings, answered=answered)
         found = _sentences(split, columns, width, findings, answered=answered)
     return _readable(found if answered else [replace(one, answer=None) for one in found], "tag", findings)
 
