@@ -17,8 +17,8 @@ from bertworks.tasks.source import Source
 from bertworks.text.sentences import split_sentences
 
 # Few to learn from, as people have them who label by hand: that is where a model that has read before is ahead of one that has not.
-CLASSES, OF_CLASS, DEV_OF_CLASS = 6, 100, 100  # packages; sentences of each to learn from, and to be judged by
-PAIRS, DEV_PAIRS, FEWEST_PAIRS = 600, 400, 40
+CLASSES, OF_CLASS, DEV_OF_CLASS = 6, 50, 100  # packages; sentences of each to learn from, and to be judged by
+PAIRS, DEV_PAIRS, FEWEST_PAIRS = 450, 400, 40
 BLOCK, MOST_BLOCKS = 20, 2000  # sentences that stay together when a text is divided, and how many of these are read
 Rows = list[tuple[str, ...]]
 
