@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from multiprocessing import get_context
 from pathlib import Path
@@ -30,6 +31,14 @@ def run(*args: str | Path, stdin: bytes = b"", code: int = 0) -> CompletedProces
     assert result.returncode == code, result.stderr
     assert "Traceback" not in result.stderr
     return result
+
+
+def refusal(*args: str | Path, code: int = 2, **kwargs: Any) -> dict[str, str]:
+    """The error that a command ends with: its code, and the lines below it (`where`, `what to do`)."""
+    said = run(*args, code=code, **kwargs).stderr
+    first = re.search(r"^error \(([\w-]+)\): (.*)$", said, re.MULTILINE)
+    assert first is not None, said
+    return {"code": first[1], "cause": first[2], **dict(re.findall(r"^  (where|what to do): (.*)$", said, re.MULTILINE))}
 
 
 def run_json(*args: str | Path, **kwargs: Any) -> Any:

@@ -29,6 +29,7 @@ from bertworks.train.checkpoint import (
     tidy_checkpoints,
     write_checkpoint,
 )
+from refusals import refused
 
 FILES = (WEIGHTS, OPTIMISER, STATE, MANIFEST)
 
@@ -105,7 +106,7 @@ def test_a_damaged_one_is_named_and_passed_over(name: str, damage: str, folder: 
         read_checkpoint(place, "me")
     found, broken = newest_checkpoint(folder, "me")
     assert found is not None and found.state.step == 10
-    assert list(broken) == [place] and "step-00000020" in broken[place]
+    assert list(broken) == [place] and "step-00000020" in broken[place].text
 
 
 def test_all_damaged_is_not_a_fresh_start(folder: Path) -> None:
@@ -127,8 +128,9 @@ def test_half_a_checkpoint_is_never_seen(folder: Path, monkeypatch: pytest.Monke
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(checkpoints, "save_file", fail)
-    with pytest.raises(SaveFailed, match="No space"):
+    with refused("save-failed", place="step-00000030", kind=SaveFailed) as error:
         write_checkpoint(folder, example(30))
+    assert "No space left on device" in error.value.cause, "what the system said"
     assert sorted(path.name for path in folder.iterdir()) == ["step-00000010", "step-00000020"]
 
 
@@ -149,14 +151,14 @@ def test_a_full_disk(folder: Path) -> None:
 
 def test_space_is_looked_at_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(1, 1, 1000))  # type: ignore[attr-defined]
-    with pytest.raises(SaveFailed, match="MB left"):
+    with refused("no-space", place=str(folder), kind=SaveFailed):
         write_checkpoint(folder, example(30))
 
 
 def test_a_place_where_nothing_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """/sys is read-only for root too."""
     monkeypatch.setattr(checkpoints, "_check_space", lambda folder, needed: None)
-    with pytest.raises(SaveFailed, match="could not write"):
+    with refused("save-failed", place="/sys/kernel", kind=SaveFailed):
         write_checkpoint(Path("/sys/kernel"), example(1))
 
 
@@ -228,10 +230,13 @@ def test_nonsense_about_the_machine(machine: object, folder: Path) -> None:
 
 
 def test_of_another_run(folder: Path) -> None:
-    assert newest_checkpoint(folder, "you")[0] is None
+    found, broken = newest_checkpoint(folder, "you")
+    assert found is None and {one.code for one in broken.values()} == {"other-run"}
     (folder / "step-00000020").rename(folder / "step-00000099")
     found, broken = newest_checkpoint(folder, "me")
-    assert found is not None and found.state.step == 10 and "this is step 20" in next(iter(broken.values()))
+    (wrong,) = broken.values()
+    assert found is not None and found.state.step == 10 and wrong.code == "wrong-step"
+    assert "20" in wrong.text.replace(str(folder), "")
 
 
 def test_a_step_that_is_damaged_twice(folder: Path) -> None:
@@ -246,5 +251,5 @@ def test_a_step_that_is_damaged_twice(folder: Path) -> None:
 def test_of_another_model(tmp_path: Path) -> None:
     module = torch.nn.Linear(3, 2)
     optimiser = torch.optim.AdamW(module.parameters())
-    with pytest.raises(BadCheckpoint, match="another model"):
+    with refused("other-model", kind=BadCheckpoint):
         checkpoints.restore(module, optimiser, example(1), "here")

@@ -8,16 +8,24 @@ import pty
 import re
 import subprocess
 import sys
+from difflib import SequenceMatcher
 from pathlib import Path
+from typing import Any
+from unittest.mock import ANY
 
 import numpy as np
 import pytest
+from typer.main import get_command
 
 import bertworks
+from bertworks.cli.main import app
+from bertworks.runs.tour import BLANKS
+from bertworks.text.ledger import Ledger
 from bertworks.text.tokenizer import Tokenizer
-from commands import run, run_json
+from commands import refusal, run, run_json
 
 BERTWORKS = str(Path(sys.executable).parent / "bertworks")
+FIELDS = {"code": "code", "cause": "cause", "where": "place", "what to do": "remedy"}  # of an error: as people see it, in JSON
 SMALL = {"hidden_size": 16, "n_heads": 2, "ffn_size": 24, "n_layers": 3, "n_positions": 12}
 
 
@@ -51,7 +59,8 @@ def test_info(folder: Path) -> None:
 def test_info_says_what_others_refuse(tmp_path: Path) -> None:
     bertworks.new("albert-mini", vocab_size=20, sharing="attention", **SMALL).save(tmp_path / "m")
     assert run_json("info", tmp_path / "m")["opens_in_transformers_as"] is None
-    assert "refuses it by its model_type" in run("info", tmp_path / "m").stdout
+    said = re.search(r"^opens in transformers as +(.+)$", run("info", tmp_path / "m").stdout, re.MULTILINE)
+    assert said is not None and "model_type" in said[1] and "'bertworks'" in said[1]
 
 
 def test_embed(folder: Path, tmp_path: Path) -> None:
@@ -60,8 +69,11 @@ def test_embed(folder: Path, tmp_path: Path) -> None:
     done = run("embed", tmp_path / "in.txt", "--model", folder, "--out", tmp_path / "x.npy")
     vectors = np.load(tmp_path / "x.npy", allow_pickle=False)
     assert np.allclose(vectors, bertworks.load(folder).encode(lines), atol=1e-6)
-    assert "3 vectors of 16 numbers" in done.stdout and "1 texts with 24 tokens were longer than 10 and read in windows" in done.stdout
+    assert re.match(r"3\D+16\D", done.stdout) and str(tmp_path / "x.npy") in done.stdout.splitlines()[0]
     assert done.stderr == "", "a progress bar where there is no terminal"
+    ledger = run_json("embed", tmp_path / "in.txt", "--model", folder, "--out", tmp_path / "x.npy")["ledger"]
+    assert (ledger["windowed_texts"], ledger["windowed_tokens"], ledger["limit"], ledger["cut_texts"]) == (1, 24, 10, 0)
+    assert done.stdout.splitlines()[1] == str(Ledger(**ledger))
     out = run_json("embed", "-", "--model", folder, "--out", tmp_path / "y.npy", "--on-long", "truncate", stdin="\n".join(lines).encode())
     assert out["shape"] == [3, 16] and out["ledger"]["cut_tokens"] == 14
     assert not np.allclose(np.load(tmp_path / "y.npy")[1], vectors[1])
@@ -99,10 +111,14 @@ def test_embed_draws_progress_on_a_terminal(folder: Path, tmp_path: Path) -> Non
 
 
 def test_fill(folder: Path) -> None:
-    out = run_json("fill", "the [MASK] sat on [MASK]", "--model", folder, "--top-k", "3")
+    asked = ["fill", "the [MASK] sat on [MASK]", "--model", folder, "--top-k", "3"]
+    out = run_json(*asked)
     assert [len(blank) for blank in out["blanks"]] == [3, 3]
-    text = run("fill", "the [MASK] sat on [MASK]", "--model", folder).stdout
-    assert "blank 2" in text and "jointly" in text
+    *blanks, independent, joint = run(*asked).stdout.splitlines()
+    assert len(blanks) == 2, "a line for each blank"
+    for line, candidates in zip(blanks, out["blanks"], strict=True):
+        assert line.endswith("  ".join(f"{one['piece']} {one['probability']:.1%}" for one in candidates))
+    assert independent.endswith(f" {out['independent']}") and joint.endswith(f" {out['joint']}")
 
 
 def test_tokenize(folder: Path) -> None:
@@ -118,9 +134,12 @@ def test_import(tmp_path: Path, shared: Path) -> None:
     assert run_json("info", tmp_path / "rxn")["opens_in_transformers_as"] == "AlbertForMaskedLM"
 
 
-def without_ending(out: str) -> list[str]:
-    """Without what only a training says at its end."""
-    return [line for line in out.splitlines() if not line.startswith(("held out", "best  ", "          ", "model  ", "report  "))]
+def left_out(first: str, second: str) -> list[str]:
+    """What the second output lacks, where it is otherwise the same."""
+    lines, others = first.splitlines(), second.splitlines()
+    changes = SequenceMatcher(None, lines, others, autojunk=False).get_opcodes()
+    assert {kind for kind, *_ in changes} <= {"equal", "delete"}, second
+    return [line for kind, begin, end, _, _ in changes if kind == "delete" for line in lines[begin:end]]
 
 
 def test_tour(tmp_path: Path) -> None:
@@ -130,19 +149,24 @@ def test_tour(tmp_path: Path) -> None:
     assert "cat" in (tmp_path / "tour" / "masks.html").read_text()
     assert "bertworks prepare" in out and "[MASK]" in out
     again = run("tour", "--text", tmp_path / "own.txt", "--out", tmp_path / "tour", "--budget", "4s").stdout
-    assert without_ending(again) == without_ending(out), "the second time uses what is there"
+    reports = [str(tmp_path / "tour" / name / "report.html") for name in ("run", "task/pretrained", "task/random", "task/minilm")]
+    endings = left_out(out, again)
+    assert [line.split()[-1] for line in endings if line.endswith("report.html")] == reports, "the second time uses what is there"
+    assert len(endings) <= 5 * len(reports), "and lacks only what a training says at its end"
     resumed = run("tour", "--text", tmp_path / "own.txt", "--out", tmp_path / "tour", "--resume").stdout
-    assert "before" in resumed and "bertworks prepare" not in resumed and "report.html" in resumed
+    assert all(sentence in resumed for sentence in BLANKS) and "bertworks prepare" not in resumed and "report.html" in resumed
     for folder in ("pretrained", "random", "minilm"):
         low, high = json.loads((tmp_path / "tour/task" / folder / "results.json").read_text())["intervals"]["accuracy"]
         assert f"{low:.1%} to {high:.1%}" in out
     page = (tmp_path / "tour/report.html").read_text()
     made, others = (json.loads((tmp_path / "tour/task" / name / "results.json").read_text()) for name in ("pretrained", "random"))
-    assert ("were too few to show" in page) == (made["measures"]["accuracy"] <= others["intervals"]["accuracy"][1])
-    assert "What pre-training is worth" in page and "预训练的价值" in page and "<script" not in page
+    too_short = made["measures"]["accuracy"] <= others["intervals"]["accuracy"][1]
+    assert page.count("<code>bertworks tour --out NEW ") == (2 if too_short else 0), "in both languages"
+    assert page.count('<h2><span lang="en">') == page.count("<h2>") >= 5 and "<script" not in page
+    assert len(re.findall(r'<span lang="en">[^<]', page)) == len(re.findall(r'<span lang="zh">[^<]', page)) > 20
     links = re.findall(r'href="([^"]+)"', page)
     assert len(links) > 5 and all((tmp_path / "tour" / link).is_file() for link in links)
-    assert "other text" in run("tour", "--out", tmp_path / "tour", code=2).stderr
+    assert refusal("tour", "--out", tmp_path / "tour")["code"] == "different-source"
     assert "109,482,240" in out
     rows = dict(re.findall(r"^ (\d)  .*?\.  +(.*?) *$", out, re.MULTILINE))
     cosines = {number: [float(value) for value in row.replace("·", "1").split()] for number, row in rows.items()}
@@ -160,10 +184,11 @@ def test_from_text_to_masks(tmp_path: Path) -> None:
     out = run_json("prepare", text, "--tokenizer", tmp_path / "v", "--out", tmp_path / "s", "--workers", "1")
     assert out["counts"]["documents"] == 60 and out["counts"]["sentences"] == 180 and out["reading"]["columns"] == {str(text): "body"}
     said = run("prepare", text, "--tokenizer", tmp_path / "v", "--out", tmp_path / "s").stdout
-    assert "60 documents, 180 sentences" in said and f"text column of {text}: 'body'" in said
+    assert re.match(r"60\D+180\D", said) and out["reading"]["remarks"][0] in said.splitlines()
+    assert len(out["reading"]["remarks"]) == 1 and str(text) in out["reading"]["remarks"][0] and "'body'" in out["reading"]["remarks"][0]
     page = tmp_path / "[bold]page.html"
     shown = run("masks", tmp_path / "s", "--pairs", "nsp", "--masking", "word", "--lines", "5", "--html", page).stdout
-    assert shown.count("[CLS]") == 5 and f"page written to {page}" in shown and page.is_file()
+    assert shown.count("[CLS]") == 5 and str(page) in shown.splitlines()[-1] and page.is_file()
     checked = run_json("vocab", "check", tmp_path / "v", text)
     assert checked["scripts"]["latin"]["occurrences"] == 60 * 12
     grown = run_json("vocab", "extend", tmp_path / "v", text, "--add", "2", "--out", tmp_path / "w")
@@ -177,66 +202,111 @@ def test_bad_things_said_to_the_data_verbs(tmp_path: Path, folder: Path) -> None
     (tmp_path / "some.txt").write_text("the cat sat\n")
     (tmp_path / "bad.txt").write_bytes(b"ok\n\xff\n")
     vocab, aliases = ["--tokenizer", folder], ["--aliases", tmp_path / "none.tsv"]
-    for args, says in (
-        (["prepare", tmp_path / "empty.txt", *vocab, "--out", tmp_path / "a"], "there is no text in it"),
-        (["prepare", tmp_path / "none.txt", *vocab, "--out", tmp_path / "b"], "no such file"),
-        (["prepare", tmp_path / "bad.txt", "--strict", *vocab, "--out", tmp_path / "c"], "line 2"),
-        (["prepare", tmp_path / "some.txt", *vocab, "--out", tmp_path / "some.txt"], "cannot write here"),
-        (["masks", tmp_path], "no shards here"),
-        (["vocab", "train", tmp_path / "empty.txt", "--out", tmp_path / "d"], "no text to learn"),
-        (["vocab", "train", tmp_path / "some.txt", "--out", tmp_path], "something of this name"),
-        (
-            ["vocab", "extend", folder, tmp_path / "some.txt", "--add", "1", *aliases, "--out", tmp_path / "e"],
-            "no none.tsv",
-        ),
-        (["corpus", "docs", "--out", tmp_path], "not a regular file"),
+    for args, code, where in (
+        (["prepare", tmp_path / "empty.txt", *vocab, "--out", tmp_path / "a"], "no-text", tmp_path / "empty.txt"),
+        (["prepare", tmp_path / "none.txt", *vocab, "--out", tmp_path / "b"], "not-found", tmp_path / "none.txt"),
+        (["prepare", tmp_path / "bad.txt", "--strict", *vocab, "--out", tmp_path / "c"], "not-utf8", f"{tmp_path / 'bad.txt'}, line 2"),
+        (["prepare", tmp_path / "some.txt", *vocab, "--out", tmp_path / "some.txt"], "not-writable", tmp_path / "some.txt"),
+        (["masks", tmp_path], "no-shards", tmp_path),
+        (["vocab", "train", tmp_path / "empty.txt", "--out", tmp_path / "d"], "no-text", None),
+        (["vocab", "train", tmp_path / "some.txt", "--out", tmp_path], "already-exists", tmp_path),
+        (["vocab", "extend", folder, tmp_path / "some.txt", "--add", "1", *aliases, "--out", tmp_path / "e"], "missing-file", tmp_path),
+        (["corpus", "docs", "--out", tmp_path], "not-a-file", tmp_path),
     ):
-        error = run(*args, code=2).stderr
-        assert says in error, (args, error)
+        error = refusal(*args)
+        assert (error["code"], error.get("where")) == (code, where and str(where)), (args, error)
+        assert code != "missing-file" or "none.tsv" in error["cause"]
 
 
 @pytest.mark.parametrize(
-    ("args", "says"),
+    ("args", "code", "names"),
     [
-        (["params", "bert-bse"], "did you mean 'bert-base'"),
-        (["info", "./nowhere"], "no such folder"),
-        (["embed", "./nowhere.txt", "--model", "minilm", "--out", "x.npy"], "no such file"),
-        (["fill", "a [MASK]", "--model", "minilm"], "no language-model head"),
-        (["tokenize", "", "--model", "minilm"], "is empty"),
-        (["tokenize", "x" * 20_000, "--model", "minilm"], "one token would stand for 20,000 characters"),
-        (["params", "x" * 300], "cannot be looked at"),
-        (["import", "./nowhere", "--out", "x"], "no such folder"),
+        (["params", "bert-bse"], "not-on-hub", "'bert-base'"),
+        (["info", "./nowhere"], "not-found", "./nowhere"),
+        (["embed", "./nowhere.txt", "--model", "minilm", "--out", "x.npy"], "not-found", "./nowhere.txt"),
+        (["fill", "a [MASK]", "--model", "minilm"], "missing-head", "--init"),
+        (["tokenize", "", "--model", "minilm"], "empty-text", ""),
+        (["tokenize", "x" * 20_000, "--model", "minilm"], "word-too-long", "20,000"),
+        (["params", "x" * 300], "unreadable", "xxx"),
+        (["import", "./nowhere", "--out", "x"], "not-found", "./nowhere"),
     ],
 )
-def test_errors_are_plain_and_exit_with_2(args: list[str], says: str) -> None:
-    error = run(*args, code=2).stderr
-    assert error.startswith("error (") and says in error
+def test_errors_are_plain_and_exit_with_2(args: list[str], code: str, names: str) -> None:
+    plain = refusal(*args)
     told = json.loads(run(*args, "--json", code=2).stderr)["error"]
-    assert told["code"] and told["cause"]
+    assert plain == {key: told[name] for key, name in FIELDS.items() if told[name]}
+    assert told["code"] == code and told["cause"] and any(names in (text or "") for text in told.values()), told
+
+
+FAILING = {  # every verb with --json, and what it cannot do
+    "corpus docs": ["--out", "."],
+    "vocab train": ["./nowhere", "--out", "x"],
+    "vocab check": ["./nowhere", "./nowhere"],
+    "vocab extend": ["./nowhere", "./nowhere", "--add", "1", "--out", "x"],
+    "prepare": ["./nowhere", "--tokenizer", "./nowhere", "--out", "x"],
+    "evaluate": ["./nowhere", "--data", "./nowhere"],
+    "predict": ["./nowhere", "./nowhere"],
+    "compare": ["./nowhere", "./nowhere"],
+    "embed": ["./nowhere", "--model", "./nowhere", "--out", "x.npy"],
+    "fill": ["a [MASK]", "--model", "./nowhere"],
+    "tokenize": ["text", "--model", "./nowhere"],
+    "info": ["./nowhere"],
+    "params": ["./nowhere"],
+    "import": ["./nowhere", "--out", "x"],
+}
+
+
+def verbs(command: Any, *path: str) -> dict[str, Any]:
+    """All commands by what a user types."""
+    inner = getattr(command, "commands", None)
+    if inner is None:
+        return {" ".join(path): command}
+    return {name: verb for key, one in inner.items() for name, verb in verbs(one, *path, key).items()}
+
+
+def test_json_is_wanted_by_every_verb_that_has_it() -> None:
+    takers = {name for name, verb in verbs(get_command(app)).items() if any("--json" in option.opts for option in verb.params)}
+    assert takers == set(FAILING)
+
+
+@pytest.mark.parametrize("verb", FAILING)
+def test_errors_are_json_where_json_is_wanted(verb: str) -> None:
+    plain = refusal(*verb.split(), *FAILING[verb])
+    for args in (["--json", *FAILING[verb]], [*FAILING[verb], "--json"]):
+        told = json.loads(run(*verb.split(), *args, code=2).stderr)["error"]
+        assert plain == {key: told[name] for key, name in FIELDS.items() if told[name]}
+
+
+def test_errors_are_plain_where_json_is_a_text() -> None:
+    for args in (["--model", "./nowhere", "--", "--json"], ["text", "--pair", "--json", "--model", "./nowhere"]):
+        assert refusal("tokenize", *args) == {"code": "not-found", "cause": ANY, "where": "./nowhere"}
+    assert json.loads(run("tokenize", "--json", "--model", "./nowhere", "--", "--json", code=2).stderr)["error"]["code"] == "not-found"
 
 
 def test_bad_lines_are_named(folder: Path, tmp_path: Path) -> None:
-    for content, says in ((b"the\n\ncat\n", "line 2"), (b"the\ncat\n\xff\xfe\n", "line 3"), (b"", "line 1")):
+    for content, code, line in ((b"the\n\ncat\n", "empty-text", 2), (b"the\ncat\n\xff\xfe\n", "not-utf8", 3), (b"", "empty-text", 1)):
         (tmp_path / "in.txt").write_bytes(content)
-        error = run("embed", tmp_path / "in.txt", "--model", folder, "--out", tmp_path / "x.npy", code=2).stderr
-        assert says in error and not (tmp_path / "x.npy").exists()
+        error = refusal("embed", tmp_path / "in.txt", "--model", folder, "--out", tmp_path / "x.npy")
+        assert (error["code"], error["where"]) == (code, f"{tmp_path / 'in.txt'}, line {line}") and not (tmp_path / "x.npy").exists()
 
 
 def test_an_unwritable_target_loses_nothing(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("the cat\n")
-    error = run("embed", tmp_path / "in.txt", "--model", folder, "--out", tmp_path / "no" / "x.npy", code=2).stderr
-    assert "there is no such folder" in error
+    error = refusal("embed", tmp_path / "in.txt", "--model", folder, "--out", tmp_path / "no" / "x.npy")
+    assert (error["code"], error["where"]) == ("missing-folder", str(tmp_path / "no"))
     (tmp_path / "in2.txt").write_text("the cat\n" * 3)
-    assert "not a regular file" in run("embed", tmp_path / "in2.txt", "--model", folder, "--out", tmp_path, code=2).stderr
+    assert refusal("embed", tmp_path / "in2.txt", "--model", folder, "--out", tmp_path)["code"] == "not-a-file"
 
 
 def test_embed_overwrites_neither_its_texts_nor_devices(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("the cat\n")
     os.mkfifo(tmp_path / "pipe")
-    for out, says in (("in.txt", "the file with the texts"), ("pipe", "not a regular file")):
-        assert says in run("embed", tmp_path / "in.txt", "--model", folder, "--out", tmp_path / out, code=2).stderr
+    for out, code in (("in.txt", "would-replace-input"), ("pipe", "not-a-file")):
+        error = refusal("embed", tmp_path / "in.txt", "--model", folder, "--out", tmp_path / out)
+        assert (error["code"], error["where"]) == (code, str(tmp_path / out))
     assert (tmp_path / "in.txt").read_text() == "the cat\n" and (tmp_path / "pipe").is_fifo()
-    assert "a device" in run("embed", "/dev/zero", "--model", folder, "--out", tmp_path / "x.npy", code=2).stderr
+    error = refusal("embed", "/dev/zero", "--model", folder, "--out", tmp_path / "x.npy")
+    assert (error["code"], error["where"]) == ("not-a-file", "/dev/zero")
     (tmp_path / "link.npy").symlink_to(tmp_path / "real.npy")
     run("embed", tmp_path / "in.txt", "--model", folder, "--out", tmp_path / "link.npy")
     assert (tmp_path / "link.npy").is_symlink() and np.load(tmp_path / "real.npy").shape == (1, 16)
@@ -244,13 +314,13 @@ def test_embed_overwrites_neither_its_texts_nor_devices(folder: Path, tmp_path: 
 
 def test_lines_are_named_also_by_the_tokenizer(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("the cat\n\u200b\n" + "the cat " * 9 + "\n")
-    error = run("embed", tmp_path / "in.txt", "--model", folder, "--out", tmp_path / "x.npy", code=2).stderr
-    assert "the line is empty to this tokenizer" in error and "in.txt, line 2" in error
+    error = refusal("embed", tmp_path / "in.txt", "--model", folder, "--out", tmp_path / "x.npy")
+    assert (error["code"], error["where"]) == ("no-tokens", f"{tmp_path / 'in.txt'}, line 2")
 
 
 def test_import_onto_itself(tmp_path: Path) -> None:
     (tmp_path / "pytorch_model.bin").write_bytes(b"precious")
-    assert "must not be the old one" in run("import", tmp_path, "--out", tmp_path, code=2).stderr
+    assert refusal("import", tmp_path, "--out", tmp_path)["code"] == "would-replace-input"
     assert (tmp_path / "pytorch_model.bin").read_bytes() == b"precious"
 
 
@@ -282,4 +352,4 @@ def test_version_and_module() -> None:
 def test_a_process_of_torchrun_says_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     """It stops without taking the interpreter down; nothing that was to be said is lost."""
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert "error (not-found)" in run("info", "/nowhere", code=2).stderr
+    assert refusal("info", "/nowhere")["code"] == "not-found"

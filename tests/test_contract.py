@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertworks.config import EncoderConfig, ModelConfig
-from bertworks.errors import BadConfig
 from bertworks.model.attention import record_attention
 from bertworks.model.dropout import Dropout
 from bertworks.model.heads import HEADS
@@ -21,6 +20,7 @@ from bertworks.model.init import AROUND, can_look_around, look_around
 from bertworks.model.layout import Layout, Tokens
 from bertworks.model.model import Model
 from bertworks.presets import PRESETS, preset
+from refusals import figures, refused
 
 SMALL = {"vocab_size": 50, "hidden_size": 16, "n_heads": 2, "ffn_size": 24, "n_layers": 4, "init_range": 0.2}
 KINDS: dict[str, ModelConfig] = {
@@ -272,8 +272,9 @@ def test_recordings_nest() -> None:
 
 def test_embeddings_that_differ_cannot_be_shared() -> None:
     generator, discriminator = make("electra"), make("electra", vocab_size=60)
-    with pytest.raises(BadConfig, match="vocab_size 50 and 60"):
+    with refused("embeddings-differ") as error:
         generator.encoder.share_embedding(discriminator.encoder)
+    assert "vocab_size" in error.value.cause and figures(error.value.cause) == {"50", "60"}
 
 
 @torch.no_grad()

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bertworks
-from bertworks.errors import BadConfig, SaveFailed, Unsupported
+from bertworks.errors import BadConfig
 from bertworks.model.locate import locate
 from bertworks.runs.vocabulary import extend_model
 from bertworks.text.aliases import kept_together, read_aliases
@@ -21,6 +21,7 @@ from bertworks.text.backends import word_piece
 from bertworks.text.doctor import Examination, examine, script_of
 from bertworks.text.extension import Extension, compare, extend
 from bertworks.text.tokenizer import Tokenizer
+from refusals import figures, refused
 from texts import NASTY, documents
 
 TEXT = ["Strawberries and cytokines: the cytokine storm, again.", "Cytokine levels rose; interleukin fell. Strawberry fields."] * 5
@@ -50,7 +51,7 @@ def test_examination() -> None:
         "the": (2, 1), "cats": (2, 2), ",": (1, 1), "unaffable": (1, 3), "!": (1, 1),
         "中": (1, 1), "国": (1, 1), "\U0001f600": (1, 1), "199": (1, 3),
     }  # fmt: skip
-    assert found.unknown_kinds() == {"signs": 1, "cjk words": 1, "emoji and pictures": 1}
+    assert {kind.code: count for kind, count in found.unknown_kinds().items()} == {"signs": 1, "cjk": 1, "emoji": 1}
     scripts = found.scripts(worst=5)
     assert scripts["latin"].pieces_per_word == (2 + 4 + 3) / 5 and [word for word, _ in scripts["latin"].worst] == ["cats", "unaffable"]
     assert scripts["cjk"].unknown == 1 and scripts["digits"].pieces == 3
@@ -201,39 +202,39 @@ def test_the_pattern_agrees_on_every_character() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "complaint"),
+    ("content", "code", "line", "named"),
     [
-        ("colour color\n", "not a variant, a tab and a form"),
-        ("colour\t\n", "not a variant, a tab and a form"),
-        ("a\tb\tc\n", "not a variant, a tab and a form"),
-        ("colour\tcolor\ncolour\tcollar\n", "has two forms, 'color' and 'collar'"),
+        ("colour color\n", "bad-line", 1, []),
+        ("colour\t\n", "bad-line", 1, []),
+        ("a\tb\tc\n", "bad-line", 1, []),
+        ("colour\tcolor\ncolour\tcollar\n", "conflicting-alias", 2, ["'colour'", "'color'", "'collar'"]),
     ],
 )
-def test_bad_alias_files(tmp_path: Path, content: str, complaint: str) -> None:
+def test_bad_alias_files(tmp_path: Path, content: str, code: str, line: int, named: list[str]) -> None:
     (tmp_path / "a.tsv").write_text(content)
-    with pytest.raises(BadConfig, match=complaint) as caught:
+    with refused(code, place=f"a.tsv, line {line}") as error:
         read_aliases(tmp_path / "a.tsv")
-    assert "a.tsv, line" in str(caught.value)
+    assert all(name in error.value.cause for name in named)
 
 
 def test_aliases_that_cannot_be(shared: Path) -> None:
     uncased, roberta = (Tokenizer.load(shared / "vocab" / name) for name in ("bert-base-uncased", "roberta"))
-    with pytest.raises(BadConfig, match="is itself a variant"):
-        extended(uncased, TEXT, 1, {"a1": "b1", "b1": "c1"})
-    for aliases, complaint in (
-        ({"A": "b1", "B1": "c1"}, "is itself a variant"),
-        ({"Colour": "color", "colour": "colore"}, "has two forms"),
-        ({"[MASK]": "foo"}, "special token"),
-        ({"foo": "a [SEP] b"}, "special token"),
-        ({"x" * 150: "b1"}, "longer than 100"),
-        ({"a " * 3000: "b1"}, "longer than 100"),
+    for aliases, code, named in (
+        ({"a1": "b1", "b1": "c1"}, "chained-alias", "'b1'"),
+        ({"A": "b1", "B1": "c1"}, "chained-alias", "'b1'"),
+        ({"Colour": "color", "colour": "colore"}, "conflicting-alias", "'colore'"),
+        ({"[MASK]": "foo"}, "special-token-in-alias", "[MASK]"),
+        ({"foo": "a [SEP] b"}, "special-token-in-alias", "[SEP]"),
+        ({"x" * 150: "b1"}, "word-too-long", "100"),
+        ({"a " * 3000: "b1"}, "word-too-long", "100"),
+        ({"\u200b": "b1"}, "no-tokens", "'b1'"),
     ):
-        with pytest.raises(BadConfig, match=complaint):
+        with refused(code, kind=BadConfig) as error:
             extended(uncased, TEXT, 1, aliases)
-    with pytest.raises(BadConfig, match="is empty to this tokenizer"):
-        extended(uncased, TEXT, 1, {"\u200b": "b1"})
-    with pytest.raises(Unsupported, match="aliases need a WordPiece vocabulary"):
+        assert named in error.value.cause
+    with refused("needs-wordpiece") as error:
         extended(roberta, TEXT, 1, {"a": "b"})
+    assert roberta.kind in error.value.cause
 
 
 @pytest.mark.parametrize("preset", ["bert-tiny", "albert-mini", "distilbert-mini"])
@@ -257,8 +258,8 @@ def test_the_model_grows_with_its_vocabulary(preset: str, tmp_path: Path) -> Non
     assert np.array_equal(new.encode("the a b c"), bench.encode("the a b c")), "ids unchanged, vectors unchanged"
     theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "new")
     assert theirs.get_input_embeddings().weight.shape == rows.shape
-    assert "extended by 2 entries" in (tmp_path / "new" / "bertworks.json").read_text()
-    with pytest.raises(SaveFailed, match="something of this name"):
+    assert figures(json.loads((tmp_path / "new" / "bertworks.json").read_text())["lineage"][-1]) == {"2", "1"}, "entries and aliases"
+    with refused("already-exists", place=str(tmp_path / "new")):
         extend_model(str(tmp_path / "old"), ["the"], 1, {}, tmp_path / "new", budget=1000)
 
 

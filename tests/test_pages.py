@@ -13,7 +13,7 @@ from bertworks.config import DataConfig
 from bertworks.data.shards import Shards
 from bertworks.page.curves import Curve, figure
 from bertworks.page.html import both, escape, page, table
-from bertworks.runs.masks import print_view, summary, view_masks, write_masks_page
+from bertworks.runs.masks import LABELS, print_view, summary, view_masks, write_masks_page
 from bertworks.text.tokenizer import Tokenizer
 from texts import make_shards
 
@@ -54,7 +54,10 @@ def test_the_page_is_escaped_and_alone(written: Path) -> None:
     html = written.read_text(encoding="utf-8")
     assert "<script" not in html and "<img" not in html and not re.search(r'(?:src|href)\s*=\s*["\']?(?:https?:)?//', html)
     assert "default-src 'none'" in html and "&lt;" in html
-    assert html.count('class="example') == 40 and "B follows A" in html and "B 是 A 的下一句" in html
+    assert html.count('class="example') == 40
+    for label, kind in enumerate(("same", "other")):
+        assert f'<span class="label {kind}">{both(*LABELS["nsp", label][1:])}</span>' in html
+    assert html.count('class="label ') == 40, "each with one"
     assert all(f'class="token {state}"' in html for state in ("masked", "random", "kept", "special", "text"))
     assert 'class="word whole' in html
 
@@ -72,7 +75,7 @@ def test_views_are_what_the_loader_gives(shards: Shards) -> None:
         word[0].state == "special" or len({token.state in ("text",) for token in word}) == 1 for view in views for word in view.words()
     )
     line = print_view(views[0]).plain
-    assert line.startswith((" next sentence", " random sentence")) and "[CLS]" in line
+    assert line.startswith(f" {LABELS['nsp', views[0].label][0]} ") and "[CLS]" in line
 
 
 def test_in_a_browser(written: Path, tmp_path: Path) -> None:

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import bertworks
-from bertworks.errors import BadConfig, Unsupported
+from bertworks.errors import BadConfig
 from bertworks.model.pooling import Pooling
 from bertworks.text.tokenizer import Tokenizer
+from refusals import refused
 
 SMALL = {"hidden_size": 16, "n_heads": 2, "ffn_size": 24, "n_layers": 2, "n_positions": 12, "init_range": 0.3}
 OLD = "sentence_transformers.models"
@@ -89,20 +90,25 @@ def test_where_the_limit_is_said(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "sentences", "says"),
+    ("settings", "sentences", "code", "named"),
     [
-        ({"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True}, {}, "pooling mean [+] max"),
-        ({"pooling_mode_weightedmean_tokens": True}, {}, "pooling_mode_weightedmean_tokens"),
-        ({"pooling_mode": "mean", "include_prompt": False}, {}, "pooling mean"),
-        ({}, {}, "pooling of no kind"),
-        ({"pooling_mode": "mean"}, {"truncate_dim": 8}, "truncate_dim 8"),
+        ({"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True}, {}, "unsupported-pooling", "mean + max"),
+        ({"pooling_mode_weightedmean_tokens": True}, {}, "unsupported-pooling", "pooling_mode_weightedmean_tokens"),
+        ({"pooling_mode": "mean", "include_prompt": False}, {}, "unsupported-pooling", "mean"),
+        ({}, {}, "unsupported-pooling", ""),
+        ({"pooling_mode": "mean"}, {"truncate_dim": 8}, "unsupported-truncation", "truncate_dim 8"),
     ],
 )
-def test_what_is_not_built_is_refused_when_asked_for(folder: Path, settings: dict[str, Any], sentences: dict[str, Any], says: str) -> None:
+def test_what_is_not_built_is_refused_when_asked_for(
+    folder: Path, settings: dict[str, Any], sentences: dict[str, Any], code: str, named: str
+) -> None:
     """The folder opens all the same: only its own pooling cannot be had."""
     bench = bertworks.load(settle(folder, settings, config_sentence_transformers=sentences))
-    with pytest.raises(Unsupported, match=says):
+    (refusal,) = bench.pooling.refusals
+    assert refusal.code == code and named in str(refusal)
+    with refused("unsupported-pooling") as error:
         bench.encode(["the cat"])
+    assert str(refusal) in error.value.cause
     assert bench.encode(["the cat"], "mean").shape == (1, 16)
 
 
@@ -110,8 +116,10 @@ def test_strange_modules(folder: Path) -> None:
     settle(folder, {"pooling_mode": "mean"})
     modules = json.loads((folder / "modules.json").read_text())
     (folder / "modules.json").write_text(json.dumps([*modules, {"path": "3_Dense", "type": f"{OLD}.Dense"}]))
-    with pytest.raises(Unsupported, match="the module Dense"):
+    assert [refusal.code for refusal in bertworks.load(folder).pooling.refusals] == ["unsupported-module"]
+    with refused("unsupported-pooling") as error:
         bertworks.load(folder).encode(["the"])
+    assert "Dense" in error.value.cause
     outside = ('[{"type": "a.Pooling", "path": "../../etc"}]', '[{"type": "x", "path": "/etc"}]')
     for content in ("[5]", '[{"type": 3}]', "[" * 100_000, *outside):
         (folder / "modules.json").write_text(content)
@@ -128,7 +136,7 @@ def test_strange_limits(folder: Path, content: str) -> None:
 
 def test_a_limit_without_room(folder: Path) -> None:
     (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 2}')
-    with pytest.raises(BadConfig, match="leaves no room for text beside 2 special tokens"):
+    with refused("no-room", kind=BadConfig):
         bertworks.load(folder).encode(["the"])
 
 

@@ -117,7 +117,7 @@ def test_every_preset_is_named() -> None:
     text = README.read_text()
     for name in PRESETS:
         family, _, size = name.partition("-")
-        assert name in text or f"`-{size}`" in text or (size.endswith("-generator") and "with `-generator`" in text), name
+        assert name in text or f"`-{size}`" in text or (size.endswith("-generator") and "`-generator`" in text), name
         assert f"`{family}-" in text
 
 

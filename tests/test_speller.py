@@ -14,6 +14,7 @@ from bertworks.errors import Unsupported
 from bertworks.text.sentences import LONGEST_SENTENCE, split_sentences
 from bertworks.text.speller import Speller
 from bertworks.text.tokenizer import Tokenizer
+from refusals import refused
 from test_vocabularies import CLASSES, real_lines
 from texts import NASTY, documents, tiny_tokenizer
 
@@ -131,9 +132,10 @@ def test_without_rjieba(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rjieba", None)
     tokenizer = Tokenizer.load(shared / "vocab" / "bert-base-chinese")
     assert len(Speller(tokenizer).spell(["no Chinese here"], [True]).ids) > 2
-    with pytest.raises(Unsupported, match=r"no rjieba to find its words") as caught:
+    with refused("missing-extra", kind=Unsupported) as error:
         Speller(tokenizer).spell([GOLDEN], [True])
-    assert "pip install 'bertworks[zh]'" in str(caught.value) and "--words char" in str(caught.value)
+    assert "rjieba" in error.value.cause and GOLDEN[:2] in error.value.cause
+    assert "pip install 'bertworks[zh]'" in error.value.remedy and "--words char" in error.value.remedy
     assert Speller(tokenizer, "char").spell([GOLDEN], [True]).starts.any()
 
 

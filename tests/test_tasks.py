@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 import bertworks
 from bertworks.config import OptimConfig, Shape, TaskConfig
-from bertworks.errors import BadText, TooLong
 from bertworks.model.model import Model
 from bertworks.model.resize import use_few_rows, with_all_rows
 from bertworks.runs.finetune import build_task
@@ -37,6 +36,7 @@ from bertworks.tasks.windows import Cut, Reader, spread
 from bertworks.text.tokenizer import Tokenizer
 from bertworks.train.optim import make_optimiser, rate, set_rate
 from bertworks.workbench import Workbench
+from refusals import refused
 from texts import tiny_tokenizer
 
 FAMILIES = ["bert-mini", "roberta-mini", "albert-mini", "electra-mini", "xlnet-mini", "distilbert-mini", "gpt-mini"]
@@ -290,9 +290,9 @@ def test_cutting_is_counted_and_refusing_names_the_place() -> None:
     assert len(features.windows) == 1 and features.tokens == TokenCounts(100, lost=70)
     (features,) = task.features([long], reader(32))
     assert len(features.windows) == 4 and features.tokens.lost == 0
-    with pytest.raises(TooLong, match=r"file\.csv, line 7"):
+    with refused("too-long", place="file.csv, line 7"):
         task.features([long], reader(32, on_long="error"))
-    with pytest.raises(BadText, match=r"file\.csv, line 7"):
+    with refused("no-tokens", place="file.csv, line 7"):
         task.features([Example(("\u200d",), "low", "file.csv, line 7")], reader())
 
 

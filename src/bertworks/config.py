@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -23,6 +23,14 @@ Shape = Literal["classify", "regress", "multilabel", "tag", "span", "choice"]
 CountedFrom = Literal[0, 1, "A"]
 Size = Annotated[int, Field(ge=1, le=2**17)]
 Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
+
+
+class Misfit(ValueError):
+    """Fields that do not go together, by their names from where it is raised."""
+
+    def __init__(self, cause: str, *fields: str) -> None:
+        super().__init__(cause)
+        self.fields = fields
 
 
 class Frozen(BaseModel):
@@ -63,19 +71,21 @@ class EncoderConfig(Frozen):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.hidden_size % self.n_heads:
-            raise ValueError(f"hidden_size {self.hidden_size} is not divisible by n_heads {self.n_heads}")
+            raise Misfit(f"hidden_size {self.hidden_size} is not divisible by n_heads {self.n_heads}", "hidden_size", "n_heads")
         if self.positions != "none" and self.n_positions is None:
-            raise ValueError(f"n_positions is needed with positions={self.positions!r}")
+            raise Misfit(f"n_positions is needed with positions={self.positions!r}", "n_positions", "positions")
         if self.attention == "relative" and self.positions != "none":
-            raise ValueError("attention='relative' carries the positions itself: use positions='none'")
+            raise Misfit("attention='relative' carries the positions itself: use positions='none'", "attention", "positions")
         if self.positions == "sinusoidal" and self.embedding_width % 2:
-            raise ValueError(f"sinusoids come in pairs: a width of {self.embedding_width} is odd")
+            width = "hidden_size" if self.embedding_size is None else "embedding_size"
+            raise Misfit(f"sinusoids come in pairs: a width of {self.embedding_width} is odd", "positions", width)
         if self.attention == "relative" and self.hidden_size % 2:
-            raise ValueError(f"sinusoids come in pairs: hidden_size {self.hidden_size} is odd")
+            raise Misfit(f"sinusoids come in pairs: hidden_size {self.hidden_size} is odd", "attention", "hidden_size")
         if self.sharing != "none" and self.n_layers % self.layers_per_group:
-            raise ValueError(f"n_layers {self.n_layers} is not a multiple of layers_per_group {self.layers_per_group}")
+            cause = f"n_layers {self.n_layers} is not a multiple of layers_per_group {self.layers_per_group}"
+            raise Misfit(cause, "n_layers", "layers_per_group")
         if self.sharing != "none" and self.n_groups > self.n_layers // self.layers_per_group:
-            raise ValueError(f"n_groups {self.n_groups} is more than n_layers {self.n_layers} can fill")
+            raise Misfit(f"n_groups {self.n_groups} is more than n_layers {self.n_layers} can fill", "n_groups", "n_layers")
         return self
 
     @property
@@ -120,7 +130,7 @@ class ModelConfig(Frozen):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if not self.heads.lm_transform and self.encoder.embedding_width != self.encoder.hidden_size:
-            raise ValueError("lm_transform=False needs embeddings as wide as the states")
+            raise Misfit("lm_transform=False needs embeddings as wide as the states", "lm_transform", "embedding_size")
         return self
 
     def override(self, **changes: Any) -> ModelConfig:
@@ -129,7 +139,8 @@ class ModelConfig(Frozen):
         for name, value in changes.items():
             owner = next((part for part in parts if name in parts[part]), None)
             if owner is None:
-                raise BadConfig(f"no such config field: {name!r}", remedy=nearest(name, [*parts["encoder"], *parts["heads"]]))
+                remedy = nearest(name, [*parts["encoder"], *parts["heads"]])
+                raise BadConfig(f"no such config field: {name!r}", remedy=remedy, code="unknown-key", fields=[name])
             parts[owner][name] = value
         return check_config({"family": self.family, **parts})
 
@@ -153,7 +164,8 @@ class DataConfig(Frozen):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.mask_share + self.random_share > 1 + 1e-9:
-            raise ValueError(f"mask_share {self.mask_share} and random_share {self.random_share} are more than 1 together")
+            cause = f"mask_share {self.mask_share} and random_share {self.random_share} are more than 1 together"
+            raise Misfit(cause, "mask_share", "random_share")
         return self
 
 
@@ -202,7 +214,8 @@ class LoopConfig(Frozen):
     def _ends(self) -> Self:
         limits = [name for name in ("steps", "epochs", "budget") if getattr(self, name) is not None]
         if len(limits) != 1:
-            raise ValueError(f"one of steps, epochs and budget says how long; given: {', '.join(limits) or 'none'}")
+            cause = f"one of steps, epochs and budget says how long; given: {', '.join(limits) or 'none'}"
+            raise Misfit(cause, *(limits or ("steps", "epochs", "budget")))
         return self
 
 
@@ -231,20 +244,25 @@ class PretrainConfig(Frozen):
     def _fits(self) -> Self:
         longest = self.model.encoder.n_positions
         if longest is not None and self.data.max_length > longest:
-            raise ValueError(f"data.max_length {self.data.max_length} is more than the model's {longest} positions (model.n_positions)")
+            cause = f"data.max_length {self.data.max_length} is more than the model's {longest} positions (model.n_positions)"
+            raise Misfit(cause, "data.max_length", "model.n_positions")
         if self.train.micro_tokens is not None and self.train.micro_tokens < self.data.max_length:
-            raise ValueError(f"train.micro_tokens {self.train.micro_tokens} is less than data.max_length {self.data.max_length}")
+            cause = f"train.micro_tokens {self.train.micro_tokens} is less than data.max_length {self.data.max_length}"
+            raise Misfit(cause, "train.micro_tokens", "data.max_length")
         name, pairs, encoder = self.objective.name, self.data.pairs, self.model.encoder
         if name != "mlm" and pairs in ("nsp", "sop"):
-            raise ValueError(f"objective {name} knows no pairs: use data.pairs none or stream")
+            raise Misfit(f"objective {name} knows no pairs: use data.pairs none or stream", "objective.name", "data.pairs")
         if (name == "ltr") != encoder.causal:
-            raise ValueError(f"objective {name} {'needs' if name == 'ltr' else 'does not fit'} a left-to-right model, from the beginning")
+            cause = f"objective {name} {'needs' if name == 'ltr' else 'does not fit'} a left-to-right model, from the beginning"
+            raise Misfit(cause, "objective.name", "model.causal")
         if (name == "plm") != (encoder.attention == "relative"):
-            raise ValueError(f"objective {name} {'needs' if name == 'plm' else 'does not fit'} two streams (model.attention relative)")
+            cause = f"objective {name} {'needs' if name == 'plm' else 'does not fit'} two streams (model.attention relative)"
+            raise Misfit(cause, "objective.name", "model.attention")
         if name != "ltr" and not self.data.mask_rate:
-            raise ValueError(f"objective {name} has nothing to predict with data.mask_rate 0")
+            raise Misfit(f"objective {name} has nothing to predict with data.mask_rate 0", "objective.name", "data.mask_rate")
         if pairs in ("nsp", "sop") and encoder.n_segments == 1:
-            raise ValueError(f"objective mlm+{pairs} tells two segments apart, the model has one: model.n_segments=2")
+            cause = f"objective mlm+{pairs} tells two segments apart, the model has one: model.n_segments=2"
+            raise Misfit(cause, "data.pairs", "model.n_segments")
         return self
 
 
@@ -322,12 +340,15 @@ class FinetuneConfig(Frozen):
     def _fits(self) -> Self:
         longest, n_layers = self.model.encoder.n_positions, self.model.encoder.n_layers
         if longest is not None and self.data.max_length > longest:
-            raise ValueError(f"data.max_length {self.data.max_length} is more than the model's {longest} positions")
+            cause = f"data.max_length {self.data.max_length} is more than the model's {longest} positions"
+            raise Misfit(cause, "data.max_length", "model.n_positions")
         if self.train.freeze + self.train.reinit > n_layers:
-            raise ValueError(f"train.freeze {self.train.freeze} and train.reinit {self.train.reinit} are more than {n_layers} layers")
+            cause = f"train.freeze {self.train.freeze} and train.reinit {self.train.reinit} are more than {n_layers} layers"
+            raise Misfit(cause, "train.freeze", "train.reinit")
         for name, below in (("freeze", self.train.freeze), ("reinit", n_layers - self.train.reinit)):
             if self.model.encoder.shared_across(below):
-                raise ValueError(f"train.{name}: layers below and above layer {below} of this model share their weights")
+                cause = f"train.{name}: layers below and above layer {below} of this model share their weights"
+                raise Misfit(cause, f"train.{name}", "model.sharing")
         return self
 
 
@@ -356,10 +377,22 @@ def _check(kind: type[Checked], values: Mapping[str, Any], place: str | None) ->
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        raise BadConfig("; ".join(map(_complaint, error.errors())), place=place, remedy="correct these config fields") from None
+        wrong = error.errors()
+        cause, fields = "; ".join(map(_complaint, wrong)), [name for one in wrong for name in _fields(one) if name]
+        raise BadConfig(cause, place=place, remedy="correct these config fields", fields=fields) from None
 
 
 def _complaint(error: Any) -> str:
-    field = ".".join(str(part) for part in error["loc"] if part not in ("encoder", "heads"))
+    field = _field(error["loc"])
     message = error["msg"].removeprefix("Value error, ")
     return f"{field} = {error['input']!r}: {message}" if field else message
+
+
+def _fields(error: Any) -> list[str]:
+    cause = error.get("ctx", {}).get("error")
+    return [_field((*error["loc"], name)) for name in cause.fields] if isinstance(cause, Misfit) else [_field(error["loc"])]
+
+
+def _field(place: Iterable[str | int]) -> str:
+    """As `--set` names it."""
+    return ".".join(str(part) for part in place if part not in ("encoder", "heads"))

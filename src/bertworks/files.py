@@ -21,11 +21,11 @@ MAX_BYTES = 256 * 2**20
 def read_file(path: Path) -> bytes:
     try:
         if not path.exists():
-            raise NotFound(f"no {path.name} in this folder", place=str(path.parent), remedy="a model folder has one")
+            raise NotFound(f"no {path.name} in this folder", place=str(path.parent), remedy="a model folder has one", code="missing-file")
         if not path.is_file():  # a pipe would wait for ever, a device never ends
-            raise BadConfig("not a regular file", place=str(path))
+            raise BadConfig("not a regular file", place=str(path), code="not-a-file")
         if path.stat().st_size > MAX_BYTES:
-            raise BadConfig(f"{path.stat().st_size:,} bytes are too many for such a file", place=str(path))
+            raise BadConfig(f"{path.stat().st_size:,} bytes are too many for such a file", place=str(path), code="file-too-large")
         return path.read_bytes()
     except OSError as error:
         raise NotFound(f"cannot be read: {error.strerror}", place=str(path)) from None
@@ -47,7 +47,7 @@ def parse_json(content: bytes, path: Path) -> Any:
         values = json.loads(content)
         json.dumps(values, ensure_ascii=False).encode()  # half characters could be read, but never written again
     except (ValueError, RecursionError) as error:
-        raise BadConfig(f"not a JSON file: {str(error)[:200]}", place=str(path)) from None
+        raise BadConfig(f"not a JSON file: {str(error)[:200]}", place=str(path), code="not-json") from None
     return values
 
 
@@ -56,7 +56,7 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
     """A file that appears under its name, synced to the disk, when all of it is written; until then the old one stays."""
     path = path.resolve()  # a link stays a link
     if path.exists() and not path.is_file():
-        raise SaveFailed("this is not a regular file", place=str(path), remedy="name a file")
+        raise SaveFailed("this is not a regular file", place=str(path), remedy="name a file", code="not-a-file")
     new = path.with_name(f".{uuid4().hex}.new")
     try:
         with new.open("wb") as file:
@@ -76,7 +76,7 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
 def new_folder(folder: Path, *, replace: bool = False) -> Iterator[Path]:
     """A folder that appears under its name when all of it is written. What is there already is replaced in one step, or refused."""
     if not replace and folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise SaveFailed("there is something of this name already", place=str(folder), remedy="name a new folder")
+        raise SaveFailed("there is something of this name already", place=str(folder), remedy="name a new folder", code="already-exists")
     new = folder.parent / f".{uuid4().hex}.new"
     try:
         new.mkdir(parents=True)
@@ -138,13 +138,13 @@ def locked(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
-        raise SaveFailed(f"cannot write here: {error.strerror}", place=str(folder)) from None
+        raise SaveFailed(f"cannot write here: {error.strerror}", place=str(folder), code="not-writable") from None
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             cause = "another process is writing to this folder"
-            raise SaveFailed(cause, place=str(folder), remedy="wait for it, or name another") from None
+            raise SaveFailed(cause, place=str(folder), remedy="wait for it, or name another", code="in-use") from None
         yield
     finally:
         os.close(handle)

@@ -51,7 +51,8 @@ class Filler:
         ids, mask = list(pieces.ids), self.tokenizer.id_of("mask")
         blanks = [place for place, id in enumerate(ids) if id == mask]
         if not blanks:
-            raise BadText("the text has no blank", remedy=f"write {self.tokenizer.special['mask']} where a word is to be found")
+            remedy = f"write {self.tokenizer.special['mask']} where a word is to be found"
+            raise BadText("the text has no blank", remedy=remedy, code="no-blank")
         first = self._predict(pieces, ids, blanks)
         candidates = [self._candidates(row, top_k) for row in first]
         independent = list(ids)
@@ -81,7 +82,8 @@ class Filler:
             blanks.append(self._candidates(row, top_k))
             ids.append(blanks[-1][0].id)
         if not blanks:
-            raise TooLong(f"{len(ids)} tokens, {self.limit} fit into the model: no room to go on", remedy="shorten the text")
+            cause = f"{len(ids)} tokens, {self.limit} fit into the model: no room to go on"
+            raise TooLong(cause, remedy="shorten the text", code="no-room")
         whole = self.tokenizer.decode(ids)
         return Filled(blanks, whole, whole, [row[0] for row in blanks])
 

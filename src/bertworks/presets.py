@@ -134,7 +134,7 @@ PRESETS: dict[str, Preset] = {
 def preset(name: str) -> ModelConfig:
     """The config of a published model."""
     if name not in PRESETS:
-        raise NotFound(f"no preset is called {name!r}", remedy=nearest(name, PRESETS))
+        raise NotFound(f"no preset is called {name!r}", remedy=nearest(name, PRESETS), code="unknown-preset")
     return PRESETS[name]()
 
 

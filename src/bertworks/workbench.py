@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bertworks import __version__
 from bertworks.config import LearnedConfig, ModelConfig, check_learned
-from bertworks.errors import BadConfig, BadText, TooLong, Unsupported
+from bertworks.errors import BadConfig, BadText, Remark, TooLong, Unsupported
 from bertworks.files import read_json
 from bertworks.fill import Filled, Filler
 from bertworks.model.attention import record_attention
@@ -64,7 +64,13 @@ class Workbench:
     """A model, its tokenizer and what its folder says about both."""
 
     def __init__(
-        self, model: Model, tokenizer: Tokenizer | None, pooling: Pooling, hf_config: dict[str, Any], lineage: list[str], remarks: list[str]
+        self,
+        model: Model,
+        tokenizer: Tokenizer | None,
+        pooling: Pooling,
+        hf_config: dict[str, Any],
+        lineage: list[str],
+        remarks: list[Remark],
     ) -> None:
         self.model, self._tokenizer, self.pooling = model, tokenizer, pooling
         self.hf_config, self.lineage, self.remarks = hf_config, lineage, remarks
@@ -78,7 +84,8 @@ class Workbench:
     @property
     def tokenizer(self) -> Tokenizer:
         if self._tokenizer is None:
-            raise Unsupported("this model has no tokenizer", remedy="load a folder with one, or new(preset, tokenizer=...)")
+            remedy = "load a folder with one, or new(preset, tokenizer=...)"
+            raise Unsupported("this model has no tokenizer", remedy=remedy, code="no-tokenizer")
         return self._tokenizer
 
     @property
@@ -121,7 +128,7 @@ class Workbench:
             return rows.reshape(-1)
         texts, how = list(texts), self.pooling.with_mode(pooling)
         if batch_tokens < 1:
-            raise BadConfig(f"batch_tokens = {batch_tokens} is not a number of tokens")
+            raise BadConfig(f"batch_tokens = {batch_tokens} is not a number of tokens", code="out-of-range", fields=["batch_tokens"])
         check_texts(texts)
         prepared = [how.prompt + (text.lower() if how.lower_case else text) for text in texts]
         ledger = Ledger() if ledger is None else ledger
@@ -156,7 +163,8 @@ class Workbench:
         """The state of each token, special ones included, (tokens, hidden). Layer 0 is the embeddings, -1 the last."""
         n_layers = self.config.encoder.n_layers
         if not -n_layers - 1 <= layer <= n_layers:
-            raise BadConfig(f"layer {layer} of a model with {n_layers} layers", remedy=f"0 (embeddings) to {n_layers}, or counted from -1")
+            remedy = f"0 (embeddings) to {n_layers}, or counted from -1"
+            raise BadConfig(f"layer {layer} of a model with {n_layers} layers", remedy=remedy, code="out-of-range", fields=["layer"])
         states = self._run(self._fitting(text), keep_layers=True)
         return as_numpy(states.layers[layer])
 
@@ -183,9 +191,9 @@ class Workbench:
             return self.generator.fill(text, top_k)
         if "lm" not in self.model.heads:
             remedy = "use a folder with one (BertForMaskedLM, ...); `bertworks pretrain SHARDS --init FOLDER` grows and trains one"
-            raise Unsupported("this model has no language-model head, so it cannot fill blanks", remedy=remedy)
+            raise Unsupported("this model has no language-model head, so it cannot fill blanks", remedy=remedy, code="missing-head")
         if top_k < 1:
-            raise BadConfig(f"top_k = {top_k} is not a number of candidates")
+            raise BadConfig(f"top_k = {top_k} is not a number of candidates", code="out-of-range", fields=["top_k"])
         filler = Filler(self.model, self.tokenizer, self.limit)
         return filler.go_on(text, top_k) if self.config.encoder.causal else filler.fill(self._fitting(text), top_k)
 
@@ -206,15 +214,18 @@ class Workbench:
         say: None for a label, an answer, a choice, or the tag of a word; of several labels, which are undecided.
         """
         if isinstance(inputs, str):
-            raise BadText("one text, where a list of texts is wanted", remedy="predict([text])[0]")
+            raise BadText("one text, where a list of texts is wanted", remedy="predict([text])[0]", code="not-a-list")
         if isinstance(inputs, Mapping) or hasattr(inputs, "columns") or not isinstance(inputs, Iterable):
             kind = type(inputs).__name__
-            raise BadText(f"a {kind}, where a list of texts is wanted", remedy="of a table: predict(list(table['text']))")
+            remedy = "of a table: predict(list(table['text']))"
+            raise BadText(f"a {kind}, where a list of texts is wanted", remedy=remedy, code="not-a-list")
         if not 0 <= min_confidence <= 1:
-            raise BadConfig(f"min_confidence = {min_confidence!r} is not a share from 0 to 1")
+            cause = f"min_confidence = {min_confidence!r} is not a share from 0 to 1"
+            raise BadConfig(cause, code="out-of-range", fields=["min_confidence"])
         learned, task = self.task()
         if min_confidence and not task.confident:
-            raise Unsupported("a number comes without a confidence to abstain by", remedy="leave --min-confidence out")
+            cause = "a number comes without a confidence to abstain by"
+            raise Unsupported(cause, remedy="leave --min-confidence out", code="no-confidence")
         examples = [given if isinstance(given, Example) else as_example(given, learned.task, at) for at, given in enumerate(inputs)]
         reader = Reader.of(self.tokenizer, learned.data, on_long)
         features = task.features(examples, reader)
@@ -256,7 +267,8 @@ class Workbench:
     def _checked(self, tokens: Tokens) -> Tokens:
         n_segments, used = self.config.encoder.n_segments, int(tokens.layout.queries.segments.max()) + 1
         if 0 < n_segments < used:
-            raise Unsupported(f"the tokenizer marks {used} segments, the model knows {n_segments}", remedy="this model does not read pairs")
+            cause = f"the tokenizer marks {used} segments, the model knows {n_segments}"
+            raise Unsupported(cause, remedy="this model does not read pairs", code="too-many-segments")
         return tokens
 
     def _fitting(self, text: str, pair: str | None = None) -> Pieces:
@@ -331,7 +343,7 @@ def _on(model: Model, device: str | torch.device) -> Model:
         return model.to(device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).partition("\n")[0]
-        raise Unsupported(f"no such device here: {device!s} ({reason})", remedy="cpu is always there") from None
+        raise Unsupported(f"no such device here: {device!s} ({reason})", remedy="cpu is always there", code="no-such-device") from None
 
 
 def _check_vocabulary(tokenizer: Tokenizer | None, config: ModelConfig, place: str) -> None:
@@ -340,4 +352,5 @@ def _check_vocabulary(tokenizer: Tokenizer | None, config: ModelConfig, place: s
             f"the tokenizer has {tokenizer.vocab_size} tokens, the model {config.encoder.vocab_size}",
             place=place,
             remedy="tokenizer and model must belong together",
+            code="vocabulary-too-large",
         )

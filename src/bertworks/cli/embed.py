@@ -53,25 +53,25 @@ def _read_lines(file: str) -> list[str]:
     from bertworks.text.tokenizer import check_texts
 
     if file == "-" and sys.stdin is None:
-        raise NotFound("standard input is closed", place=file)
+        raise NotFound("standard input is closed", place=file, code="no-stdin")
     if file != "-" and Path(file).is_char_device():
-        raise NotFound("this is a device, not a file", place=file)
+        raise NotFound("this is a device, not a file", place=file, code="not-a-file")
     try:
         content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except FileNotFoundError:
         raise NotFound("no such file", place=file) from None
     except OSError as error:
-        raise NotFound(f"cannot read it: {error.strerror}", place=file) from None
+        raise NotFound(f"cannot read it: {error.strerror}", place=file, code="unreadable") from None
     lines = []
     for number, raw in enumerate(content.removesuffix(b"\n").split(b"\n"), start=1):
         try:
             line = raw.decode("utf-8").rstrip("\r")
             check_texts([line])
         except UnicodeDecodeError as error:
-            raise BadText(f"not UTF-8 at byte {error.start} of the line", place=f"{file}, line {number}") from None
+            raise BadText(f"not UTF-8 at byte {error.start} of the line", place=f"{file}, line {number}", code="not-utf8") from None
         except BadText as error:
             cause = error.cause.replace("text 0", "the line")
-            raise BadText(cause, place=f"{file}, line {number}", remedy=error.remedy) from None
+            raise BadText(cause, place=f"{file}, line {number}", remedy=error.remedy, code=error.code) from None
         lines.append(line)
     return lines
 
@@ -86,16 +86,16 @@ def _lines_named(file: str) -> Iterator[None]:
         if match is None:
             raise
         place = f"{file}, line {int(match[1]) + 1}"
-        raise type(error)(f"the line {error.cause[match.end() :]}", place=place, remedy=error.remedy) from None
+        raise type(error)(f"the line {error.cause[match.end() :]}", place=place, remedy=error.remedy, code=error.code) from None
 
 
 def _check_target(out: Path, file: str) -> None:
     """Before the work, not after it."""
     if out.exists() and not out.is_file():
-        raise SaveFailed("this is not a regular file", place=str(out), remedy="name a file, vectors.npy")
+        raise SaveFailed("this is not a regular file", place=str(out), remedy="name a file, vectors.npy", code="not-a-file")
     if out.exists() and file != "-" and out == Path(file).resolve():
-        raise SaveFailed("this is the file with the texts", place=str(out), remedy="name another file")
+        raise SaveFailed("this is the file with the texts", place=str(out), remedy="name another file", code="would-replace-input")
     if not out.parent.is_dir():
-        raise SaveFailed("there is no such folder", place=str(out.parent))
+        raise SaveFailed("there is no such folder", place=str(out.parent), code="missing-folder")
     if not os.access(out.parent, os.W_OK):
-        raise SaveFailed("this folder cannot be written to", place=str(out.parent))
+        raise SaveFailed("this folder cannot be written to", place=str(out.parent), code="not-writable")

@@ -84,7 +84,7 @@ def finetune(
     limits = {"steps": steps, "epochs": epochs, "budget": parse_duration(budget) if budget is not None else None}
     limit = {name: value for name, value in limits.items() if value is not None}
     if out is None and not show:
-        raise BadConfig("a run needs a folder", remedy="--out RUN")
+        raise BadConfig("a run needs a folder", remedy="--out RUN", code="missing-option")
     if seeds > 1 and ranks.world > 1:
         raise BadConfig("several seeds in several processes", remedy="without torchrun, or one seed at a time: --set train.seed=1")
     examples = read_data(source)

@@ -20,10 +20,12 @@ def import_(
     from bertworks.workbench import import_pickled
 
     if out.exists() and out.resolve() == Path(folder).resolve():
-        raise SaveFailed("the new folder must not be the old one: its pickle would go", place=str(out), remedy="choose another name")
+        cause = "the new folder must not be the old one: its pickle would go"
+        raise SaveFailed(cause, place=str(out), remedy="choose another name", code="would-replace-input")
     bench = import_pickled(folder)
     bench.save(out)
     if as_json:
-        show_json({"folder": str(out), "family": bench.config.family, "heads": list(bench.model.heads), "remarks": bench.remarks})
+        remarks = [str(remark) for remark in bench.remarks]
+        show_json({"folder": str(out), "family": bench.config.family, "heads": list(bench.model.heads), "remarks": remarks})
         return
     typer.echo(f"{bench.config.family} with {', '.join(bench.model.heads) or 'no heads'} written to {out}")

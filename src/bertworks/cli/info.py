@@ -56,5 +56,5 @@ def _describe(folder: str) -> dict[str, Any]:
         "tokenizer": bench.tokenizer.kind if bench.has_tokenizer else None,
         "opens_in_transformers_as": theirs[0] if theirs else None,
         "lineage": bench.lineage[:-1],
-        "remarks": bench.remarks,
+        "remarks": [str(remark) for remark in bench.remarks],
     }

@@ -76,5 +76,5 @@ def run() -> None:
     try:
         app()
     except BertworksError as error:
-        show_error(error, as_json="--json" in sys.argv)
+        show_error(error)
         leave(error.exit_code)

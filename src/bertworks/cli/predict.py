@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from bertworks.cli.show import AsJson, show_json, show_table
+from bertworks.cli.show import AsJson, AsJsonLines, show_json, show_table
 
 if TYPE_CHECKING:
     from bertworks.runs.results import Results
@@ -32,7 +32,7 @@ def predict(
     ] = 0.0,
     on_long: Annotated[Literal["window", "truncate", "error"] | None, typer.Option(help="Texts longer than the model.")] = None,
     skip_bad: SkipBad = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON lines, with everything that is known of each answer.")] = False,
+    json: AsJsonLines = False,
 ) -> None:
     """Answers of a fine-tuned model, one for each text."""
     from bertworks.cli.show import progress_bar
@@ -95,7 +95,7 @@ def compare(
     found, seeds, remarks = find(first, second)
     if json:
         measures = {one.name: {**vars(one), "beyond_noise": one.beyond_noise} for one in found}
-        show_json({"measures": measures, "seeds": seeds, "remarks": remarks})
+        show_json({"measures": measures, "seeds": seeds, "remarks": list(map(str, remarks))})
         return
     rows = [
         (

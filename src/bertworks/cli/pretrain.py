@@ -64,7 +64,7 @@ def pretrain(
         show_json(config.model_dump(mode="json"))
         return
     if out is None:
-        raise BadConfig("a run needs a folder", remedy="--out RUN")
+        raise BadConfig("a run needs a folder", remedy="--out RUN", code="missing-option")
     ranks = from_environment()
     with watching(out, quiet=not ranks.first) as watch:
         outcome = run(config, text, out, init=init, preset=preset, ranks=ranks, watch=watch, began=began)

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
@@ -16,7 +17,20 @@ from bertworks.errors import BertworksError
 if TYPE_CHECKING:
     from rich.console import Console
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+_json_wanted: ContextVar[bool] = ContextVar("json_wanted", default=False)
+
+
+def _note_json(wanted: bool) -> bool:
+    """What `--json` was understood as is what errors go by: the same word may be a text, or the value of another option."""
+    _json_wanted.set(wanted)
+    return wanted
+
+
+AsJson = Annotated[bool, typer.Option("--json", callback=_note_json, is_eager=True, help="Print JSON, for programs.")]
+AsJsonLines = Annotated[
+    bool,
+    typer.Option("--json", callback=_note_json, is_eager=True, help="Print JSON lines, with everything that is known of each answer."),
+]
 ModelName = Annotated[str, typer.Option("--model", help="A model folder, 'minilm', or a name on the Hub.")]
 
 Sources = Annotated[
@@ -38,8 +52,8 @@ def show_json(values: Any) -> None:
     typer.echo(json.dumps(values, ensure_ascii=False, indent=2))
 
 
-def show_error(error: BertworksError, *, as_json: bool) -> None:
-    if as_json:
+def show_error(error: BertworksError) -> None:
+    if _json_wanted.get():
         typer.echo(json.dumps({"error": error.as_dict()}, ensure_ascii=False), err=True)
         return
     typer.secho(f"error ({error.code}): {error.cause}", fg="red", err=True)

@@ -52,7 +52,7 @@ def train(
         show_json({"out": str(out), "kind": kind, "size": tokenizer.vocab_size, "characters": sample.kept, "seconds": round(seconds, 2)})
         return
     for remark in corpus.tally.remarks():
-        typer.echo(remark)
+        typer.echo(str(remark))
     typer.echo(f"{tokenizer.vocab_size:,} entries, {kind}, {'cased' if cased else 'uncased'}, learned from {sample}")
     if tokenizer.vocab_size < size:
         typer.echo(f"the text has no more than that: {size:,} were asked for")
@@ -85,11 +85,12 @@ def check(
     scripts = found.scripts(worst)
     if as_json:
         values = {name: {**asdict(script), "pieces_per_word": script.pieces_per_word} for name, script in scripts.items()}
-        show_json({"pieces_per_word": found.pieces_per_word, "unknown": found.unknown_kinds(), "scripts": values})
+        unknown = {str(kind): count for kind, count in found.unknown_kinds().items()}
+        show_json({"pieces_per_word": found.pieces_per_word, "unknown": unknown, "scripts": values})
         return
     out = console()
     for remark in corpus.tally.remarks():
-        out.print(remark, markup=False)
+        out.print(str(remark), markup=False)
     out.print(f"{sample}; {found.occurrences:,} words, {found.pieces_per_word:.3f} pieces per word")
     out.print(vocabulary_table(scripts, tokenizer))
     for kind, count in found.unknown_kinds().most_common():
@@ -121,7 +122,7 @@ def extend(
     if as_json:
         show_json({"out": str(out), **done.as_dict()})
         return
-    for line in [*corpus.tally.remarks(), *done.lines(), f"written to {out}"]:
+    for line in [*map(str, corpus.tally.remarks()), *done.lines(), f"written to {out}"]:
         typer.echo(line)
 
 

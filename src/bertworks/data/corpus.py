@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bertworks.data.packed import Damaged, unpacked
 from bertworks.data.tables import TABLES, Row, decoded, kind_of, rows_of, suffix_of
-from bertworks.errors import BadText, NotFound
+from bertworks.errors import BadText, NotFound, Remark
 
 TEXTS = (".txt", ".text", ".md", ".rst")
 USUAL_COLUMNS = ("text", "content", "document", "article", "body", "review", "sentence", "paragraph")
@@ -35,16 +35,17 @@ class Tally:
     other_files: int = 0
     columns: dict[str, str] = field(default_factory=dict)  # which column held the text, by file
 
-    def remarks(self) -> list[str]:
-        said = [f"text column of {file}: {column!r}" for file, column in islice(self.columns.items(), 10)]
+    def remarks(self) -> list[Remark]:
+        said = [Remark("text-column", f"text column of {file}: {column!r}") for file, column in islice(self.columns.items(), 10)]
         if self.other_files:
-            said.append(f"{self.other_files:,} files of other kinds were left out")
+            said.append(Remark("other-files", f"{self.other_files:,} files of other kinds were left out"))
         if self.replaced:
-            said.append(f"{self.replaced:,} signs were not UTF-8 and became U+FFFD")
+            said.append(Remark("replaced-characters", f"{self.replaced:,} signs were not UTF-8 and became U+FFFD"))
         if self.bad_rows:
-            said.append(f"{self.bad_rows:,} rows could not be read or had no text, and were left out")
+            said.append(Remark("bad-rows", f"{self.bad_rows:,} rows could not be read or had no text, and were left out"))
         if self.split_documents:
-            said.append(f"{self.split_documents:,} documents were longer than {LONGEST_DOCUMENT:,} characters and became several")
+            text = f"{self.split_documents:,} documents were longer than {LONGEST_DOCUMENT:,} characters and became several"
+            said.append(Remark("split-documents", text))
         return said
 
 
@@ -66,7 +67,8 @@ class Corpus:
         for source in sources:
             self.paths += [None] if source == "-" else self._files(source)
         if not self.paths:
-            raise NotFound("no files of text", place=", ".join(sources), remedy=f"known kinds: {', '.join([*TEXTS, *TABLES])}")
+            remedy = f"known kinds: {', '.join([*TEXTS, *TABLES])}"
+            raise NotFound("no files of text", place=", ".join(sources), remedy=remedy, code="no-text-files")
         sizes = [None if path is None or not path.is_file() else path.stat().st_size for path in self.paths]
         self.total = None if None in sizes else sum(size or 0 for size in sizes)  # bytes
         self.done = 0  # bytes of the files already read
@@ -107,7 +109,7 @@ class Corpus:
             if not source or not path.exists():
                 raise NotFound("no such file or folder", place=source or "''")
         except OSError as error:
-            raise NotFound(f"cannot be read: {error.strerror}", place=_shown(error.filename or path)) from None
+            raise NotFound(f"cannot be read: {error.strerror}", place=_shown(error.filename or path), code="unreadable") from None
         return [path]
 
     def _bounded(self, document: str) -> Iterator[str]:
@@ -136,7 +138,8 @@ class Corpus:
                 else:
                     yield from self._table(rows_of(stream, kind, name, self), name)
         except Damaged as error:
-            raise NotFound(f"cannot be read: {getattr(error, 'strerror', None) or error}", place=name) from None
+            code = "truncated-file" if isinstance(error, EOFError) else "unreadable"
+            raise NotFound(f"cannot be read: {getattr(error, 'strerror', None) or error}", place=name, code=code) from None
 
     def _line_documents(self, lines: Iterator[str]) -> Iterator[str]:
         return (line for line in lines if line and not line.isspace())
@@ -166,7 +169,7 @@ class Corpus:
             if isinstance(text, str):
                 yield text.replace("\r\n", "\n")
             else:
-                self.bad_row(f"no text in column {column!r}", place)
+                self.bad_row(f"no text in column {column!r}", place, "no-text")
 
     def _column(self, rows: list[Row], name: str) -> str:
         columns = list(dict.fromkeys(key for row in rows for key in row if key is not None))
@@ -176,20 +179,21 @@ class Corpus:
             usual = [key for key in columns if key.lower() in USUAL_COLUMNS and lengths[key]]
             chosen = usual[0] if usual else max(columns, key=lambda key: lengths[key], default=None)
             if chosen is None or not lengths[chosen]:
-                raise BadText(f"no column with text; columns: {', '.join(columns)}", place=name, remedy="name it with --column")
+                cause = f"no column with text; columns: {', '.join(columns)}"
+                raise BadText(cause, place=name, remedy="name it with --column", code="no-text-column")
             self.tally.columns[name] = chosen
         elif chosen not in columns:
-            raise BadText(f"no column {chosen!r}", place=name, remedy=f"columns: {', '.join(columns)}")
+            raise BadText(f"no column {chosen!r}", place=name, remedy=f"columns: {', '.join(columns)}", code="missing-column")
         return chosen
 
-    def bad_row(self, cause: str, place: str) -> None:
+    def bad_row(self, cause: str, place: str, code: str = "bad-row") -> None:
         if self.reading.strict:
-            raise BadText(cause, place=place)
+            raise BadText(cause, place=place, code=code)
         self.tally.bad_rows += 1
 
-    def bad_signs(self, count: int, cause: str, place: str) -> None:
+    def bad_signs(self, count: int, cause: str, place: str, code: str = "not-utf8") -> None:
         if self.reading.strict:
-            raise BadText(cause, place=place)
+            raise BadText(cause, place=place, code=code)
         self.tally.replaced += count
 
 

@@ -80,7 +80,7 @@ def make_plan(shards: Shards, config: DataConfig, part: Part, seed: int, epoch: 
     frame_size = (shards.tokenizer.pair_frame if paired else shards.tokenizer.frame).size
     room = config.max_length - frame_size
     if room < 2:
-        raise BadConfig(f"max_length = {config.max_length} leaves no room beside {frame_size} special tokens")
+        raise BadConfig(f"max_length = {config.max_length} leaves no room beside {frame_size} special tokens", code="no-room")
     drawn = paired or (config.pairs == "none" and config.short_rate > 0)
     key = {
         "shards": [entry.sha256 for entry in shards.manifest.shards],
@@ -145,7 +145,8 @@ class Planner:
         self.held_out = HeldOut(counts.sentences, config.held_out)
         if config.pairs == "nsp" and self.n_documents < 2:
             remedy = "a blank line ends a document; or use sop pairs"
-            raise BadText("next-sentence pairs need at least two documents", place=str(shards.folder), remedy=remedy)
+            cause = "next-sentence pairs need at least two documents"
+            raise BadText(cause, place=str(shards.folder), remedy=remedy, code="single-document")
 
     def plan(self, shard: int, rng: np.random.Generator) -> NDArray[np.void]:
         content, base = self.shards[shard], int(self.shards.token_edges[shard])
@@ -251,7 +252,8 @@ class Planner:
             end = begin + int(np.searchsorted(content.sentences[begin:last], np.uint32(start + target))) + 1
             return int(self.shards.token_edges[shard]) + start, int(content.sentences[min(end, last) - 1]) - start
         remedy = "give it more text, or held_out = 0"
-        raise BadText("too few documents to draw pairs from beside the text that is held out", place=str(self.shards.folder), remedy=remedy)
+        cause = "too few documents to draw pairs from beside the text that is held out"
+        raise BadText(cause, place=str(self.shards.folder), remedy=remedy, code="too-few-documents")
 
     def _shortened(self, rng: np.random.Generator, a: int, a_size: int, b: int, b_size: int, label: int) -> Row:
         """What is too much goes from the longer half, token by token, from its front or its end (BERT's own code)."""

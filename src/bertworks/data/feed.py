@@ -124,7 +124,7 @@ class Feed:
         while True:
             epoch = self.source.epoch(number)
             if not len(epoch):
-                raise BadShards("no text to train on", remedy="prepare more text, or hold out less of it")
+                raise BadShards("no text to train on", remedy="prepare more text, or hold out less of it", code="no-text")
             for at in range(batch, len(epoch)):
                 yield epoch, at
             number, batch = number + 1, 0

@@ -85,13 +85,15 @@ class Loader:
         if part == "held_out":
             config, seed = config.model_copy(update=EVALUATION), EVALUATION_SEED
         if batch_tokens < config.max_length:
-            raise BadConfig(f"batch_tokens = {batch_tokens} is less than max_length = {config.max_length}")
+            raise BadConfig(f"batch_tokens = {batch_tokens} is less than max_length = {config.max_length}", code="batch-too-small")
         manifest = shards.manifest
         if config.pairs in ("nsp", "sop") and not len(shards.tokenizer.pair_frame.parts[1][0]):
-            raise Unsupported("this tokenizer sets nothing between the two halves of a pair", remedy="use pairs none or stream")
+            cause = "this tokenizer sets nothing between the two halves of a pair"
+            raise Unsupported(cause, remedy="use pairs none or stream", code="no-pair-separator")
         if hide != "nothing" and STRETCHES[config.masking].words and manifest.counts.han_documents and manifest.segmenter is None:
             remedy = "prepare them again with --words auto, or mask tokens"
-            raise BadShards("Chinese text whose words are not known (--words char)", place=str(shards.folder), remedy=remedy)
+            cause = "Chinese text whose words are not known (--words char)"
+            raise BadShards(cause, place=str(shards.folder), remedy=remedy, code="no-word-boundaries")
         self.shards, self.config, self.hide, self.batch_tokens, self.seed, self.part = shards, config, hide, batch_tokens, seed, part
         self.cache, tokenizer = cache, shards.tokenizer
         self.frame = tokenizer.pair_frame if config.pairs in ("nsp", "sop") else tokenizer.frame

@@ -24,18 +24,19 @@ def unpacked(path: Path | None) -> Iterator[tuple[IO[bytes], Callable[[], int]]]
     """A file, or standard input, as a stream of unpacked bytes, and how far it is read on the disk."""
     if path is None:
         if sys.stdin is None:
-            raise NotFound("standard input is closed")
+            raise NotFound("standard input is closed", code="no-stdin")
         yield sys.stdin.buffer, lambda: 0
         return
     if not path.is_file():
-        raise NotFound("this is a device or a pipe, not a file", place=str(path))
+        raise NotFound("this is a device or a pipe, not a file", place=str(path), code="not-a-file")
     with path.open("rb") as raw:
         suffix = path.suffix.lower()
         if suffix == ".zst":
             try:
                 zstd = import_module("zstandard")
             except ImportError:
-                raise Unsupported("zstd needs zstandard", place=str(path), remedy="pip install 'bertworks[data]'") from None
+                remedy = "pip install 'bertworks[data]'"
+                raise Unsupported("zstd needs zstandard", place=str(path), remedy=remedy, code="missing-extra") from None
             try:
                 yield BufferedReader(_Zstd(raw, zstd)), raw.tell
             except zstd.ZstdError as error:

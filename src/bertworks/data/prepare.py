@@ -90,7 +90,7 @@ def prepare(
         blocks = _spell_all(corpus, settings, out, workers or available_cores(), progress)
         if not blocks:
             names = ", ".join("standard input" if path is None else str(path) for path in corpus.paths[:3])
-            raise BadText("there is no text in it", place=names)
+            raise BadText("there is no text in it", place=names, code="no-text")
         manifest = _finish(blocks, settings, corpus, tokenizer, out)
         write_json(out / MANIFEST, manifest.to_json())
         shutil.rmtree(work, ignore_errors=True)
@@ -114,7 +114,8 @@ def _check_target(out: Path) -> None:
     strangers = [path.name for path in out.iterdir() if path.name not in (".lock", ".work", TOKENIZER, MANIFEST, "plans")]
     strangers = [name for name in strangers if not name.endswith((".shard", ".new"))]
     if strangers:
-        raise SaveFailed(f"this folder holds other things: {', '.join(sorted(strangers)[:3])}", place=str(out), remedy="name a new folder")
+        cause = f"this folder holds other things: {', '.join(sorted(strangers)[:3])}"
+        raise SaveFailed(cause, place=str(out), remedy="name a new folder", code="not-empty")
     for path in out.glob(".*.new"):  # left by a run that was killed
         path.unlink(missing_ok=True)
 
@@ -123,7 +124,8 @@ def _check_same(corpus: Corpus, settings: Settings, manifest: Manifest, out: Pat
     """Finished before: fine if it was made from the same text in the same way."""
     sources = [block.source for block in _blocks(corpus, settings)]
     if sources != [entry.source for entry in manifest.shards]:
-        raise SaveFailed("this folder holds shards of other text, or of another tokenizer", place=str(out), remedy="name a new folder")
+        cause = "this folder holds shards of other text, or of another tokenizer"
+        raise SaveFailed(cause, place=str(out), remedy="name a new folder", code="different-source")
     return manifest
 
 
@@ -198,7 +200,7 @@ def _collect(running: dict[Future[None], int]) -> None:
 
 def _worker_died() -> BertworksError:
     cause = "a worker ended without a word: killed, short of memory, or started by a script without `if __name__ == '__main__':`"
-    return BertworksError(cause, remedy="run the same again, it goes on where it was; fewer workers need less memory")
+    return BertworksError(cause, remedy="run the same again, it goes on where it was; fewer workers need less memory", code="worker-died")
 
 
 @dataclass
@@ -302,9 +304,10 @@ def _finish(blocks: list[tuple[str, str]], settings: Settings, corpus: Corpus, t
         stranger.unlink()  # of a run over other text that was killed here
     total = sum((entry.counts for entry in entries), Counts())
     if not total.tokens:
-        raise BadText("the tokenizer has no token for any of the text", remedy="is it a tokenizer for this language?")
+        remedy = "is it a tokenizer for this language?"
+        raise BadText("the tokenizer has no token for any of the text", remedy=remedy, code="no-tokens")
     segmenter = next((part["segmenter"] for part in parts if part["segmenter"]), None)
-    reading = {**asdict(corpus.tally), "remarks": corpus.tally.remarks()}
+    reading = {**asdict(corpus.tally), "remarks": [str(remark) for remark in corpus.tally.remarks()]}
     return Manifest(settings.tokenizer, tokenizer.vocab_size, settings.words, segmenter, total, int(repeated.sum()), reading, entries)
 
 

@@ -155,18 +155,20 @@ class Manifest:
         path = folder / MANIFEST
         if not path.is_file():
             unfinished = (folder / ".work").is_dir()
-            cause = "these shards are not finished" if unfinished else "no shards here"
+            cause, code = ("these shards are not finished", "unfinished-shards") if unfinished else ("no shards here", "no-shards")
             remedy = "run the same `bertworks prepare` again: it goes on where it was" if unfinished else "`bertworks prepare` makes them"
-            raise NotFound(cause, place=str(folder), remedy=remedy)
+            raise NotFound(cause, place=str(folder), remedy=remedy, code=code)
         values = read_json(path)
         if values.get("format") != FORMAT:
-            raise BadShards(f"format {values.get('format')!r}; this version reads {FORMAT}", place=str(path), remedy="prepare them again")
+            cause = f"format {values.get('format')!r}; this version reads {FORMAT}"
+            raise BadShards(cause, place=str(path), remedy="prepare them again", code="other-format")
         try:
             return TypeAdapter(cls).validate_json(json.dumps(values), strict=True)
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
-            raise BadShards(f"not a manifest of shards: {where}: {first['msg']}", place=str(path), remedy="prepare them again") from None
+            cause = f"not a manifest of shards: {where}: {first['msg']}"
+            raise BadShards(cause, place=str(path), remedy="prepare them again", code="bad-manifest") from None
 
 
 def token_dtype(vocab_size: int) -> type[np.uint16] | type[np.uint32]:
@@ -181,14 +183,15 @@ class Shards:
         self.manifest = Manifest.read(self.folder)
         self.opened: dict[int, Content] = {}
         if sum((entry.counts for entry in self.manifest.shards), Counts()) != self.manifest.counts:
-            raise BadShards("the counts of the shards are not the counts of all", place=str(self.folder / MANIFEST))
+            raise BadShards("the counts of the shards are not the counts of all", place=str(self.folder / MANIFEST), code="bad-manifest")
         for number, entry in enumerate(self.manifest.shards):
             if entry.file != f"{number:06}.shard":
-                raise BadShards(f"shard {number} is called {entry.file!r}", place=str(self.folder / MANIFEST))
+                raise BadShards(f"shard {number} is called {entry.file!r}", place=str(self.folder / MANIFEST), code="bad-manifest")
             path = self.folder / entry.file
             if not path.is_file() or path.stat().st_size != entry.bytes:
-                found = f"{path.stat().st_size:,} bytes" if path.is_file() else "nothing"
-                raise BadShards(f"{entry.bytes:,} bytes expected, {found} found", place=str(path), remedy="prepare the shards again")
+                found, code = (f"{path.stat().st_size:,} bytes", "wrong-size") if path.is_file() else ("nothing", "missing-file")
+                cause = f"{entry.bytes:,} bytes expected, {found} found"
+                raise BadShards(cause, place=str(path), remedy="prepare the shards again", code=code)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -199,7 +202,7 @@ class Shards:
     def check_tokenizer(self, tokenizer: Tokenizer, place: str) -> None:
         if tokenizer.fingerprint != self.manifest.tokenizer:
             cause = f"made with another tokenizer: {self.manifest.tokenizer[:12]} there, {tokenizer.fingerprint[:12]} here"
-            raise BadShards(cause, place=place, remedy="prepare the text again with this tokenizer")
+            raise BadShards(cause, place=place, remedy="prepare the text again with this tokenizer", code="tokenizer-mismatch")
 
     def __len__(self) -> int:
         return len(self.manifest.shards)
@@ -240,7 +243,8 @@ class Shards:
         path = self.folder / entry.file
         with path.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != entry.sha256:
-                raise BadShards("the file has changed since it was written (SHA-256)", place=str(path), remedy="prepare the shards again")
+                cause = "the file has changed since it was written (SHA-256)"
+                raise BadShards(cause, place=str(path), remedy="prepare the shards again", code="changed-file")
         raw = np.memmap(path, mode="r") if entry.bytes else np.empty(0, np.uint8)  # all its documents occurred before
         return read_content(raw, entry.counts, self.manifest.dtype)
 
@@ -253,6 +257,6 @@ def read_content(raw: NDArray[np.uint8], counts: Counts, dtype: type[np.uint16] 
         sections.append(raw[at : at + size])
         at += size + (-size % 8)
     if at != len(raw):
-        raise BadShards(f"{at:,} bytes expected, {len(raw):,} found")
+        raise BadShards(f"{at:,} bytes expected, {len(raw):,} found", code="wrong-size")
     documents, sentences, words, tokens = sections
     return Content(documents.view(np.uint32), sentences.view(np.uint32), words, tokens.view(dtype))

@@ -24,12 +24,12 @@ PARQUET_ROWS = 256  # held at once
 SAMPLED = 1000  # lines that show whether a table quotes its cells, and what its cells usually hold
 SOME_LINES, MANY_LINES = 4, 20  # in a cell, each like a row: with numbers where the table has numbers, with anything
 NUMBER = re.compile(r"\s*[-+]?\d[\d.,]*(?:[eE][-+]?\d+)?\s*")
-OPEN_QUOTE = "a quote that is opened and not closed"
-CSV_ERRORS = {  # what csv says -> what is meant
+OPEN_QUOTE = ("a quote that is opened and not closed", "unclosed-quote")
+CSV_ERRORS = {  # what csv says -> what is meant, and its code
     "unexpected end of data": OPEN_QUOTE,
     "field larger than": OPEN_QUOTE,
-    "expected after": "text behind a closing quote",
-    "new-line character": "a carriage return inside of a line",
+    "expected after": ("text behind a closing quote", "text-after-quote"),
+    "new-line character": ("a carriage return inside of a line", "carriage-return"),
 }
 Row = dict[str, Any]
 
@@ -37,9 +37,9 @@ Row = dict[str, Any]
 class Reader(Protocol):
     """Who reads, and decides what becomes of damage."""
 
-    def bad_row(self, cause: str, place: str) -> None: ...
+    def bad_row(self, cause: str, place: str, code: str = ...) -> None: ...
 
-    def bad_signs(self, count: int, cause: str, place: str) -> None:
+    def bad_signs(self, count: int, cause: str, place: str, code: str = ...) -> None:
         """Signs that were not whole, and became U+FFFD."""
 
 
@@ -71,17 +71,18 @@ def decoded(stream: IO[bytes], name: str, reader: Reader) -> Iterator[str]:
         place = f"{name}, line {number}"
         if len(line) > LONGEST_LINE:
             remedy = "is this text? break it into lines, or leave the file out"
-            raise BadText(f"a line of more than {LONGEST_LINE // 2**20} MB", place=place, remedy=remedy)
+            raise BadText(f"a line of more than {LONGEST_LINE // 2**20} MB", place=place, remedy=remedy, code="line-too-long")
         if number == 1:
             line = line.removeprefix(b"\xef\xbb\xbf")
         if b"\0" in line:
-            cause = "UTF-16 text" if line[:2] in (b"\xff\xfe", b"\xfe\xff") else "a binary file"
-            raise BadText(f"{cause}, not UTF-8 text", place=place, remedy="leave it out, or convert it to UTF-8")
+            cause, code = ("UTF-16 text", "utf16") if line[:2] in (b"\xff\xfe", b"\xfe\xff") else ("a binary file", "binary-file")
+            raise BadText(f"{cause}, not UTF-8 text", place=place, remedy="leave it out, or convert it to UTF-8", code=code)
         try:
             text = line.decode()
         except UnicodeDecodeError as error:
             text = line.decode(errors="replace")
-            reader.bad_signs(text.count("\ufffd") - line.count("\ufffd".encode()), f"not UTF-8 at byte {error.start} of the line", place)
+            damaged = text.count("\ufffd") - line.count("\ufffd".encode())
+            reader.bad_signs(damaged, f"not UTF-8 at byte {error.start} of the line", place, "not-utf8")
         yield text.rstrip("\r\n")
 
 
@@ -93,7 +94,7 @@ def json_rows(lines: Iterator[str], name: str, reader: Reader) -> Iterator[tuple
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            reader.bad_row(f"not JSON: {str(error)[:100]}", place)
+            reader.bad_row(f"not JSON: {str(error)[:100]}", place, "not-json")
             continue
         yield from _json_row(row, place, reader)
 
@@ -105,7 +106,7 @@ def json_file_rows(stream: IO[bytes], name: str, reader: Reader) -> Iterator[tup
         found = json.loads(content)
     except (ValueError, RecursionError) as error:
         if not _is_object(content.lstrip().split(b"\n", 1)[0]):
-            raise BadText(f"not JSON: {str(error)[:200]}", place=name) from None
+            raise BadText(f"not JSON: {str(error)[:200]}", place=name, code="not-json") from None
         yield from json_rows(decoded(BytesIO(content), name, reader), name, reader)
         return
     rows = found.get("data", [found]) if isinstance(found, dict) else found
@@ -124,7 +125,7 @@ def _json_row(row: Any, place: str, reader: Reader) -> Iterator[tuple[str, Row]]
     if isinstance(row, dict):
         yield place, whole(row, place, reader)
     else:
-        reader.bad_row("not a JSON object", place)
+        reader.bad_row("not a JSON object", place, "not-an-object")
 
 
 def whole(value: Any, place: str, reader: Reader) -> Any:
@@ -137,7 +138,7 @@ def whole(value: Any, place: str, reader: Reader) -> Any:
         return value
     mended = value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if mended != value:
-        reader.bad_signs(mended.count("\ufffd") - value.count("\ufffd"), "half a character (a lone surrogate)", place)
+        reader.bad_signs(mended.count("\ufffd") - value.count("\ufffd"), "half a character (a lone surrogate)", place, "lone-surrogate")
     return mended
 
 
@@ -156,14 +157,14 @@ def csv_rows(lines: Iterator[str], name: str, delimiter: str, reader: Reader) ->
     for number, row in _cells(chain(sample, numbered), delimiter, quoted, usual, name, reader):
         place = f"{name}, line {number}"
         if header is None and number != sample[0][0]:
-            raise BadText("the quotes of the header do not fit", place=f"{name}, line {sample[0][0]}")
+            raise BadText("the quotes of the header do not fit", place=f"{name}, line {sample[0][0]}", code="quotes-in-header")
         if header is None:
             header = [cell.strip() for cell in row]
             check_columns(header, name)
         elif len(row) == len(header):
             yield place, dict(zip(header, row, strict=True))
         elif row:
-            reader.bad_row(f"{len(row)} fields, the header has {len(header)}", place)
+            reader.bad_row(f"{len(row)} fields, the header has {len(header)}", place, "wrong-field-count")
 
 
 def _delimiter(header: str, usual: str) -> str:
@@ -199,8 +200,8 @@ def _cells(
                 fed.clear()
             return
         except csv.Error as error:
-            said = next((ours for theirs, ours in CSV_ERRORS.items() if theirs in str(error)), str(error))
-            reader.bad_row(said, f"{name}, line {fed[0][0]}")
+            said, code = next((ours for theirs, ours in CSV_ERRORS.items() if theirs in str(error)), (str(error), "bad-csv"))
+            reader.bad_row(said, f"{name}, line {fed[0][0]}", code)
             again.extendleft(reversed(fed[1:]))
             fed.clear()
 
@@ -261,7 +262,7 @@ def parquet_rows(file: IO[bytes], name: str, *, all_columns: bool) -> Iterator[t
     try:
         parquet, arrow = import_module("pyarrow.parquet"), import_module("pyarrow")
     except ImportError:
-        raise Unsupported("Parquet needs pyarrow", place=name, remedy="pip install 'bertworks[data]'") from None
+        raise Unsupported("Parquet needs pyarrow", place=name, remedy="pip install 'bertworks[data]'", code="missing-extra") from None
     try:
         table = parquet.ParquetFile(file)
         schema, types = table.schema_arrow, arrow.types
@@ -272,9 +273,9 @@ def parquet_rows(file: IO[bytes], name: str, *, all_columns: bool) -> Iterator[t
             for row, values in enumerate(batch.to_pylist()):
                 yield f"{name}, row {at * PARQUET_ROWS + row + 1}", values
     except arrow.ArrowException as error:
-        raise BadText(f"not a Parquet file: {str(error)[:200]}", place=name) from None
+        raise BadText(f"not a Parquet file: {str(error)[:200]}", place=name, code="not-parquet") from None
     except UnicodeDecodeError as error:
-        raise BadText(f"text that is not UTF-8: {error.reason}", place=name) from None
+        raise BadText(f"text that is not UTF-8: {error.reason}", place=name, code="not-utf8") from None
 
 
 def _is_list_of_text(kind: Any, types: Any) -> bool:
@@ -285,4 +286,5 @@ def _is_list_of_text(kind: Any, types: Any) -> bool:
 def check_columns(columns: Sequence[str], name: str) -> None:
     twice = {column for column in columns if columns.count(column) > 1}
     if twice:
-        raise BadText(f"two columns are called {min(twice)!r}", place=name, remedy="give every column a name of its own")
+        remedy = "give every column a name of its own"
+        raise BadText(f"two columns are called {min(twice)!r}", place=name, remedy=remedy, code="duplicate-column")

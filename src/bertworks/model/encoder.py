@@ -198,7 +198,7 @@ class Encoder(nn.Module):
         for name in fields:
             mine, theirs = getattr(self.config, name), getattr(other.config, name)
             if mine != theirs:
-                raise BadConfig(f"embeddings with {name} {mine} and {theirs} cannot be one")
+                raise BadConfig(f"embeddings with {name} {mine} and {theirs} cannot be one", code="embeddings-differ")
         self.embed = other.embed
 
     def depth(self, parameter: str) -> int:

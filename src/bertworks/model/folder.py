@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from bertworks.config import ModelConfig
-from bertworks.errors import BadConfig, BadWeights, BertworksError, SaveFailed, Unsupported
+from bertworks.errors import BadConfig, BadWeights, BertworksError, Remark, SaveFailed, Unsupported
 from bertworks.files import exchange, read_json, sync_tree
 from bertworks.model.hf_config import OURS, from_hf, own_config, to_hf
 from bertworks.model.hf_names import HF_NAMES, Entry, architecture, find_heads, mapping, plain_names, spare_pooler
@@ -31,13 +31,33 @@ CONFIG = "config.json"
 GENERATOR = "generator"  # a folder in the folder of an ELECTRA discriminator: what it was trained with
 
 
+class WeightsMismatch(BadWeights):
+    """Weights that are not those the config describes, by their names; `shapes` are those stored and those expected."""
+
+    code = "weights-mismatch"
+
+    def __init__(
+        self,
+        cause: str,
+        *,
+        place: str | None = None,
+        remedy: str | None = None,
+        missing: Iterable[str] = (),
+        unexpected: Iterable[str] = (),
+        shapes: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]] | None = None,
+        not_float: Iterable[str] = (),
+    ) -> None:
+        self.missing, self.unexpected, self.shapes, self.not_float = set(missing), set(unexpected), dict(shapes or {}), set(not_float)
+        super().__init__(cause, place=place, remedy=remedy)
+
+
 @dataclass(frozen=True)
 class Loaded:
     """A model read from a folder, with the fields of its `config.json` and remarks for the user."""
 
     model: Model
     hf_config: dict[str, Any]
-    remarks: list[str] = field(default_factory=list)
+    remarks: list[Remark] = field(default_factory=list)
 
 
 def load_folder(folder: Path) -> Loaded:
@@ -53,7 +73,9 @@ def import_folder(folder: Path) -> Loaded:
 
 def _assemble(hf: dict[str, Any], stored: Mapping[str, Stored], folder: Path) -> Loaded:
     config = from_hf(hf, str(folder / CONFIG))
-    remarks = ["config.json names code to run (auto_map); it is ignored"] if "auto_map" in hf else []
+    remarks: list[Remark] = []
+    if "auto_map" in hf:
+        remarks.append(Remark("remote-code-ignored", "config.json names code to run (auto_map); it is ignored"))
     if hf["model_type"] == OURS:
         with torch.device("meta"):
             model = Model(config, _strings(hf, "heads", folder), summary="summary.dense.weight" in stored)
@@ -67,7 +89,7 @@ def _assemble(hf: dict[str, Any], stored: Mapping[str, Stored], folder: Path) ->
         entries = mapping(model)
         spare = stored.keys() & spare_pooler(config) - {entry.theirs for entry in entries}
         if spare:
-            remarks.append(f"{', '.join(sorted(spare))}: read by no head, left out")
+            remarks.append(Remark("unused-weights", f"{', '.join(sorted(spare))}: read by no head, left out"))
             stored = {name: tensor for name, tensor in stored.items() if name not in spare}
     _compare(model, entries, stored, folder)
     _fill(model, entries, stored)
@@ -86,7 +108,7 @@ def _renamed(config: ModelConfig, stored: Mapping[str, Stored], folder: Path) ->
     renamed: dict[str, Stored] = {}
     for key, name in plain_names(config, stored).items():
         if name in renamed:
-            raise BadWeights(f"{name} is stored twice, once as {key}", place=str(folder))
+            raise BadWeights(f"{name} is stored twice, once as {key}", place=str(folder), code="stored-twice")
         renamed[name] = stored[key]
     return renamed
 
@@ -100,7 +122,8 @@ def _untie(config: ModelConfig, stored: Mapping[str, Stored], folder: Path) -> d
         elif copy in single:
             a, b = single.pop(copy), single[original]
             if a.shape != b.shape or not (a.is_float and b.is_float and torch.equal(a.read().float(), b.read().float())):
-                raise Unsupported(f"{copy} differs from {original}; here the two are one tensor", place=str(folder))
+                cause = f"{copy} differs from {original}; here the two are one tensor"
+                raise Unsupported(cause, place=str(folder), code="untied-weights")
     return single
 
 
@@ -109,18 +132,23 @@ def _compare(model: Model, entries: Iterable[Entry], stored: Mapping[str, Stored
     shapes = model.state_dict()
     expected = {entry.theirs: tuple(entry.join([shapes[name] for name in entry.ours]).shape) for entry in entries}
     missing, unexpected = expected.keys() - stored.keys(), stored.keys() - expected.keys()
-    wrong = [
-        f"{name} is {list(stored[name].shape)}, not {list(shape)}"
-        for name, shape in expected.items()
-        if name in stored and stored[name].shape != shape
+    wrong = {name: (stored[name].shape, shape) for name, shape in expected.items() if name in stored and stored[name].shape != shape}
+    not_float = {name for name in expected.keys() & stored.keys() if not stored[name].is_float}
+    problems = [
+        _list("missing", missing),
+        _list("not expected", unexpected),
+        _list("of another size", (f"{name} is {list(found)}, not {list(shape)}" for name, (found, shape) in wrong.items())),
+        _list("", (f"{name} does not hold floating-point numbers" for name in not_float)),
     ]
-    not_float = [f"{name} does not hold floating-point numbers" for name in expected.keys() & stored.keys() if not stored[name].is_float]
-    problems = [_list("missing", missing), _list("not expected", unexpected), _list("of another size", wrong), _list("", not_float)]
     if any(problems):
-        raise BadWeights(
+        raise WeightsMismatch(
             "the weights do not fit the config:\n  " + "\n  ".join(filter(None, problems)),
             place=str(folder),
             remedy="config.json and weights must come from the same model",
+            missing=missing,
+            unexpected=unexpected,
+            shapes=wrong,
+            not_float=not_float,
         )
 
 
@@ -176,9 +204,10 @@ def describe(model: Model, hf_config: Mapping[str, Any]) -> dict[str, Any]:
 def replace_folder(folder: Path, write: Callable[[Path], None], *, stale: Iterable[str] = ()) -> None:
     """Write a folder so that the old one or the new one is there, whole, at every moment. Files of others are kept."""
     if folder.exists() and not folder.is_dir():
-        raise SaveFailed("there is a file of this name", place=str(folder))
+        raise SaveFailed("there is a file of this name", place=str(folder), code="not-a-folder")
     if folder.is_dir() and any(folder.iterdir()) and not _is_model(folder):
-        raise SaveFailed("this folder is not empty and not a model folder", place=str(folder), remedy="choose another name")
+        cause = "this folder is not empty and not a model folder"
+        raise SaveFailed(cause, place=str(folder), remedy="choose another name", code="not-a-model-folder")
     new = folder.parent / f".{folder.name}.{uuid4().hex[:8]}.new"
     try:
         new.mkdir(parents=True)

@@ -325,5 +325,5 @@ def _labels(hf: Mapping[str, Any], place: str) -> tuple[str, ...]:
         return tuple(f"LABEL_{i}" for i in range(count))
     numbers = [str(i) for i in range(len(names))] if isinstance(names, dict) else []
     if not isinstance(names, dict) or names.keys() != set(numbers) or not all(isinstance(name, str) for name in names.values()):
-        raise BadConfig(f"id2label must map 0, 1, 2, ... to names, not {str(names)[:200]}", place=place)
+        raise BadConfig(f"id2label must map 0, 1, 2, ... to names, not {str(names)[:200]}", place=place, fields=["id2label"])
     return tuple(names[number] for number in numbers)

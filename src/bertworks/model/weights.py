@@ -43,7 +43,7 @@ def open_weights(folder: Path) -> Iterator[dict[str, Stored]]:
         for path in weight_files(folder):
             for name, stored in _open(path, stack).items():
                 if name in found:
-                    raise BadWeights(f"the tensor {name!r} is stored twice", place=str(path))
+                    raise BadWeights(f"the tensor {name!r} is stored twice", place=str(path), code="stored-twice")
                 found[name] = stored
         yield found
 
@@ -58,8 +58,9 @@ def weight_files(folder: Path) -> list[Path]:
             f"{PICKLE} is a pickle, which can run code when it is read",
             place=str(folder),
             remedy=f"if you trust where it comes from: bertworks import {folder} --out NEW",
+            code="pickled-weights",
         )
-    raise NotFound(f"no {WEIGHTS} in this folder", place=str(folder))
+    raise NotFound(f"no {WEIGHTS} in this folder", place=str(folder), code="missing-file")
 
 
 def _shards(folder: Path) -> list[Path]:
@@ -69,22 +70,27 @@ def _shards(folder: Path) -> list[Path]:
         raise BadWeights(f"not an index of weights files: {error!r}", place=str(folder / INDEX)) from None
     for name in names:
         if not isinstance(name, str) or Path(name).name != name:
-            raise BadWeights(f"the index points outside the folder: {name!r}", place=str(folder / INDEX))
+            raise BadWeights(f"the index points outside the folder: {name!r}", place=str(folder / INDEX), code="outside-folder")
     return [folder / name for name in sorted(names)]
 
 
 def _open(path: Path, stack: ExitStack) -> dict[str, Stored]:
     if not path.is_file():
-        raise NotFound("a weights file is missing", place=str(path))
+        raise NotFound("a weights file is missing", place=str(path), code="missing-file")
     try:
         file = stack.enter_context(safe_open(path, framework="pt"))
         slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (SafetensorError, OSError, ValueError) as error:
         if path.is_file() and _looks_like_pickle(path):
             raise BadWeights(
-                "a pickle where safetensors are expected", place=str(path), remedy="bertworks import, if you trust it"
+                "a pickle where safetensors are expected",
+                place=str(path),
+                remedy="bertworks import, if you trust it",
+                code="pickled-weights",
             ) from None
-        raise BadWeights(f"not a whole safetensors file: {error}", place=str(path), remedy="fetch or save the file again") from None
+        raise BadWeights(
+            f"not a whole safetensors file: {error}", place=str(path), remedy="fetch or save the file again", code="damaged-file"
+        ) from None
     return {
         name: Stored(tuple(part.get_shape()), part.get_dtype() in FLOATS, partial(file.get_tensor, name)) for name, part in slices.items()
     }
@@ -99,18 +105,18 @@ def _looks_like_pickle(path: Path) -> bool:
 def read_pickle(path: Path) -> dict[str, Stored]:
     """A torch checkpoint, by the reader that builds tensors and nothing else."""
     if not path.is_file():
-        raise NotFound(f"no {path.name} in this folder", place=str(path.parent))
+        raise NotFound(f"no {path.name} in this folder", place=str(path.parent), code="missing-file")
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged pickle can fail in any way
         reason = str(error).partition("\n")[0]
-        raise BadWeights(f"not a file of plain tensors: {reason}", place=str(path)) from None
+        raise BadWeights(f"not a file of plain tensors: {reason}", place=str(path), code="unreadable-pickle") from None
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise BadWeights("not a dictionary of tensors", place=str(path))
+        raise BadWeights("not a dictionary of tensors", place=str(path), code="not-a-state-dict")
     for name, tensor in state.items():
         # A small file can describe huge tensors: one number, repeated by strides of zero.
         if tensor.is_nested or tensor.layout != torch.strided or tensor.nbytes > tensor.untyped_storage().nbytes():
-            raise BadWeights(f"{name} is not a plain tensor", place=str(path))
+            raise BadWeights(f"{name} is not a plain tensor", place=str(path), code="not-a-plain-tensor")
     return {str(name): Stored(tuple(tensor.shape), tensor.is_floating_point(), tensor.clone) for name, tensor in state.items()}
 
 
@@ -121,5 +127,6 @@ def write_weights(path: Path, tensors: Mapping[str, Tensor]) -> None:
 def as_numpy(tensor: Tensor) -> NDArray[np.float32]:
     """Results for the user. Weights are not read through when a model is loaded; what comes of them is looked at here."""
     if not bool(tensor.isfinite().all()):
-        raise BadWeights("the model gives numbers that are not finite", remedy="its weights are damaged; fetch or save them again")
+        remedy = "its weights are damaged; fetch or save them again"
+        raise BadWeights("the model gives numbers that are not finite", remedy=remedy, code="not-finite")
     return tensor.float().cpu().numpy()

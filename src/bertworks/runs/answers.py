@@ -32,11 +32,12 @@ UNSURE = "?"  # in the place of a tag or an answer
 def check_out(out: Path | None, file: str, *, as_json: bool) -> None:
     """Before any work is done."""
     if out is not None and file != "-" and out.resolve() == Path(file).resolve():
-        raise BadConfig("this would replace the file that is asked", place=str(out), remedy="--out names another file")
+        cause, remedy = "this would replace the file that is asked", "--out names another file"
+        raise BadConfig(cause, place=str(out), remedy=remedy, code="would-replace-input")
     if out is not None and as_json:
         raise BadConfig("--json prints, --out writes", remedy="one of them; a file that ends in .jsonl holds the same")
     if out is not None and out.suffix not in (*DELIMITERS, *LINES):
-        raise BadConfig("no such kind of file", place=str(out), remedy="known kinds: .csv, .tsv, .jsonl")
+        raise BadConfig("no such kind of file", place=str(out), remedy="known kinds: .csv, .tsv, .jsonl", code="unknown-file-type")
     if out is not None and not out.parent.is_dir():
         raise NotFound("no such folder", place=str(out.parent))
 

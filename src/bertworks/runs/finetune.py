@@ -13,7 +13,7 @@ import torch
 from bertworks.config import FinetuneConfig, LearnedConfig, TaskConfig, check_finetune
 from bertworks.data.chance import Purpose, chance
 from bertworks.data.feed import Feed, Share
-from bertworks.errors import BadText, NotFound, Unsupported
+from bertworks.errors import BadText, NotFound, Remark, Unsupported
 from bertworks.files import write_json
 from bertworks.model.attention import Attention
 from bertworks.model.init import initialise
@@ -78,7 +78,7 @@ def read_again(record: Record, out: Path) -> Data:
     except NotFound as error:
         raise NotFound(f"the examples of this run: {error.cause}", place=error.place, remedy=remedy) from None
     if data.fingerprint != record["data"]:
-        raise BadText("these are not the examples that the run began with", place=str(out), remedy=remedy)
+        raise BadText("these are not the examples that the run began with", place=str(out), remedy=remedy, code="examples-changed")
     return data
 
 
@@ -126,15 +126,16 @@ def _run(record: Record, data: Data, out: Path, ranks: Ranks, watch: Watch, bega
         run.go_on(trainer)
         trainer.say({"kind": "start", **run.machine, "matrix_gflops": trainer.matrix_rate / 1e9, "train": len(train), "dev": len(dev)})
         if HEADS[config.task.shape] in start.model.heads:
-            what = "goes on learning" if keeps_head(config, start) else "is replaced by a new one"
-            trainer.say({"kind": "remark", "text": f"the model's own head {what}"})
+            kept = keeps_head(config, start)
+            text = f"the model's own head {'goes on learning' if kept else 'is replaced by a new one'}"
+            trainer.say({"kind": "remark", "code": "head-kept" if kept else "head-replaced", "text": text})
         if len(some) < len(dev):
-            said = f"looks at dev on the way read {len(some):,} of its {len(dev):,} examples, to save time; the end reads all"
-            trainer.say({"kind": "remark", "text": said})
+            text = f"looks at dev on the way read {len(some):,} of its {len(dev):,} examples, to save time; the end reads all"
+            trainer.say({"kind": "remark", "code": "looks-at-part-of-dev", "examples": len(some), "of": len(dev), "text": text})
         for name, features, examples in (("train", train, data.train), ("dev", dev, data.dev)):
             ledger = count_tokens(task, features, examples, reader)[""]
             if ledger.windowed_texts or ledger.cut_texts or ledger.much_unknown:
-                trainer.say({"kind": "remark", "text": f"{name}: {ledger}"})
+                trainer.say({"kind": "remark", "code": "ledger", "split": name, "ledger": vars(ledger), "text": f"{name}: {ledger}"})
         signal = trainer.run()
         if log is not None:
             if not signal:
@@ -187,7 +188,7 @@ def evaluate(
     label: str | None = None,
     skip_bad: bool = False,
     progress: Progress = lambda done, total: None,
-) -> tuple[Results, Ledger, list[str]]:
+) -> tuple[Results, Ledger, list[Remark]]:
     """A run's model on other examples of the same kind."""
     named = {name: value for name, value in {"text": text, "pair": pair, "label": label}.items() if value}
     source = Source.model_validate({**read_run(out, *KINDS)["source"], **named, "skip_bad": skip_bad})

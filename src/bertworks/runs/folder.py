@@ -22,7 +22,7 @@ import torch
 
 from bertworks import __version__
 from bertworks.config import LoopConfig
-from bertworks.errors import BadCheckpoint, BadConfig, BertworksError, NotFound, SaveFailed
+from bertworks.errors import BadCheckpoint, BadConfig, BertworksError, NotFound, Remark, SaveFailed
 from bertworks.files import locked, new_folder, read_json, write_json
 from bertworks.model.locate import MODEL, RUN
 from bertworks.train.checkpoint import Checkpoint, newest_checkpoint, tidy_checkpoints
@@ -70,7 +70,8 @@ def named(model: str | None) -> str | None:
 def read_run(out: Path, *kinds: str) -> Record:
     """The record of a run; of one of these kinds, if any are named."""
     if not (out / RUN).is_file():
-        raise NotFound("no run in this folder", place=str(out), remedy="`bertworks pretrain` and `bertworks finetune` make them")
+        remedy = "`bertworks pretrain` and `bertworks finetune` make them"
+        raise NotFound("no run in this folder", place=str(out), remedy=remedy, code="not-a-run")
     record = read_json(out / RUN)
     missing = {"format", "kind", "data", "config", "init"} - record.keys()
     if missing or record["format"] != FORMAT or not isinstance(record["kind"], str):
@@ -97,7 +98,7 @@ class Opened:
     stop: Stop
     machine: dict[str, Any]
     checkpoint: Checkpoint | None  # to go on from
-    passed_over: list[str]  # what was wrong with newer ones
+    passed_over: list[Remark]  # what was wrong with newer ones
     watch: Watch
 
     def begin(self) -> Log | None:
@@ -137,7 +138,8 @@ class Opened:
             if not (self.out / MODEL).is_dir():
                 trainer.save_model()
         for reason in self.passed_over:
-            trainer.say({"kind": "remark", "text": f"passed over a damaged checkpoint: {reason}"})
+            text = f"passed over a damaged checkpoint: {reason}"
+            trainer.say({"kind": "remark", "code": "checkpoint-passed-over", "reason": reason.code, "text": text})
 
     def _differences(self, checkpoint: Checkpoint) -> list[str]:
         """What is other than when the checkpoint was written, so that equal bits are not promised."""
@@ -156,7 +158,7 @@ def opened(record: Record, config: LoopConfig, out: Path, ranks: Ranks, watch: W
         checkpoint, passed_over = _newest(out, identity(record), ranks, device)
         if not new and checkpoint is None and any(event["step"] for event in read_events(out / METRICS)):
             remedy = "begin a new one; RUN/model can be its start"
-            raise BadCheckpoint("this run has no checkpoint any more", place=str(out), remedy=remedy)
+            raise BadCheckpoint("this run has no checkpoint any more", place=str(out), remedy=remedy, code="checkpoints-lost")
         set_threads(checkpoint.machine["threads"] if checkpoint else config.threads, ranks.local_world)
         machine = {**environment(device, ranks.world), "keeps_freed_memory": keep_freed_memory()}
         yield Opened(out, record, ranks, device, stop, machine, checkpoint, passed_over, watch)
@@ -173,16 +175,17 @@ def check_new(out: Path, record: Record, *, restarted: bool) -> None:
         there = {name: value for name, value in read_json(out / RUN).items() if name != "environment"}
         if restarted and there == record:
             return
-        raise SaveFailed("there is a run here already", place=str(out), remedy=f"`bertworks resume {out}` goes on with it; or name another")
+        remedy = f"`bertworks resume {out}` goes on with it; or name another"
+        raise SaveFailed("there is a run here already", place=str(out), remedy=remedy, code="run-exists")
     if any(path.name != ".lock" for path in out.iterdir()):
-        raise SaveFailed("this folder is not empty", place=str(out), remedy="name a new one")
+        raise SaveFailed("this folder is not empty", place=str(out), remedy="name a new one", code="not-empty")
 
 
-def _newest(out: Path, run: str, ranks: Ranks, device: torch.device) -> tuple[Checkpoint | None, list[str]]:
+def _newest(out: Path, run: str, ranks: Ranks, device: torch.device) -> tuple[Checkpoint | None, list[Remark]]:
     """The checkpoint to go on from, the same for every process, and what was wrong with newer ones."""
     checkpoint, broken = newest_checkpoint(out / CHECKPOINTS, run)
     if checkpoint is None and broken:
-        raise BadCheckpoint("no checkpoint of this run is whole:\n  " + "\n  ".join(broken.values()), place=str(out))
+        raise BadCheckpoint("no checkpoint of this run is whole:\n  " + "\n  ".join(map(str, broken.values())), place=str(out))
     step = checkpoint.state.step if checkpoint else -1
     if int(ranks.sum(torch.tensor(step, device=device))) != step * ranks.world:
         raise BadCheckpoint("the processes see different checkpoints", place=str(out), remedy="they need the same folder, on a shared disk")

@@ -63,7 +63,8 @@ def resume(out: Path, *, shards: Path | None = None, workers: int | None = None,
     text = Shards(shards or record["shards"])
     if fingerprint(text) != record["data"]:
         cause = "these are not the shards that the run began with"
-        raise BadShards(cause, place=str(text.folder), remedy="name their folder with --shards, or prepare the same text again")
+        remedy = "name their folder with --shards, or prepare the same text again"
+        raise BadShards(cause, place=str(text.folder), remedy=remedy, code="shards-changed")
     if workers is not None:
         record["config"]["train"]["workers"] = workers
     return _run(record, text, out, ranks, watch, began, new=False)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from bertworks.config import LearnedConfig
+from bertworks.errors import Remark
 from bertworks.model.locate import RUN
 from bertworks.tasks.calibration import Bin, calibration_error, fit_temperature, reliability
 from bertworks.tasks.chances import Interval, intervals
@@ -28,13 +29,14 @@ SHOWN = 20  # errors
 FEW_CLASSES = 40  # each shown against each, and with a ledger of its own
 
 
-def unfinished(run: Path) -> list[str]:
+def unfinished(run: Path) -> list[Remark]:
     """What is to be said of answers, if a run has not come to its end."""
     if not (run / RUN).is_file() or (run / RESULTS).is_file():
         return []
     looked = any(event["kind"] == "held out" and event["step"] for event in read_events(run / METRICS))
     said = "these are answers of its best look so far" if looked else "and has not been looked at yet: its model may know nothing"
-    return [f"this run has not come to its end, {said}; `bertworks resume {run}` goes on with it"]
+    text = f"this run has not come to its end, {said}; `bertworks resume {run}` goes on with it"
+    return [Remark("unfinished-run" if looked else "unfinished-run-not-evaluated", text)]
 
 
 @dataclass(frozen=True)

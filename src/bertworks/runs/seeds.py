@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from bertworks.config import FinetuneConfig, check_finetune
-from bertworks.errors import BertworksError, NotFound, Unsupported
+from bertworks.errors import BertworksError, NotFound, Remark, Unsupported
 from bertworks.files import locked, new_folder, read_json, write_json
 from bertworks.model.locate import MODEL, RUN
 from bertworks.runs import finetune
@@ -77,7 +77,7 @@ def _run(record: Record, data: Data, out: Path, watch: Watch) -> Outcome:
         folder = _folder(out, seed)
         if (folder / RESULTS).is_file():
             continue
-        _say(watch, {"kind": "remark", "step": 0, "text": f"seed {seed}, {at + 1} of {len(seeds)}"})
+        _say(watch, {"kind": "remark", "step": 0, "code": "next-seed", "text": f"seed {seed}, {at + 1} of {len(seeds)}"})
         behind = Behind.of([_folder(out, other) for other in seeds[:at]], config.task.measure)
         about: dict[str, Any] = {"ranks": Ranks(), "watch": partial(_of_one, watch), "began": monotonic(), "hopeless": behind}
         if (folder / RUN).is_file():
@@ -183,25 +183,31 @@ class Compared:
         return low > 0 or high < 0
 
 
-def compare(first: Path, second: Path) -> tuple[list[Compared], tuple[int, int], list[str]]:
+def compare(first: Path, second: Path) -> tuple[list[Compared], tuple[int, int], list[Remark]]:
     """Each measure of two runs on the same dev examples, how many seeds of each are counted, and what is to be said of others."""
     about = [_results(run) for run in (first, second)]
     place = f"{first}, {second}"
     if about[0]["dev"] != about[1]["dev"]:
         remedy = "fine-tune both with the same --dev, or on the same data set"
-        raise Unsupported("these were judged by different examples", place=place, remedy=remedy)
+        raise Unsupported("these were judged by different examples", place=place, remedy=remedy, code="different-dev")
     labels, shape = [one["learned"]["task"]["labels"] for one in about], about[0]["learned"]["task"]["shape"]
     if labels[0] != labels[1] and shape in ("classify", "multilabel"):  # whose evidence names classes by their numbers
         only = set(labels[0]) ^ set(labels[1])
         said = f"one of these does not know: {', '.join(sorted(only))}" if only else "these have their labels in different order"
-        raise Unsupported(said, place=place, remedy="fine-tune both with the same labels; --set task.labels gives their order")
+        remedy = "fine-tune both with the same labels; --set task.labels gives their order"
+        raise Unsupported(said, place=place, remedy=remedy, code="different-labels" if only else "different-label-order")
     task, runs = load(first).task()[1], (_evidence(first), _evidence(second))
     means = [mean(task.measure, side) for side in runs]
     found = differences(task.measure, *runs)
     given_up = {run: len((one["seeds"] or {}).get("given_up", ())) for run, one in zip((first, second), about, strict=True)}
-    remarks = [f"{run}: seeds given up and not counted: {n}; so it may look better than it is" for run, n in given_up.items() if n]
+    remarks = [
+        Remark("seeds-given-up", f"{run}: seeds given up and not counted: {n}; so it may look better than it is")
+        for run, n in given_up.items()
+        if n
+    ]
     if min(map(len, runs)) == 1:
-        remarks.append("one seed: how much luck it had is not in the interval; `bertworks finetune --seeds 3` shows it")
+        text = "one seed: how much luck it had is not in the interval; `bertworks finetune --seeds 3` shows it"
+        remarks.append(Remark("single-seed", text))
     compared = [Compared(name, means[0][name], means[1][name], interval) for name, interval in found.items()]
     return compared, (len(runs[0]), len(runs[1])), remarks
 
@@ -209,7 +215,8 @@ def compare(first: Path, second: Path) -> tuple[list[Compared], tuple[int, int],
 def _results(run: Path) -> dict[str, Any]:
     read_run(run, *finetune.KINDS)
     if not (run / RESULTS).is_file():
-        raise NotFound("this run has not come to its end", place=str(run), remedy=f"`bertworks resume {run}` goes on with it")
+        remedy = f"`bertworks resume {run}` goes on with it"
+        raise NotFound("this run has not come to its end", place=str(run), remedy=remedy, code="unfinished-run")
     return read_json(run / RESULTS)
 
 

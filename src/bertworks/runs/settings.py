@@ -80,10 +80,11 @@ def parse_settings(settings: Iterable[str], sections: Sections) -> dict[str, dic
     for setting in settings:
         key, equals, value = (part.strip() for part in setting.partition("="))
         if not equals:
-            raise BadConfig(f"{setting!r} is not key=value", remedy="for example --set optim.lr=1e-3")
+            raise BadConfig(f"{setting!r} is not key=value", remedy="for example --set optim.lr=1e-3", code="not-key-value")
         if key not in known:
             same = [name for name in known if name.rpartition(".")[2] == key.rpartition(".")[2]]
-            raise BadConfig(f"no such key: {key!r}", remedy=f"did you mean {same[0]!r}?" if same else nearest(key, known))
+            remedy = f"did you mean {same[0]!r}?" if same else nearest(key, known)
+            raise BadConfig(f"no such key: {key!r}", remedy=remedy, code="unknown-key", fields=[key])
         section, _, name = key.partition(".")
         try:
             found[section][name] = json.loads(value)
@@ -95,7 +96,7 @@ def parse_settings(settings: Iterable[str], sections: Sections) -> dict[str, dic
 def parse_duration(text: str) -> float:
     """`90`, `90s`, `10m`, `1.5h`, `1h30m` as seconds."""
     if not re.fullmatch(r"(\d+(\.\d+)?[smhd]?)+", text):
-        raise BadConfig(f"{text!r} is not a time", remedy="for example 90s, 10m, 1.5h, 1h30m")
+        raise BadConfig(f"{text!r} is not a time", remedy="for example 90s, 10m, 1.5h, 1h30m", code="bad-duration")
     return sum(float(number) * UNITS[unit or "s"] for number, unit in re.findall(r"(\d+(?:\.\d+)?)([smhd]?)", text))
 
 
@@ -114,7 +115,7 @@ def settle(
     options = [f"train.{name}" for name in limit] + ["data.masking"] * (masking is not None)
     _check_once(options + ["objective.name", "data.pairs"] * (objective is not None), asked)
     if (preset is None) == (init is None):
-        raise BadConfig("a run starts from a preset or from a model", remedy="name one of --preset and --init")
+        raise BadConfig("a run starts from a preset or from a model", remedy="name one of --preset and --init", code="preset-or-init")
     if init is not None:
         model = _changed(init, asked["model"])
     else:
@@ -124,7 +125,8 @@ def settle(
             model = model.override(causal=True)
         model = model.override(**asked["model"])
     if model.encoder.vocab_size < tokenizer.vocab_size:
-        raise BadConfig(f"the tokenizer has {tokenizer.vocab_size} tokens, model.vocab_size is {model.encoder.vocab_size}")
+        cause = f"the tokenizer has {tokenizer.vocab_size} tokens, model.vocab_size is {model.encoder.vocab_size}"
+        raise BadConfig(cause, code="vocabulary-too-large", fields=["model.vocab_size"])
     parts = recipe(model, objective, trained=list(init.model.heads) if init is not None else ())
     for section in ("objective", "data", "optim", "train"):
         parts[section] = {**parts.get(section, {}), **asked[section]}
@@ -143,9 +145,10 @@ def settle(
     idle += ["train.start"] * ("start" in asked["train"] and (init is not None or not can_look_around(model.encoder)))
     if idle:
         remedy = "leave it out; objective keys are for rtd, cooldown for constant, start for new models that can look around"
-        raise BadConfig(f"without effect in this run: {', '.join(idle)}", remedy=remedy)
+        raise BadConfig(f"without effect in this run: {', '.join(idle)}", remedy=remedy, code="no-effect", fields=idle)
     if parts["objective"]["name"] == "ltr" and hidden:
-        raise BadConfig(f"left to right nothing is masked: {', '.join(hidden)}", remedy="leave them out, or choose another objective")
+        remedy = "leave them out, or choose another objective"
+        raise BadConfig(f"left to right nothing is masked: {', '.join(hidden)}", remedy=remedy, code="nothing-masked", fields=hidden)
     return check_pretrain({"model": model.model_dump(), **parts})
 
 
@@ -176,9 +179,11 @@ def settle_task(
     if not any(train.get(name) is not None for name in ("steps", "epochs", "budget")):
         train["epochs"] = DEFAULT_EPOCHS
     if "cooldown" in asked["optim"] and optim.get("schedule") != "constant":
-        raise BadConfig("without effect in this run: optim.cooldown", remedy="leave it out, or optim.schedule=constant")
+        cause, remedy = "without effect in this run: optim.cooldown", "leave it out, or optim.schedule=constant"
+        raise BadConfig(cause, remedy=remedy, code="no-effect", fields=["optim.cooldown"])
     if train.get("patience") is not None and train.get("evaluations") == 0:
-        raise BadConfig("without effect in this run: train.patience", remedy="leave it out, or train.evaluations=4")
+        cause, remedy = "without effect in this run: train.patience", "leave it out, or train.evaluations=4"
+        raise BadConfig(cause, remedy=remedy, code="no-effect", fields=["train.patience"])
     values = {"task": {**task.model_dump(), **asked["task"]}, "data": data, "optim": optim, "train": train}
     config = check_finetune({"model": model.model_dump(), **values})
     if sizes is None or "evaluations" in train or config.train.patience is not None:
@@ -198,30 +203,36 @@ def _check_task(task: TaskConfig, asked: Mapping[str, Any]) -> None:
     """What follows from the examples stays; the order of the labels may change: of two, F1 is about the second."""
     fixed = [f"task.{name}" for name in FROM_EXAMPLES if name in asked]
     if fixed:
-        raise BadConfig(f"this follows from the examples: {', '.join(fixed)}", remedy="leave it out")
+        cause = f"this follows from the examples: {', '.join(fixed)}"
+        raise BadConfig(cause, remedy="leave it out", code="follows-from-examples", fields=fixed)
     shapes = {"class_weights": ("classify",), "smoothing": ("classify", "tag"), "no_answer": ("span",), "transitions": ("tag",)}
     idle = [f"task.{name}" for name in asked if task.shape not in shapes.get(name, (task.shape,))]
     if idle:
-        raise BadConfig(f"without effect for {task.shape}: {', '.join(idle)}", remedy="leave it out")
+        raise BadConfig(f"without effect for {task.shape}: {', '.join(idle)}", remedy="leave it out", code="no-effect", fields=idle)
     if asked.get("transitions", []) != []:
-        raise BadConfig("task.transitions follow from the examples", remedy="leave them out; [] lets anything follow anything")
+        cause, remedy = "task.transitions follow from the examples", "leave them out; [] lets anything follow anything"
+        raise BadConfig(cause, remedy=remedy, code="follows-from-examples", fields=["task.transitions"])
     labels = asked.get("labels", task.labels)
     if not isinstance(labels, list | tuple) or sorted(labels, key=str) != sorted(task.labels):
-        raise BadConfig(f"task.labels = {labels!r}", remedy=f"the same in another order: {json.dumps(task.labels, ensure_ascii=False)}")
+        remedy = f"the same in another order: {json.dumps(task.labels, ensure_ascii=False)}"
+        raise BadConfig(f"task.labels = {labels!r}", remedy=remedy, code="different-labels", fields=["task.labels"])
     measure, known = asked.get("measure", task.measure), measures_of(task.shape, task.labels)
     if measure not in known:
-        raise BadConfig(f"task.measure = {measure!r}", remedy=f"there is {', '.join(known)}")
+        remedy = f"there is {', '.join(known)}"
+        raise BadConfig(f"task.measure = {measure!r}", remedy=remedy, code="unknown-measure", fields=["task.measure"])
 
 
 def _check_once(options: Iterable[str], asked: Mapping[str, Mapping[str, Any]]) -> None:
     """Options that `--set` gives too."""
     twice = [key for key in options if key.partition(".")[2] in asked[key.partition(".")[0]]]
     if twice:
-        raise BadConfig(f"given twice, as an option and by --set: {', '.join(twice)}", remedy="give it once")
+        cause = f"given twice, as an option and by --set: {', '.join(twice)}"
+        raise BadConfig(cause, remedy="give it once", code="given-twice", fields=twice)
 
 
 def _changed(init: Workbench, asked: Mapping[str, Any]) -> ModelConfig:
     wrong = [name for name in asked if name not in CHANGEABLE]
     if wrong:
-        raise BadConfig(f"a trained model cannot change its {', '.join(wrong)}", remedy=f"it can: {', '.join(CHANGEABLE)}")
+        cause, remedy = f"a trained model cannot change its {', '.join(wrong)}", f"it can: {', '.join(CHANGEABLE)}"
+        raise BadConfig(cause, remedy=remedy, code="cannot-change", fields=[f"model.{name}" for name in wrong])
     return init.config.override(**asked)

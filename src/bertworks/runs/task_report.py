@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bertworks.errors import Remark
 from bertworks.files import read_json, whole_file
 from bertworks.model.locate import RUN
 from bertworks.page.curves import STYLE as CURVES
@@ -53,7 +54,7 @@ LONGEST = 600  # characters of a text that is shown
 MOST_MIXED = 20  # pairs of classes, if there are more than a table can show
 
 
-def write_task_report(run: Path, results: Results, measure: str, remarks: Sequence[str], seeds: OverSeeds | None) -> Path:
+def write_task_report(run: Path, results: Results, measure: str, remarks: Sequence[Remark], seeds: OverSeeds | None) -> Path:
     """Of several seeds: what they came to, then the best one. `remarks`: what reading the examples found."""
     record, events = read_json(run / RUN), read_events((run / f"seed-{seeds.best}" if seeds is not None else run) / METRICS)
     body = [
@@ -88,10 +89,10 @@ def _facts(events: list[Event], results: Results) -> str:
     return facts(shown)
 
 
-def _said(source: dict[str, Any], remarks: Sequence[str]) -> str:
+def _said(source: dict[str, Any], remarks: Sequence[Remark]) -> str:
     """Where the examples come from, and what is to be known of them."""
     places = [source["dataset"], *(Path(path).name for name in ("folder", "train", "dev") if (path := source[name]))]
-    lines = [", ".join(place for place in places if place), *remarks]
+    lines = [", ".join(place for place in places if place), *map(str, remarks)]
     return f'<h2>{both("The examples", "样本")}</h2><ul class="dim">{"".join(f"<li>{escape(line)}</li>" for line in lines)}</ul>'
 
 

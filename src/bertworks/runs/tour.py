@@ -258,4 +258,5 @@ def _check_same_text(out: Path, text: list[str]) -> None:
     if not record.is_file():
         write_json(record, {"text": text})
     elif read_json(record).get("text") != text:
-        raise SaveFailed("an earlier tour through other text is here", place=str(out), remedy="--out names another folder")
+        cause = "an earlier tour through other text is here"
+        raise SaveFailed(cause, place=str(out), remedy="--out names another folder", code="different-source")

@@ -42,7 +42,7 @@ class Extended:
             "entries": len(done.rows),
             "pieces_per_word": [self.before.pieces_per_word, self.after.pieces_per_word],
             "changed": {"words": changes.words, "occurrences": changes.occurrences, "shorter": changes.shorter, "longer": changes.longer},
-            "unknown": self.after.unknown_kinds(),
+            "unknown": {str(kind): count for kind, count in self.after.unknown_kinds().items()},
         }
 
     def lines(self) -> list[str]:

@@ -9,8 +9,8 @@ from dataclasses import replace
 from bertworks.config import Shape, TaskConfig
 from bertworks.data.tables import Row
 from bertworks.errors import BadText, nearest
-from bertworks.tasks.example import SIGN
-from bertworks.tasks.rows import SEPARATORS, SET, UNSET, Columns, Unreadable, label_columns, unwritten, ways_of
+from bertworks.tasks.example import SIGN, Unreadable
+from bertworks.tasks.rows import SEPARATORS, SET, UNSET, Columns, label_columns, unwritten, ways_of
 
 TEXT_NAMES = (
     "text",
@@ -81,13 +81,14 @@ def guess_columns(
     labels = label_columns(label, shape) if label else []
     for name in (text, *pair, *labels):
         if name and name not in known:
-            raise BadText(f"no column {name!r}", place=place, remedy=nearest(name, known))
+            raise BadText(f"no column {name!r}", place=place, remedy=nearest(name, known), code="missing-column")
     if {text, *pair} & set(labels):
-        raise BadText(f"column {label!r} cannot be both a text and the label", place=place, remedy="name another")
+        raise BadText(f"column {label!r} cannot be both a text and the label", place=place, remedy="name another", code="given-twice")
     if shape == "tag" and (pair or paired):
-        raise BadText("a sentence is in one column", place=place, remedy="leave --pair out")
+        raise BadText("a sentence is in one column", place=place, remedy="leave --pair out", code="too-many-columns")
     if shape != "choice" and len(pair) > 1:
-        raise BadText(f"{len(pair)} columns named by --pair; {shape} reads two texts together", place=place, remedy="name one")
+        cause = f"{len(pair)} columns named by --pair; {shape} reads two texts together"
+        raise BadText(cause, place=place, remedy="name one", code="too-many-columns")
     free = [name for name in known if name not in (text, *pair, *labels)]
     try:
         if shape == "span":
@@ -103,7 +104,8 @@ def guess_columns(
         what, option = missing.args
         shown = ", ".join(name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..." for name in known)
         remedy = f"name it with {option}; the first line, which should name the columns, has: {shown}"
-        raise BadText(f"no column that looks like {what}", place=place, remedy=remedy) from None
+        code = "no-label-column" if option == "--label" else "no-text-column"
+        raise BadText(f"no column that looks like {what}", place=place, remedy=remedy, code=code) from None
     unused = tuple(name for name in known if name not in (*texts, *label_columns(label, shape)))
     columns = Columns(texts, label or None, unused=unused)
     if shape == "multilabel" and label:
@@ -119,6 +121,7 @@ def check_texts(columns: Columns, task: TaskConfig, place: str) -> None:
             f"columns of text: {', '.join(columns.texts)}; this model takes {taken}",
             place=place,
             remedy="name them with --text" + (" and --pair" if task.n_texts == (2,) else ""),
+            code="wrong-text-count",
         )
 
 
@@ -177,7 +180,7 @@ def _check_header(rows: Sequence[Row], label: str, place: str) -> None:
     """Where the label's column has the name of one of its labels, the first line names no columns; or it comes again further down."""
     if any(str(row.get(label)).strip() == label.strip() for row in rows):
         remedy = "the first line, and only that, names the columns, such as text,label; if it does, say --label and --text"
-        raise BadText(f"{label!r} is the name of the label's column and a label", place=place, remedy=remedy)
+        raise BadText(f"{label!r} is the name of the label's column and a label", place=place, remedy=remedy, code="no-header")
 
 
 class Missing(Exception):

@@ -128,13 +128,23 @@ def is_blank(text: str) -> bool:
     return all(category(sign)[0] in "ZCM" or sign == "\ufffd" for sign in text)
 
 
-def why_no_text(texts: Sequence[str], shape: Shape) -> str | None:
+class Unreadable(Exception):
+    """Why a row is no example."""
+
+    def __init__(self, cause: str, code: str) -> None:
+        self.cause, self.code = cause, code
+        super().__init__(cause)
+
+
+def why_no_text(texts: Sequence[str], shape: Shape) -> Unreadable | None:
     """What is wrong with them: one of them is blank, of the words of a sentence all; or something in them is no text."""
     if all(map(is_blank, texts)) if shape == "tag" else any(map(is_blank, texts)):
-        return "an empty text"
+        return Unreadable("an empty text", "empty-text")
     endless = (ENDLESS.search(text) for text in texts if len(text) > LONGEST_WORD)
     found = next((one[0] for one in endless if one), None)
-    return f"{len(found):,} characters without a space, which is no text: {found[:20]}..." if found is not None else None
+    if found is None:
+        return None
+    return Unreadable(f"{len(found):,} characters without a space, which is no text: {found[:20]}...", "no-spaces")
 
 
 def tokens_in(features: Sequence[Features]) -> Numbers:

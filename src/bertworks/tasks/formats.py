@@ -15,10 +15,10 @@ from typing import IO, Any, Protocol
 from bertworks.config import Shape
 from bertworks.data.packed import Damaged, unpacked
 from bertworks.data.tables import Row, decoded, kind_of, rows_of, suffix_of, whole
-from bertworks.errors import BadText, NotFound
+from bertworks.errors import BadText, NotFound, Remark
 from bertworks.tasks.columns import GUESSED_FROM
-from bertworks.tasks.example import Example, Span, is_blank, why_no_text
-from bertworks.tasks.rows import Columns, Findings, Unreadable, listed_spans, make_examples
+from bertworks.tasks.example import Example, Span, Unreadable, is_blank, why_no_text
+from bertworks.tasks.rows import BadRows, Columns, Findings, listed_spans, make_examples
 
 Rows = Iterator[tuple[str, Row]]
 NEARLY_ALL = 0.9
@@ -37,7 +37,8 @@ def opened(path: Path | None) -> Iterator[IO[bytes]]:
         with unpacked(path) as (stream, _):
             yield stream
     except Damaged as error:
-        raise NotFound(f"cannot be read: {getattr(error, 'strerror', None) or error}", place=_name(path)) from None
+        cause = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+        raise NotFound(cause, place=_name(path), code="unreadable") from None
 
 
 def _name(path: Path | None) -> str:
@@ -64,13 +65,12 @@ def opened_table(path: Path, findings: Findings) -> Iterator[Rows]:
 
 def check_file(path: Path) -> None:
     if path.is_dir():
-        raise NotFound("this is a folder", place=str(path), remedy="name a file in it")
+        raise NotFound("this is a folder", place=str(path), remedy="name a file in it", code="is-a-folder")
     if not path.exists():
         raise NotFound("no such file", place=str(path))
     if not path.is_file():
-        raise NotFound(
-            "not a file that can be read twice", place=str(path), remedy="write it into one first, or give it to `predict RUN -`"
-        )
+        remedy = "write it into one first, or give it to `predict RUN -`"
+        raise NotFound("not a file that can be read twice", place=str(path), remedy=remedy, code="not-a-file")
 
 
 def first_rows(path: Path) -> list[Row]:
@@ -79,7 +79,9 @@ def first_rows(path: Path) -> list[Row]:
     with opened_table(path, findings) as found:
         rows = [row for _, row in islice(found, GUESSED_FROM)]
     if not rows:
-        raise BadText(findings.said() if findings.bad else "no rows in this table", place=str(path))
+        if findings.bad:
+            raise BadRows(findings.said(), findings.bad, place=str(path))
+        raise BadText("no rows in this table", place=str(path), code="no-rows")
     return rows
 
 
@@ -140,7 +142,8 @@ class Tabbed(OfTable):
                 if is_header:
                     continue
             if line and len(fields) != len(header):
-                (findings.torn_row if self.torn else findings.bad_row)(f"{len(fields)} fields, {len(header)} are usual", place)
+                report = findings.torn_row if self.torn else findings.bad_row
+                report(f"{len(fields)} fields, {len(header)} are usual", place, "wrong-field-count")
             elif line:
                 yield place, dict(zip(header, fields, strict=True))
 
@@ -150,7 +153,7 @@ class Tabbed(OfTable):
     def _filled(self, rows: Rows, findings: Findings) -> Rows:
         for place, row in rows:
             if any(is_blank(row.get(name, "")) for name in self.columns.texts):
-                findings.torn_row("an empty text", place)
+                findings.torn_row("an empty text", place, "empty-text")
             else:
                 yield place, row
 
@@ -192,10 +195,10 @@ def _readable(examples: Sequence[Example], shape: Shape, findings: Findings) -> 
     """Those with something to read in them."""
     found = []
     for example in examples:
-        if (cause := why_no_text(example.texts, shape)) is None:
+        if (reason := why_no_text(example.texts, shape)) is None:
             found.append(example)
         else:
-            findings.bad_row(cause, example.place)
+            findings.bad_row(reason.cause, example.place, reason.code)
     return found
 
 
@@ -219,24 +222,24 @@ def squad(path: Path, findings: Findings, *, answered: bool = True) -> list[Exam
                 try:
                     answer = _answers(question, passage) if answered else None
                 except Unreadable as reason:
-                    findings.bad_row(str(reason), place)
+                    findings.bad_row(reason.cause, place, reason.code)
                     continue
                 texts = question["question"].strip(), passage
                 found.append(Example(texts, answer, place, question["id"], group=article.get("title") or passage))
     except (KeyError, TypeError, AttributeError) as error:
         remedy = "known: SQuAD 1.1 and 2.0; or a table with columns for question, passage and answer"
-        raise BadText(f"not a file of SQuAD's: {error!r}", place=str(path), remedy=remedy) from None
+        raise BadText(f"not a file of SQuAD's: {error!r}", place=str(path), remedy=remedy, code="not-squad") from None
     return _readable(found, "span", findings)
 
 
 def _answers(question: Row, passage: str) -> tuple[Span, ...]:
     if "answers" not in question:
-        raise Unreadable("no answers, not even an empty list")
+        raise Unreadable("no answers, not even an empty list", "no-answer-list")
     listed = question["answers"]
     spans = listed_spans([answer["answer_start"] for answer in listed], [answer["text"] for answer in listed])
     wrong = [span for span in spans if span.start < 0 or passage[span.start : span.end] != span.text]
     if wrong:
-        raise Unreadable(f"the answer {wrong[0].text[:60]!r} is not at character {wrong[0].start}")
+        raise Unreadable(f"the answer {wrong[0].text[:60]!r} is not at character {wrong[0].start}", "answer-not-at-start")
     return tuple(spans)
 
 
@@ -246,7 +249,7 @@ def _json(path: Path, findings: Findings) -> Any:
         with opened(path) as stream:
             return whole(json.loads(stream.read()), str(path), findings)
     except (ValueError, RecursionError) as error:
-        raise BadText(f"not JSON: {str(error)[:100]}", place=str(path)) from None
+        raise BadText(f"not JSON: {str(error)[:100]}", place=str(path), code="not-json") from None
 
 
 def conll(path: Path, findings: Findings, *, answered: bool = True, column: int | None = None) -> list[Example]:
@@ -270,9 +273,10 @@ def _word_and_tag(path: Path, columns: tuple[int, int], width: int, findings: Fi
     """Their columns, counted from 0; which they are is said."""
     word, tag = columns
     if not 1 <= tag <= max(1, width):
-        raise BadText(f"no column {tag}: there are {width}", place=str(path), remedy="--label names another, counted from 1")
+        remedy = "--label names another, counted from 1"
+        raise BadText(f"no column {tag}: there are {width}", place=str(path), remedy=remedy, code="missing-column")
     if answered and width > 1:
-        findings.notes.append(f"words are in column {word}, tags in column {tag} of {width}")
+        findings.notes.append(Remark("tag-column", f"words are in column {word}, tags in column {tag} of {width}"))
     return word - 1, tag - 1
 
 
@@ -281,7 +285,7 @@ def _on_one_line(lines: Iterable[tuple[str, str]], findings: Findings) -> list[E
     for place, line in lines:
         words, tags = (part.split() for part in line.partition("\t")[::2])
         if len(words) != len(tags):
-            findings.bad_row(f"{len(words)} words, {len(tags)} tags", place)
+            findings.bad_row(f"{len(words)} words, {len(tags)} tags", place, "wrong-tag-count")
         elif words:
             found.append(Example(tuple(words), tuple(tags), place))
     return found
@@ -305,7 +309,10 @@ def _sentences(
             words.append(parts[columns[0]])
             tags.append(parts[columns[1]])
         else:
-            findings.bad_row("a word without a tag" if len(parts) == 1 else f"{len(parts)} columns, {width} are usual", place)
+            if len(parts) == 1:
+                findings.bad_row("a word without a tag", place, "word-without-tag")
+            else:
+                findings.bad_row(f"{len(parts)} columns, {width} are usual", place, "wrong-field-count")
             whole = False
     return found
 
@@ -377,5 +384,6 @@ def dream(path: Path, findings: Findings, *, answered: bool = True) -> list[Exam
                 place = f"{path}, dialogue {name}, question {at + 1}"
                 found.append(Example(("\n".join(turns), *ways), answer, place, f"{name}-{at}", group=name))
     except (KeyError, TypeError, ValueError) as error:
-        raise BadText(f"not a file of DREAM's: {error!r}", place=str(path), remedy="or a table with the choices in columns") from None
+        remedy = "or a table with the choices in columns"
+        raise BadText(f"not a file of DREAM's: {error!r}", place=str(path), remedy=remedy, code="not-dream") from None
     return _readable(found, "choice", findings)

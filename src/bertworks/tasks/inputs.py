@@ -12,7 +12,7 @@ from unicodedata import category
 
 from bertworks.config import LearnedConfig, TaskConfig
 from bertworks.data.tables import Row, suffix_of
-from bertworks.errors import BadConfig, BadText
+from bertworks.errors import BadConfig, BadText, Remark
 from bertworks.tasks.columns import GUESSED_FROM, check_texts, guess_columns
 from bertworks.tasks.datasets import TASKS
 from bertworks.tasks.example import SIGN, Example, why_no_text
@@ -72,7 +72,8 @@ class Inputs:
             check_file(path)
         is_table = file != "-" and table_kind(path) is not None
         if (text is not None or pair) and not is_table:
-            raise BadConfig("--text and --pair name columns, and this is no table", place=file, remedy="leave them out")
+            cause = "--text and --pair name columns, and this is no table"
+            raise BadConfig(cause, place=file, remedy="leave them out", code="no-named-columns")
         self._read: Read | None = None  # of a file that is no plain text
         self._as_trained = False  # a table with the columns that it was trained on
         if file != "-":
@@ -104,20 +105,20 @@ class Inputs:
         self._check(count)
 
     @property
-    def remarks(self) -> list[str]:
-        said = [f"columns: {', '.join(self._read.columns.texts)}"] if isinstance(self._read, OfTable) else []
+    def remarks(self) -> list[Remark]:
+        said = [Remark("columns", f"columns: {', '.join(self._read.columns.texts)}")] if isinstance(self._read, OfTable) else []
         if said and self.task.shape == "tag":
             said.append(
-                "words lie between spaces, as in training"
+                Remark("words-between-spaces", "words lie between spaces, as in training")
                 if self._as_trained
-                else "texts are divided into words, lists are taken as they are"
+                else Remark("words-divided", "texts are divided into words, lists are taken as they are")
             )
         return [*said, *self.findings.remarks()]
 
     def _check(self, count: int) -> None:
         self.findings.check_rows(skip=self.skip_bad)
         if not count:
-            raise BadText("nothing to answer", place=self.file)
+            raise BadText("nothing to answer", place=self.file, code="nothing-to-answer")
 
     def _parts(self, findings: Findings) -> Iterator[Asked]:
         path = Path(self.file)
@@ -157,9 +158,9 @@ def _as_row(example: Example, task: TaskConfig) -> Row:
 def as_example(given: Input, task: TaskConfig, at: int) -> Example:
     place, texts = f"input {at}", _texts(given, task)
     if texts is None:
-        raise BadText(f"not what this model takes: {_wanted(task)}", place=place)
-    if (cause := why_no_text(texts, task.shape)) is not None:
-        raise BadText(cause, place=place, remedy="leave it out")
+        raise BadText(f"not what this model takes: {_wanted(task)}", place=place, code="wrong-input")
+    if (reason := why_no_text(texts, task.shape)) is not None:
+        raise BadText(reason.cause, place=place, remedy="leave it out", code=reason.code)
     if task.shape == "tag" and isinstance(given, str):
         return Example(texts, None, place, whole=given, begins=tuple(start for start, _ in words_of(given)))
     return Example(texts, None, place)
@@ -232,7 +233,7 @@ def _of_lines(lines: Iterator[tuple[str, str]], task: TaskConfig, findings: Find
                 example = replace(as_example(given, task, 0), place=place)
                 row = _as_row(example, task)
             except BadText as reason:
-                findings.bad_row(reason.cause, place)
+                findings.bad_row(reason.cause, place, reason.code)
         yield example, row
 
 

@@ -87,7 +87,7 @@ def spelled(examples: Sequence[Example], reader: Reader) -> list[tuple[Numbers, 
     found = [tuple(next(flat).astype(np.int64) for _ in example.texts) for example in examples]
     for example, texts in zip(examples, found, strict=True):
         if not all(map(len, texts)):
-            raise BadText("a text that is empty to this tokenizer: it has no token for any of it", place=example.place)
+            raise BadText("a text that is empty to this tokenizer: it has no token for any of it", place=example.place, code="no-tokens")
     return found
 
 

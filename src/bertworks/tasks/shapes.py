@@ -55,7 +55,8 @@ def guess_task(model: Model, problem: str | None, limit: int) -> LearnedConfig:
     shape = next((shape for shape, head in HEADS.items() if head in model.heads), None)
     labels = model.config.heads.labels
     if shape is None:
-        raise Unsupported("this model was not fine-tuned for a task", remedy="`bertworks finetune` makes one that was")
+        remedy = "`bertworks finetune` makes one that was"
+        raise Unsupported("this model was not fine-tuned for a task", remedy=remedy, code="not-fine-tuned")
     if shape == "classify":
         problems: dict[str | None, Shape] = {"regression": "regress", "multi_label_classification": "multilabel"}
         shape = "regress" if len(labels) == 1 else problems.get(problem, shape)

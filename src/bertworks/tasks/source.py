@@ -12,14 +12,14 @@ import numpy as np
 from pydantic import Field
 
 from bertworks.config import CountedFrom, Frozen, Shape, TaskConfig
-from bertworks.errors import BadText, NotFound, nearest
+from bertworks.errors import BadText, NotFound, Remark, nearest
 from bertworks.tasks.checks import Data, check_data, judged
 from bertworks.tasks.columns import check_texts, guess_columns
 from bertworks.tasks.datasets import TASKS, DataSet
 from bertworks.tasks.example import Example
 from bertworks.tasks.formats import OfTable, Read, check_file, conll, first_rows, is_squad, squad, table_kind
 from bertworks.tasks.metrics import mark_stretches
-from bertworks.tasks.rows import Columns, Findings, label_columns
+from bertworks.tasks.rows import BadRows, Columns, Findings, label_columns
 from bertworks.tasks.split import SEED, split
 from bertworks.tasks.transitions import usual_transitions
 
@@ -67,7 +67,7 @@ class Source(Frozen):
 def read_data(source: Source) -> Data:
     """Both splits, read and checked."""
     findings, columns = Findings(), None
-    remarks: list[str] = []
+    remarks: list[Remark] = []
     if source.dataset is not None:
         found, columns = _read_splits(source, findings), TASKS[source.dataset].columns
     else:
@@ -75,22 +75,25 @@ def read_data(source: Source) -> Data:
         read = _own_reader(source, Path(source.train))
         columns = read.columns if isinstance(read, OfTable) else None
         if columns is None and (source.text or source.pair or (source.label and source.shape != "tag")):
-            raise BadText(NO_COLUMNS, place=source.train, remedy="leave them out")
-        remarks += [f"columns: {columns}"] if columns is not None else []
+            raise BadText(NO_COLUMNS, place=source.train, remedy="leave them out", code="no-named-columns")
+        remarks += [Remark("columns", f"columns: {columns}")] if columns is not None else []
         found = {"train": read(Path(source.train), findings)}
         if source.dev is not None:
             read = _dev_reader(source, Path(source.dev), columns)
-            remarks += [f"columns of dev: {read.columns}"] if isinstance(read, OfTable) and read.columns != columns else []
+            if isinstance(read, OfTable) and read.columns != columns:
+                remarks.append(Remark("dev-columns", f"columns of dev: {read.columns}"))
             found["dev"] = read(Path(source.dev), findings)
     findings.check_encoding(sum(map(len, found.values())))
     is_given = "dev" in found
     data = Data(found.pop("train")[: source.first], found.pop("dev", []), columns, remarks, others=found)
     if is_given and not data.dev and (source.skip_bad or not findings.bad):
         remedy = "without a dev file, a part of train is kept for that"
-        raise BadText(f"dev: {_nothing(findings)}", place=source.dev or source.folder, remedy=remedy)
+        cause, place = f"dev: {_nothing(findings)}", source.dev or source.folder
+        raise BadRows(cause, findings.bad, place=place, remedy=remedy, code="no-dev-examples")
     if not is_given:
         data.train, data.dev = split(data.train, source.shape)
-        data.remarks.append(f"no dev file: {len(data.dev):,} of the examples are kept as dev, drawn with seed {SEED}")
+        said = f"no dev file: {len(data.dev):,} of the examples are kept as dev, drawn with seed {SEED}"
+        data.remarks.append(Remark("dev-split", said))
     check_data(data, source.shape, findings, place=source.train or source.folder, first=source.first, skip_bad=source.skip_bad)
     return data
 
@@ -103,21 +106,23 @@ def read_more(source: Source, where: Path, task: TaskConfig, *, strict: bool = F
         others = row.splits(where)
         others.pop("train", None)
         if "dev" not in others:
-            raise NotFound(f"no {' or '.join(row.files['dev'])} in this folder", place=str(where))
+            raise NotFound(f"no {' or '.join(row.files['dev'])} in this folder", place=str(where), code="missing-file")
         path = others.pop("dev")
     elif row is None or not where.is_dir():
         check_file(where)
     read = _other_reader(source, row, path, task, strict=strict)
-    data = Data([], [], remarks=[f"columns: {read.columns}"] if isinstance(read, OfTable) and (row is None or read is not row.read) else [])
+    data = Data([], [], read.columns if isinstance(read, OfTable) and (row is None or read is not row.read) else None)
+    data.remarks += [Remark("columns", f"columns: {data.columns}")] if data.columns is not None else []
     found = {name: read(at, findings) for name, at in {"dev": path, **others}.items()}
     findings.check_encoding(sum(map(len, found.values())))
     data.others = {
-        name: list(judged(examples, set(task.labels), ", which the model does not know", findings)) for name, examples in found.items()
+        name: list(judged(examples, set(task.labels), findings, otherwise=", which the model does not know", code="unknown-label"))
+        for name, examples in found.items()
     }
     data.dev = data.others.pop("dev")
     findings.check_rows(skip=source.skip_bad)
     if not data.dev:
-        raise BadText(_nothing(findings), place=str(where))
+        raise BadRows(_nothing(findings), findings.bad, place=str(where), code="no-examples")
     data.remarks += findings.remarks()
     return data
 
@@ -139,7 +144,7 @@ def _other_reader(source: Source, row: DataSet | None, path: Path, task: TaskCon
         return row.read  # a format of its own, under another name
     if not isinstance(read, OfTable):
         if strict:
-            raise BadText(NO_COLUMNS, place=str(path), remedy="leave them out")
+            raise BadText(NO_COLUMNS, place=str(path), remedy="leave them out", code="no-named-columns")
         return read
     check_texts(read.columns, task, str(path))
     if columns is not None and columns.names:  # labels as they are written there, or as they are called here
@@ -162,7 +167,7 @@ def _read_splits(source: Source, findings: Findings) -> dict[str, list[Example]]
     if "train" not in row.splits(folder):
         wanted = " or ".join(row.files["train"])
         remedy = f"--data names the folder with the files of {source.dataset}"
-        raise NotFound(f"no {wanted} in this folder", place=str(folder), remedy=remedy)
+        raise NotFound(f"no {wanted} in this folder", place=str(folder), remedy=remedy, code="missing-file")
     return {name: row.read(path, findings) for name, path in row.splits(folder).items()}
 
 
@@ -176,15 +181,14 @@ def _own_reader(source: Source, path: Path, columns: Columns | None = None, *, s
         return _of_columns(source.label, path)
     if table_kind(path) is None:
         remedy = "known kinds: .csv, .tsv (between tabs), .jsonl, .json, .parquet; save a spreadsheet as .csv"
-        raise BadText("not a table", place=str(path), remedy=remedy)
+        raise BadText("not a table", place=str(path), remedy=remedy, code="not-a-table")
     return OfTable(columns or _columns(source, path, strict=strict), source.shape)
 
 
 def _of_columns(label: str | None, path: Path) -> Read:
     if label is not None and not label.isdecimal():
-        raise BadText(
-            f"--label {label}: these columns have no names", place=str(path), remedy="the column of the tags by its number, from 1"
-        )
+        remedy = "the column of the tags by its number, from 1"
+        raise BadText(f"--label {label}: these columns have no names", place=str(path), remedy=remedy, code="no-named-columns")
     return conll if label is None else partial(conll, column=int(label))
 
 
@@ -252,19 +256,19 @@ def find_source(
     """From what the user named, or an error that says what is missing."""
     if task in TASKS:
         if data is None:
-            raise BadText(
-                f"{task} is a data set: name the folder with its files", remedy=f"--data FOLDER with {TASKS[task].files['train'][0]}"
-            )
+            remedy = f"--data FOLDER with {TASKS[task].files['train'][0]}"
+            raise BadText(f"{task} is a data set: name the folder with its files", remedy=remedy, code="missing-option")
         idle = [f"--{name}" for name, value in {"train": train, "dev": dev, "text": text, "pair": pair, "label": label}.items() if value]
         if idle:
-            raise BadText(f"{task} knows its files and columns: {', '.join(idle)}", remedy="leave it out")
+            raise BadText(f"{task} knows its files and columns: {', '.join(idle)}", remedy="leave it out", code="no-effect")
         return Source(dataset=task, folder=str(data), shape=TASKS[task].shape, first=first, skip_bad=skip_bad)
     shapes: dict[str, Shape] = {**{shape: shape for shape in MEASURES}, "pair": "classify"}
     if task not in shapes:
-        raise NotFound(f"no task is called {task!r}", remedy=nearest(task, [*TASKS, *shapes]))
+        raise NotFound(f"no task is called {task!r}", remedy=nearest(task, [*TASKS, *shapes]), code="unknown-task")
     if train is None:
-        raise BadText(f"{task} needs examples of your own", remedy="--train FILE")
+        raise BadText(f"{task} needs examples of your own", remedy="--train FILE", code="missing-option")
     if data is not None:
-        raise BadText(f"--data is for data sets, {task} reads your own files", remedy="leave it out; --train FILE [--dev FILE]")
+        remedy = "leave it out; --train FILE [--dev FILE]"
+        raise BadText(f"--data is for data sets, {task} reads your own files", remedy=remedy, code="no-effect")
     named = {"text": text, "pair": pair, "label": label}
     return Source(train=train, dev=dev, shape=shapes[task], paired=task == "pair", first=first, skip_bad=skip_bad, **named)

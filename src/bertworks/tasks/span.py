@@ -79,7 +79,7 @@ class SpanTask(Task):
 
     def _features(self, example: Example, question: Numbers, passage: Numbers, offsets: Numbers, reader: Reader) -> Features:
         if not len(question) or not len(passage):
-            raise BadText("a question or a passage that is empty to this tokenizer", place=example.place)
+            raise BadText("a question or a passage that is empty to this tokenizer", place=example.place, code="no-tokens")
         cuts, windows = reader.cut((len(question), len(passage)), example.place), []
         answer = _first_and_last(example, offsets)
         for cut in cuts:

@@ -66,7 +66,8 @@ class Tag(Task):
 
     def _features(self, example: Example, ids: Numbers, offsets: Numbers, reader: Reader) -> Features:
         if not len(ids):
-            raise BadText("a sentence that is empty to this tokenizer: it has no token for any of it", place=example.place)
+            cause = "a sentence that is empty to this tokenizer: it has no token for any of it"
+            raise BadText(cause, place=example.place, code="no-tokens")
         lengths = np.array([len(word) for word in example.texts])
         begins = np.cumsum(lengths + 1) - lengths - 1
         # The first piece that ends behind the word's first character; a word without a piece is judged by what follows it.

@@ -26,16 +26,18 @@ def read_aliases(path: Path) -> dict[str, str]:
     try:
         lines = read_file(path).decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
-        raise BadConfig(f"not UTF-8 at byte {error.start}", place=str(path)) from None
+        raise BadConfig(f"not UTF-8 at byte {error.start}", place=str(path), code="not-utf8") from None
     aliases: dict[str, str] = {}
     for number, line in enumerate(lines, start=1):
         if not line.strip() or line.startswith("# "):
             continue
         variant, _, form = (part.strip(" \r") for part in line.partition("\t"))
         if not variant or not form or "\t" in form:
-            raise BadConfig("not a variant, a tab and a form", place=f"{path}, line {number}", remedy="colour<tab>color")
+            cause = "not a variant, a tab and a form"
+            raise BadConfig(cause, place=f"{path}, line {number}", remedy="colour<tab>color", code="bad-line")
         if aliases.setdefault(variant, form) != form:
-            raise BadConfig(f"{variant!r} has two forms, {aliases[variant]!r} and {form!r}", place=f"{path}, line {number}")
+            cause = f"{variant!r} has two forms, {aliases[variant]!r} and {form!r}"
+            raise BadConfig(cause, place=f"{path}, line {number}", code="conflicting-alias")
     return aliases
 
 

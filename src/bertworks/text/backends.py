@@ -47,7 +47,8 @@ def from_vocabulary(files: dict[str, bytes], config: Config, added: Config, fold
         config["do_lower_case"] = not _has_capitals(piece for piece, _ in model.pieces) if lower is None else bool(lower)
         backend = unigram(model, config)
     else:
-        raise NotFound("no tokenizer.json, vocab.txt, vocab.json with merges.txt, or spiece.model in this folder", place=str(folder))
+        cause = "no tokenizer.json, vocab.txt, vocab.json with merges.txt, or spiece.model in this folder"
+        raise NotFound(cause, place=str(folder), code="no-tokenizer")
     return backend, fast_config(backend, config)
 
 
@@ -74,9 +75,9 @@ def word_piece(vocab: dict[str, int], config: Config) -> Backend:
     unk, cls, sep = (config.get(f"{kind}_token") or SPECIAL[kind][0] for kind in ("unk", "cls", "sep"))
     missing = [str(name) for name in (unk, cls, sep) if not isinstance(name, str) or name not in vocab]
     if not missing and not all(re.fullmatch(r"[^\s:$]+", name) for name in (cls, sep)):
-        raise BadConfig(f"{cls!r} and {sep!r} cannot be special tokens", place="vocab.txt")
+        raise BadConfig(f"{cls!r} and {sep!r} cannot be special tokens", place="vocab.txt", code="bad-special-token")
     if missing:
-        raise BadConfig(f"the vocabulary has no {', '.join(missing)}", place="vocab.txt")
+        raise BadConfig(f"the vocabulary has no {', '.join(missing)}", place="vocab.txt", code="missing-special-token")
     backend = Backend(models.WordPiece(vocab, unk_token=unk, max_input_chars_per_word=100))
     backend.normalizer = normalizers.BertNormalizer(
         clean_text=True,
@@ -95,7 +96,8 @@ def byte_bpe(vocab: dict[str, int], merges: Sequence[tuple[str, str]], config: C
     """GPT-2's and RoBERTa's: bytes as letters, pairs merged in the order they were learned. `<s>` and `</s>` frame a text."""
     known = [pair for pair in merges if all(piece in vocab for piece in (*pair, "".join(pair)))]
     if len(known) < len(merges):
-        raise BadConfig(f"{len(merges) - len(known)} merges name pieces that are not in the vocabulary", place="merges.txt")
+        cause = f"{len(merges) - len(known)} merges name pieces that are not in the vocabulary"
+        raise BadConfig(cause, place="merges.txt", code="unknown-piece")
     backend = Backend(models.BPE(vocab, known, continuing_subword_prefix="", end_of_word_suffix=""))
     if config.get("do_lower_case"):
         backend.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()])
@@ -165,7 +167,7 @@ def _refuse_additions(vocab: Iterable[str], config: Config, added: Config, folde
     unknown = [name for name in names if name not in known]
     if unknown:
         cause = f"added tokens beside the vocabulary: {', '.join(map(repr, unknown[:5]))}"
-        raise Unsupported(cause, place=str(folder), remedy=SAVE_ELSEWHERE)
+        raise Unsupported(cause, place=str(folder), remedy=SAVE_ELSEWHERE, code="added-tokens")
 
 
 def _has_capitals(vocab: Iterable[str]) -> bool:
@@ -177,7 +179,7 @@ def _read_lines(content: bytes, path: Path) -> list[str]:
     try:
         lines = content.decode("utf-8").split("\n")
     except UnicodeDecodeError as error:
-        raise BadConfig(f"not UTF-8 at byte {error.start}", place=str(path)) from None
+        raise BadConfig(f"not UTF-8 at byte {error.start}", place=str(path), code="not-utf8") from None
     return [line.rstrip("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
 
 
@@ -185,7 +187,8 @@ def _read_vocab(content: bytes, path: Path) -> dict[str, int]:
     vocab: dict[str, int] = {}
     for number, piece in enumerate(_read_lines(content, path)):
         if piece in vocab:
-            raise BadConfig(f"the piece {piece!r} stands on line {vocab[piece] + 1} and on line {number + 1}", place=str(path))
+            cause = f"the piece {piece!r} stands on line {vocab[piece] + 1} and on line {number + 1}"
+            raise BadConfig(cause, place=str(path), code="given-twice")
         vocab[piece] = number
     return vocab
 
@@ -193,11 +196,11 @@ def _read_vocab(content: bytes, path: Path) -> dict[str, int]:
 def _read_ids(content: bytes, path: Path) -> dict[str, int]:
     vocab = parse_json(content, path)
     if not isinstance(vocab, dict) or not all(type(id) is int and 0 <= id < 2**31 for id in vocab.values()):
-        raise BadConfig("not a vocabulary: pieces with whole numbers are expected", place=str(path))
+        raise BadConfig("not a vocabulary: pieces with whole numbers are expected", place=str(path), code="not-a-vocabulary")
     owner: dict[int, str] = {}
     for piece, id in vocab.items():
         if owner.setdefault(id, piece) != piece:
-            raise BadConfig(f"the pieces {owner[id]!r} and {piece!r} share the id {id}", place=str(path))
+            raise BadConfig(f"the pieces {owner[id]!r} and {piece!r} share the id {id}", place=str(path), code="shared-id")
     return vocab
 
 
@@ -208,6 +211,6 @@ def _read_merges(content: bytes, path: Path) -> list[tuple[str, str]]:
             continue
         left, _, right = line.partition(" ")
         if not left or not right or " " in right:
-            raise BadConfig(f"line {number} is not two pieces", place=str(path))
+            raise BadConfig(f"line {number} is not two pieces", place=str(path), code="bad-line")
         merges.append((left, right))
     return merges

@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from tokenizers import Encoding
 
+from bertworks.errors import Remark
 from bertworks.text.speller import Speller
 from bertworks.text.tokenizer import Tokenizer
 from bertworks.text.words import count_stretches
@@ -74,9 +75,9 @@ class Examination:
             found[name].worst = sorted(entries, key=lambda entry: (-cost(entry[1]), entry[0]))[:worst]
         return dict(sorted(found.items(), key=lambda entry: -entry[1].occurrences))
 
-    def unknown_kinds(self) -> Counter[str]:
+    def unknown_kinds(self) -> Counter[Remark]:
         """What is left as unknown, by kind."""
-        kinds: Counter[str] = Counter()
+        kinds: Counter[Remark] = Counter()
         for word, use in self.uses.items():
             if self.is_unknown(use):
                 kinds[_kind_of_unknown(word)] += use.count
@@ -134,13 +135,13 @@ def script_of(word: str) -> str:
     return unicodedata.name(letter, "other").split()[0].split("-")[0].lower()
 
 
-def _kind_of_unknown(word: str) -> str:
+def _kind_of_unknown(word: str) -> Remark:
     if len(word) > LONG_WORD:
-        return f"words of more than {LONG_WORD} characters"
+        return Remark("long-words", f"words of more than {LONG_WORD} characters")
     signs = [sign for sign in word if not sign.isspace()]
     if any(unicodedata.category(sign) == "So" for sign in signs):
-        return "emoji and pictures"
+        return Remark("emoji", "emoji and pictures")
     if any(unicodedata.category(sign) in ("Co", "Cn", "Cs") for sign in signs):
-        return "characters that Unicode does not name"
+        return Remark("unnamed-characters", "characters that Unicode does not name")
     script = script_of(word)
-    return "signs" if script == "signs" else f"{script} words" if script != "digits" else "digits"
+    return Remark(script, script if script in ("signs", "digits") else f"{script} words")

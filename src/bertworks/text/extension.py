@@ -53,6 +53,7 @@ def extend(tokenizer: Tokenizer, found: Examination, add: int, aliases: dict[str
         raise Unsupported(
             f"aliases need a WordPiece vocabulary, in which two strings can have one id; this one is {tokenizer.kind}",
             remedy="replace the variants in the text, or leave --aliases out",
+            code="needs-wordpiece",
         )
     # The library writes one string per id, and newer merges than some files have: it is asked unless there are aliases.
     layout = json.loads(tokenizer.files["tokenizer.json"] if tokenizer.names else tokenizer.backend.to_str())
@@ -231,13 +232,14 @@ def _check_aliases(tokenizer: Tokenizer, aliases: dict[str, str], keys: dict[str
     for variant, form in sorted(aliases.items()):
         for name in (variant, form):
             if not keys[name]:
-                raise BadConfig(f"the alias {variant!r} of {form!r} is empty to this tokenizer")
+                raise BadConfig(f"the alias {variant!r} of {form!r} is empty to this tokenizer", code="no-tokens")
             if len(keys[name]) > longest:
-                raise BadConfig(f"{name[:20]!r}... is longer than {longest} characters, more than a word of this tokenizer may have")
+                cause = f"{name[:20]!r}... is longer than {longest} characters, more than a word of this tokenizer may have"
+                raise BadConfig(cause, code="word-too-long")
             if any(token in name or token in keys[name] for token in added):
-                raise BadConfig(f"{name!r} has a special token in it, which must stay what it is")
+                raise BadConfig(f"{name!r} has a special token in it, which must stay what it is", code="special-token-in-alias")
         if forms.setdefault(keys[variant], keys[form]) != keys[form]:
-            raise BadConfig(f"{variant!r} has two forms, {forms[keys[variant]]!r} and {keys[form]!r}")
+            raise BadConfig(f"{variant!r} has two forms, {forms[keys[variant]]!r} and {keys[form]!r}", code="conflicting-alias")
     for variant, form in forms.items():
         if form in forms and forms[form] != form:
-            raise BadConfig(f"the form {form!r} of {variant!r} is itself a variant, of {forms[form]!r}")
+            raise BadConfig(f"the form {form!r} of {variant!r} is itself a variant, of {forms[form]!r}", code="chained-alias")

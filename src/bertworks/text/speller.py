@@ -171,7 +171,8 @@ class Speller:
             try:
                 self._jieba = import_module("rjieba")
             except ImportError:
-                raise Unsupported(f"Chinese text ({text[:10]!r}), and no rjieba to find its words", remedy=INSTALL) from None
+                cause = f"Chinese text ({text[:10]!r}), and no rjieba to find its words"
+                raise Unsupported(cause, remedy=INSTALL, code="missing-extra") from None
             self.segmenter = segmenter_version()
         words: list[str] = self._jieba.cut(text)
         return words

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from tokenizers import Encoding, decoders
 from tokenizers import Tokenizer as Backend
 
-from bertworks.errors import BadConfig, BadText, BertworksError, TooLong, Unsupported
+from bertworks.errors import BadConfig, BadText, BertworksError, Remark, TooLong, Unsupported
 from bertworks.files import parse_json, read_file
 from bertworks.text.backends import fast_config, from_vocabulary, special_names
 from bertworks.text.ledger import Ledger, OnLong
@@ -78,7 +78,7 @@ class Pieces:
 class Tokenizer:
     """Text in, tokens out."""
 
-    def __init__(self, backend: Backend, files: dict[str, bytes], config: dict[str, Any], remarks: list[str]) -> None:
+    def __init__(self, backend: Backend, files: dict[str, bytes], config: dict[str, Any], remarks: list[Remark]) -> None:
         backend.no_padding()
         backend.no_truncation()
         self.backend, self.files, self.config, self.remarks = backend, files, config, remarks
@@ -92,7 +92,7 @@ class Tokenizer:
         config |= {key: value["content"] for key, value in config.items() if isinstance(value, dict) and "content" in value}
         remarks = []
         if config.pop("auto_map", None):
-            remarks.append("tokenizer_config.json names code to run (auto_map); it is ignored")
+            remarks.append(Remark("remote-code-ignored", "tokenizer_config.json names code to run (auto_map); it is ignored"))
             kept = _json(files, "tokenizer_config.json", folder)
             files["tokenizer_config.json"] = _dumps({key: value for key, value in kept.items() if key != "auto_map"})
         if "tokenizer.json" in files:
@@ -155,7 +155,7 @@ class Tokenizer:
     def id_of(self, kind: str) -> int:
         """The id of a special token: unk, pad, cls, sep, mask."""
         if kind not in self.special:
-            raise Unsupported(f"this tokenizer has no {kind} token")
+            raise Unsupported(f"this tokenizer has no {kind} token", code="missing-special-token")
         found: int | None = self.backend.token_to_id(self.special[kind])
         assert found is not None  # _special_names has checked it
         return found
@@ -213,13 +213,16 @@ class Tokenizer:
         """Each text in as few windows, of even length, as the limit allows."""
         room = None if limit is None else limit - self.frame.size
         if room is not None and room < 1:
-            raise BadConfig(f"a limit of {limit} tokens leaves no room for text beside {self.frame.size} special tokens")
+            cause = f"a limit of {limit} tokens leaves no room for text beside {self.frame.size} special tokens"
+            raise BadConfig(cause, code="no-room")
         if on_long not in get_args(OnLong):
-            raise BadConfig(f"on_long = {on_long!r} is not one of {', '.join(get_args(OnLong))}")
+            cause = f"on_long = {on_long!r} is not one of {', '.join(get_args(OnLong))}"
+            raise BadConfig(cause, code="unknown-value", fields=["on_long"])
         ledger.limit = room
         for index, ids in enumerate(self.encode(texts)):
             if not len(ids):
-                raise BadText(f"text {index} is empty to this tokenizer: it has no token for any of it", remedy="leave it out")
+                cause = f"text {index} is empty to this tokenizer: it has no token for any of it"
+                raise BadText(cause, remedy="leave it out", code="no-tokens")
             ledger.texts += 1
             ledger.tokens += len(ids)
             parts = [ids]
@@ -308,9 +311,9 @@ def _shorten(ids: Ids, room: int, on_long: OnLong, ledger: Ledger, index: int) -
 def check_texts(texts: Sequence[str]) -> None:
     for index, text in enumerate(texts):
         if not isinstance(text, str):
-            raise BadText(f"text {index} is a {type(text).__name__}, not a string", remedy="texts are strings")
+            raise BadText(f"text {index} is a {type(text).__name__}, not a string", remedy="texts are strings", code="not-a-string")
         if not text.strip():
-            raise BadText(f"text {index} is empty", remedy="leave empty texts out")
+            raise BadText(f"text {index} is empty", remedy="leave empty texts out", code="empty-text")
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
@@ -318,11 +321,13 @@ def check_texts(texts: Sequence[str]) -> None:
                 f"text {index} has half a character (a lone surrogate, U+{ord(text[error.start]):04X})",
                 place=f"character {error.start}",
                 remedy='text.encode("utf-8", "replace").decode() puts a question mark there',
+                code="lone-surrogate",
             ) from None
         if len(text) > LONGEST_STRETCH and max(map(len, text.split())) > LONGEST_STRETCH:
             raise BadText(
                 f"text {index} has more than {LONGEST_STRETCH:,} characters without a space",
                 remedy="is this text at all? split it, or leave it out",
+                code="no-spaces",
             )
 
 
@@ -333,6 +338,7 @@ def _check_widths(offsets: Sequence[tuple[int, int]], which: str) -> None:
             f"one token would stand for {end - start:,} characters of {which}, a word without a space",
             place=f"characters {start:,} to {end:,}",
             remedy="is this text at all? split it, or leave it out",
+            code="word-too-long",
         )
 
 

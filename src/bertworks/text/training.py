@@ -32,9 +32,9 @@ SCORE_DIGITS = 6
 
 def train_tokenizer(sample: Sample, kind: Kind, size: int, *, cased: bool) -> Tokenizer:
     if size < SMALLEST[kind]:
-        raise BadConfig(f"a vocabulary of {size} is too small; at least {SMALLEST[kind]} for {kind}")
+        raise BadConfig(f"a vocabulary of {size} is too small; at least {SMALLEST[kind]} for {kind}", code="vocabulary-too-small")
     if not any(text and not text.isspace() for text in sample.texts):
-        raise BadText("there is no text to learn a vocabulary from")
+        raise BadText("there is no text to learn a vocabulary from", code="no-text")
     config = {"do_lower_case": not cased, "keep_accents": cased}
     trained = {"wordpiece": _train_word_piece, "bpe": _train_bpe, "unigram": _train_unigram}[kind](sample, size, config)
     return Tokenizer.made(json.loads(trained.to_str()), config)

@@ -28,7 +28,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from bertworks.errors import BadCheckpoint, BertworksError, SaveFailed
+from bertworks.errors import BadCheckpoint, BertworksError, Remark, SaveFailed
 from bertworks.files import new_folder, read_json
 
 WEIGHTS, OPTIMISER, STATE, MANIFEST = "weights.safetensors", "optimiser.safetensors", "state.json", "manifest.json"
@@ -95,7 +95,7 @@ def _check_space(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed + SPARE:
         cause = f"a checkpoint takes {needed / 1e6:,.0f} MB, the disk has {free / 1e6:,.0f} MB left"
-        raise SaveFailed(cause, place=str(folder), remedy="free some space; what was saved before is unchanged")
+        raise SaveFailed(cause, place=str(folder), remedy="free some space; what was saved before is unchanged", code="no-space")
 
 
 def _entry(path: Path) -> dict[str, Any]:
@@ -109,9 +109,9 @@ def read_checkpoint(place: Path, run: str) -> Checkpoint:
     for name in (WEIGHTS, OPTIMISER, STATE):
         path = place / name
         if not path.is_file() or path.is_symlink():
-            raise BadCheckpoint("a file of this checkpoint is missing", place=str(path))
+            raise BadCheckpoint("a file of this checkpoint is missing", place=str(path), code="missing-file")
         if _entry(path) != manifest.get(name):
-            raise BadCheckpoint("this file has changed since it was written (size or SHA-256)", place=str(path))
+            raise BadCheckpoint("this file has changed since it was written (size or SHA-256)", place=str(path), code="changed-file")
     try:
         known = read_json(place / STATE)
         state = TypeAdapter(State).validate_json(json.dumps(known["state"]), strict=True)
@@ -122,9 +122,9 @@ def read_checkpoint(place: Path, run: str) -> Checkpoint:
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise BadCheckpoint(f"cannot be read: {str(error)[:300]}", place=str(place)) from None
     if checkpoint.run != run:
-        raise BadCheckpoint("a checkpoint of another run, or of other settings", place=str(place))
+        raise BadCheckpoint("a checkpoint of another run, or of other settings", place=str(place), code="other-run")
     if place.name != f"step-{state.step:08}":
-        raise BadCheckpoint(f"this is step {state.step}", place=str(place))
+        raise BadCheckpoint(f"this is step {state.step}", place=str(place), code="wrong-step")
     return checkpoint
 
 
@@ -134,14 +134,14 @@ def list_checkpoints(folder: Path) -> list[tuple[int, Path]]:
     return sorted(found, reverse=True)
 
 
-def newest_checkpoint(folder: Path, run: str) -> tuple[Checkpoint | None, dict[Path, str]]:
+def newest_checkpoint(folder: Path, run: str) -> tuple[Checkpoint | None, dict[Path, Remark]]:
     """The newest whole one, and what was wrong with those passed over."""
-    broken: dict[Path, str] = {}
+    broken: dict[Path, Remark] = {}
     for _, place in list_checkpoints(folder):
         try:
             return read_checkpoint(place, run), broken
         except BertworksError as error:
-            broken[place] = f"{error.place or place}: {error.cause}"
+            broken[place] = Remark(error.code, f"{error.place or place}: {error.cause}")
     return None, broken
 
 
@@ -184,7 +184,8 @@ def restore(module: nn.Module, optimiser: torch.optim.Optimizer, checkpoint: Che
     for key, value in checkpoint.optimiser.items():
         name, _, part = key.rpartition("|")
         if name not in parameters:
-            raise BadCheckpoint(f"the optimiser remembers {name!r}, which this model does not have", place=place)
+            cause = f"the optimiser remembers {name!r}, which this model does not have"
+            raise BadCheckpoint(cause, place=place, code="other-model")
         # A copy: what is read from the file is a view of it, and the file will be deleted.
         optimiser.state[parameters[name]][part] = value.clone().to(parameters[name].device)
 
@@ -193,4 +194,4 @@ def _same_shapes(parameters: Mapping[str, Tensor], weights: Mapping[str, Tensor]
     shapes, stored = ({name: tuple(tensor.shape) for name, tensor in part.items()} for part in (parameters, weights))
     if shapes != stored:
         different = sorted(name for name in shapes.keys() | stored.keys() if shapes.get(name) != stored.get(name))
-        raise BadCheckpoint(f"made for another model: {', '.join(different[:5])}", place=place)
+        raise BadCheckpoint(f"made for another model: {', '.join(different[:5])}", place=place, code="other-model")

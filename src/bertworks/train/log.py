@@ -47,7 +47,8 @@ class Log:
         except OSError as error:
             if self.whole:
                 with suppress(OSError, ValueError):
-                    self.watch({"kind": "remark", "step": event["step"], "text": f"{METRICS} could not be written: {error}"})
+                    text = f"{METRICS} could not be written: {error}"
+                    self.watch({"kind": "remark", "step": event["step"], "code": "log-not-written", "text": text})
             self.whole = False  # half a line may stand there; the next begins on its own
         with suppress(OSError, ValueError):
             self.watch(event)

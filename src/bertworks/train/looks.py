@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from bertworks.errors import Remark
 from bertworks.train.checkpoint import State
 
 LOOKING = 0.3  # of the time of learning may go into looks on the way
@@ -37,8 +38,8 @@ class Looks:
             return state
         return replace(state, hopeless=state.best is not None and self.hopeless(state.progress, state.best))
 
-    def why_stop(self, state: State) -> str | None:
+    def why_stop(self, state: State) -> Remark | None:
         """None: it is worth going on."""
         if self.patience is not None and state.in_vain >= self.patience:
-            return f"no better for {state.in_vain} looks"
-        return "far behind other seeds" if state.hopeless else None
+            return Remark("early-stopping", f"no better for {state.in_vain} looks")
+        return Remark("far-behind", "far behind other seeds") if state.hopeless else None

@@ -35,7 +35,8 @@ def choose_device(config: LoopConfig, local_rank: int) -> torch.device:
             raise RuntimeError("cpu and cuda are known")
     except (RuntimeError, AssertionError) as error:
         reason = str(error).partition("\n")[0]
-        raise Unsupported(f"no such device here: train.device={config.device} ({reason})", remedy="cpu is always there") from None
+        cause = f"no such device here: train.device={config.device} ({reason})"
+        raise Unsupported(cause, remedy="cpu is always there", code="no-such-device") from None
     return device
 
 

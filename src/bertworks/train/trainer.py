@@ -135,7 +135,7 @@ class Trainer:
         """Train to the end. Returns 0, or the number of the signal that asked to stop."""
         self._reserve()
         if self.state.progress >= 1 and not self.state.owes_look:
-            self.say({"kind": "remark", "text": "this run had come to its end"})
+            self.say({"kind": "remark", "code": "already-ended", "text": "this run had come to its end"})
         elif self.state.progress < 1 and (self.state.owes_look or (self.saved is None and self.looks.first)):
             self._look()
             self._save()
@@ -205,7 +205,7 @@ class Trainer:
                 self._look()
                 asked = self.stop.signal if self.state.owes_look else 0
         if not self.state.step:
-            self.say({"kind": "remark", "text": "no step was taken: the model knows nothing yet"})
+            self.say({"kind": "remark", "code": "no-step-taken", "text": "no step was taken: the model knows nothing yet"})
         if self.saved != self.state:
             self._save()
         if self.failure is not None:
@@ -345,7 +345,7 @@ class Trainer:
             self.say({"kind": "held out", **measures})
             self.state = self.looks.weigh(self.state, measures)
             if self.state.progress < 1 and (reason := self.looks.why_stop(self.state)) is not None:
-                self.say({"kind": "remark", "text": f"stopped early: {reason}"})
+                self.say({"kind": "remark", "code": reason.code, "text": f"stopped early: {reason}"})
         if measures is None or self.state.best_step == self.state.step:
             self._save_best(before)
         self.state = replace(self.state, look_seconds=time.monotonic() - start, looked_seconds=self.clock.elapsed)

@@ -1,0 +1,108 @@
+"""The house in numbers: how much there is, where it is long, and how many files one sentence passes through.
+
+    python benchmarks/house.py            this tree
+    python benchmarks/house.py OTHER      another checkout of it, with the packages of this environment
+
+The walk is real: `bertworks finetune` on a small table and `bertworks predict` on one sentence are run under a profiler that notes
+every file of ours in which a function is called.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+SHAPES = ("classify", "regress", "multilabel", "tag", "span", "choice")
+ROOMS = ("tasks", "runs", "datasets", "reports", "measure")
+LITERAL = re.compile("|".join(rf"(?<![\w\]])[\"']{shape}[\"']" for shape in SHAPES))
+ASKED = re.compile(r"isinstance\(task, |\bshape (==|!=|in|not in) ")
+ANY = re.compile(r"\bAny\b")
+TRACER = """
+import os, sys
+root, log = sys.argv[1], sys.argv[2]
+sys.argv = ["bertworks", *sys.argv[3:]]
+seen = set()
+def note(frame, event, arg):
+    # 1: the body of a function, not that of a module or a class.
+    if event == "call" and frame.f_code.co_flags & 1 and frame.f_code.co_filename.startswith(root):
+        seen.add(frame.f_code.co_filename)
+from bertworks.cli.main import run
+sys.setprofile(note)
+try:
+    run()
+except SystemExit:
+    pass
+finally:
+    sys.setprofile(None)
+    with open(log, "a") as file:
+        file.writelines(name + "\\n" for name in sorted(seen))
+"""
+
+
+def functions(files: list[Path], source: Path) -> list[tuple[int, str]]:
+    """Lines of each function, with its name."""
+    found = []
+    for path in files:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
+                found.append((node.end_lineno - node.lineno + 1, f"{path.relative_to(source)}:{node.name}"))
+    return sorted(found, reverse=True)
+
+
+def shape_literals(files: list[Path], source: Path) -> Counter[str]:
+    """Lines that name a shape, or ask for one, outside of the file of that shape. In model/ and data/ the same words are names of heads and of
+    what is masked together, as they are in lines with "ngram"."""
+    found: Counter[str] = Counter()
+    for path in files:
+        if path.relative_to(source).parts[0] in ("model", "data"):
+            continue
+        for line in path.read_text(encoding="utf-8").splitlines():
+            named = {match.strip("\"'") for match in LITERAL.findall(line)} - {path.stem}
+            if (named and "ngram" not in line and "masking" not in line) or ASKED.search(line):
+                found[str(path.relative_to(source))] += 1
+    return found
+
+
+def walk(root: Path) -> list[str]:
+    """The files that one sentence passes through, from `finetune classify --train x.csv` to `predict`."""
+    source = root / "src"
+    environment = {**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        rows = [f"the film was {'good' if at % 2 else 'bad'} {'indeed ' * (at % 5)},{'yes' if at % 2 else 'no'}" for at in range(40)]
+        (folder / "x.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+        (folder / "one.txt").write_text("a good film\n")
+        call = [sys.executable, "-c", TRACER, str(source), str(folder / "log")]
+        train = ["finetune", "classify", "--train", folder / "x.csv", "--model", "minilm", "--steps", "2", "--out", folder / "run"]
+        for command in (train, ["predict", folder / "run", folder / "one.txt"]):
+            subprocess.run([*call, *map(str, command)], env=environment, check=True, capture_output=True)
+        seen = {str(Path(line).relative_to(source / "bertworks")) for line in (folder / "log").read_text().splitlines()}
+    return sorted(seen)
+
+
+def main() -> None:
+    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[1]).resolve()
+    source = root / "src" / "bertworks"
+    files = sorted(source.rglob("*.py"))
+    lines = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in files}
+    rooms = {room: sum(n for path, n in lines.items() if path.relative_to(source).parts[0] == room) for room in ROOMS}
+    literals = shape_literals(files, source)
+    seen = walk(root)
+    print(f"files of src            {len(files)}")
+    print(f"lines of src            {sum(lines.values()):,}")
+    print(f"lines of rooms          {json.dumps({room: n for room, n in rooms.items() if n})}, {sum(rooms.values()):,} in all")
+    print(f"shape literals          {sum(literals.values())}  {json.dumps(literals.most_common())}")
+    print(f"`Any`                   {sum(len(ANY.findall(path.read_text(encoding='utf-8'))) for path in files)}")
+    print(f"the ten longest functions {', '.join(f'{name} {n}' for n, name in functions(files, source)[:10])}")
+    print(f"files of the walk       {len(seen)}: {', '.join(seen)}")
+
+
+if __name__ == "__main__":
+    main()
