@@ -21,10 +21,8 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoTokenizer, logging
 
 import bertworks
-from bertworks import Ledger
 from bertworks.model.locate import locate
-from bertworks.tasks.task import token_batches
-from bertworks.workbench import BATCH_TOKENS
+from bertworks.tasks.inference import BATCH_TOKENS, token_batches
 
 CUT = 256
 Side = Callable[[], object]
@@ -63,10 +61,9 @@ def matrix_products(lines: list[str], bench: bertworks.Workbench) -> tuple[Side,
     Nothing can be faster without other arithmetic. Attention's own products are small and odd-shaped; for the limit they
     are taken to run at the rate of the linear layers.
     """
-    windows = sorted(bench.tokenizer.windows(lines, CUT, "truncate", Ledger()), key=lambda w: len(w.ids))
-    lengths = [len(window.ids) + bench.tokenizer.frame.size for window in windows]
-    batches = ([windows[at] for at in members] for members in token_batches(lengths, BATCH_TOKENS))
-    sizes = [sum(bench.tokenizer.framed(batch)[2]) for batch in batches]
+    windows = [window for one in bench.embedder().prepare(lines, "truncate") for window in one.windows]
+    lengths = [len(window.ids) for window in windows]
+    sizes = [sum(lengths[at] for at in members) for members in token_batches(lengths, BATCH_TOKENS)]
     weights = [m.weight for m in bench.model.encoder.modules() if isinstance(m, torch.nn.Linear)]
     inputs = {(size, w.size(1)): torch.randn(size, w.size(1)) for size in sizes for w in weights}
 

@@ -23,22 +23,22 @@ from typing import Any
 import torch
 
 import bertworks
-from bertworks.config import FinetuneConfig
-from bertworks.data.feed import Feed, Place, Share, Step
-from bertworks.model.resize import use_few_rows
-from bertworks.runs.finetune import MODEL, build_task, save_model
-from bertworks.runs.folder import CHECKPOINTS
-from bertworks.runs.settings import settle_task
-from bertworks.tasks.example import Example, gather, tokens_in
-from bertworks.tasks.order import Order
-from bertworks.tasks.source import Data, Source, describe_task, read_data
-from bertworks.tasks.task import PREDICT_TOKENS, token_batches
-from bertworks.tasks.windows import Reader
+from bertworks.config import FinetuneConfig, TaskArtifact
+from bertworks.data.batches import BatchStream, Cursor, RankShard, Step
+from bertworks.datasets.checks import TaskData
+from bertworks.datasets.example import Example
+from bertworks.model.locate import MODEL
+from bertworks.model.resize import use_partial_embedding
+from bertworks.runs.finetune import build_task, save_model
+from bertworks.runs.settings import resolve_finetune
+from bertworks.tasks.features import ShuffledExamples, collate, token_ids
+from bertworks.tasks.inference import BATCH_TOKENS, token_batches
+from bertworks.tasks.source import Source, describe_task, read_data
+from bertworks.tasks.windows import SlidingWindows
+from bertworks.train.checkpoint import CHECKPOINTS
 from bertworks.train.clock import Clock
-from bertworks.train.looks import Looks
-from bertworks.train.ranks import Ranks
-from bertworks.train.signals import Stop
-from bertworks.train.trainer import Trainer
+from bertworks.train.policy import EvaluationPolicy
+from bertworks.train.trainer import TrainContext, Trainer
 
 BATCH, WARM = 32, 3  # examples of a step; steps that are not timed
 Work = Callable[[], float]
@@ -48,10 +48,10 @@ Work = Callable[[], float]
 class Stamped:
     """Steps, and the time at which each was asked for."""
 
-    def __init__(self, feed: Feed) -> None:
+    def __init__(self, feed: BatchStream) -> None:
         self.feed, self.times = feed, list[float]()
 
-    def __call__(self, place: Place) -> Iterator[Step]:
+    def __call__(self, place: Cursor) -> Iterator[Step]:
         for step in self.feed(place):
             self.times.append(time.perf_counter())
             yield step
@@ -61,32 +61,17 @@ def per_example(times: list[float]) -> float:
     return (times[-1] - times[WARM]) / (len(times) - 1 - WARM) / BATCH
 
 
-def our_training(start: bertworks.Workbench, data: Data, config: FinetuneConfig) -> Work:
+def our_training(start: bertworks.Workbench, data: TaskData, config: FinetuneConfig) -> Work:
     def train() -> float:
-        task, reader = build_task(config, start, data.train), Reader.of(start.tokenizer, config.data)
+        task, reader = build_task(config, start, data.train), SlidingWindows.from_config(start.tokenizer, config.data)
         features = task.features(data.train, reader)
-        use_few_rows(task.model, torch.from_numpy(tokens_in([*features, *task.features(data.dev, reader)])))
-        stamped = Stamped(Feed(Order(features, BATCH, 0), Share()))
+        use_partial_embedding(task.model, torch.from_numpy(token_ids([*features, *task.features(data.dev, reader)])))
+        stamped = Stamped(BatchStream(ShuffledExamples(features, BATCH, 0), RankShard()))
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / CHECKPOINTS).mkdir()
-            trainer = Trainer(
-                task,
-                stamped,
-                config.optim,
-                config.train,
-                folder=Path(folder),
-                log=None,
-                ranks=Ranks(),
-                clock=Clock(None, began=time.monotonic()),
-                stop=Stop(),
-                evaluate=lambda: {},
-                save_model=lambda: None,
-                identity="",
-                machine={},
-                matrix_rate=0.0,
-                looks=Looks(),
-            )
-            trainer.run()
+            context = TrainContext(folder=Path(folder), identity="", machine={}, clock=Clock(None, began=time.monotonic()))
+            policy = EvaluationPolicy(evaluate=lambda: {}, save_model=lambda: None)
+            Trainer(task, stamped, config.optim, config.train, context, policy).run()
         return per_example(stamped.times)
 
     return train
@@ -111,7 +96,7 @@ def their_trainer(folder: Path, out: str, rows: list[dict[str, Any]], steps: int
     return trainer, times
 
 
-def their_training(folder: Path, data: Data, steps: int) -> Work:
+def their_training(folder: Path, data: TaskData, steps: int) -> Work:
     rows = their_rows(folder, [example.texts for example in data.train])
     labels = sorted({str(example.answer) for example in data.train})
     rows = [{**row, "labels": labels.index(str(example.answer))} for row, example in zip(rows, data.train, strict=True)]
@@ -156,14 +141,13 @@ def predictions(folder: Path, texts: list[tuple[str, ...]]) -> tuple[Work, Work,
 def products(bench: bertworks.Workbench, texts: list[tuple[str, ...]]) -> Callable[[], None]:
     """The linear layers alone on the very batches of a prediction, the last one's for the tokens that are read: in float32 nothing can be
     faster."""
-    learned, task = bench.task()
-    features = task.features([Example(one) for one in texts], Reader.of(bench.tokenizer, learned.data))
-    batches = [gather(features, members) for members in token_batches([one.length for one in features], PREDICT_TOKENS)]
+    features = [one.features for one in bench.predictor.prepare([Example(one) for one in texts])]
+    batches = [collate(features, members) for members in token_batches([one.length for one in features], BATCH_TOKENS)]
     *layers, (attention, ffn) = bench.model.encoder.layers()
     of_all = [m.weight for pair in layers for part in pair for m in part.modules() if isinstance(m, torch.nn.Linear)]
     of_all += [attention.attn.k.weight, attention.attn.v.weight]
     of_read = [attention.attn.q.weight, attention.attn.out.weight, ffn.up.weight, ffn.down.weight]
-    work = [(n, weight) for batch in batches for n, some in ((len(batch.ids), of_all), (len(batch.read), of_read)) for weight in some]
+    work = [(n, weight) for batch in batches for n, some in ((len(batch.ids), of_all), (len(batch.positions), of_read)) for weight in some]
     inputs = {(n, weight.size(1)): torch.randn(n, weight.size(1)) for n, weight in work}
 
     @torch.inference_mode()
@@ -198,9 +182,10 @@ def main() -> None:
         source = Source(dataset=name, folder=str(arguments.data / "tasks/glue" / folder), shape="classify")
         data = read_data(source)
         settings = [f"train.batch_size={BATCH}", "train.evaluations=0", "train.checkpoint_every=1000000", *arguments.settings]
-        config = settle_task(start, describe_task(data, source), settings=settings, limit={"steps": arguments.steps})
+        config = resolve_finetune(start, describe_task(data, source), settings=settings, options={"steps": arguments.steps})
         with tempfile.TemporaryDirectory() as out:
-            save_model(build_task(config, start, data.train), config, start, start.lineage, Path(out))
+            artifact = TaskArtifact(task=config.task, data=config.data)
+            save_model(build_task(config, start, data.train), artifact, start, start.lineage, Path(out))
             model = Path(out) / MODEL
             training = their_training(model, data, arguments.steps), our_training(start, data, config)
             compare(f"{name}, fine-tuning", *training, arguments.rounds)

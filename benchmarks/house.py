@@ -21,8 +21,8 @@ from pathlib import Path
 
 SHAPES = ("classify", "regress", "multilabel", "tag", "span", "choice")
 ROOMS = ("tasks", "runs", "datasets", "reports", "measure")
-LITERAL = re.compile("|".join(rf"(?<![\w\]])[\"']{shape}[\"']" for shape in SHAPES))
-ASKED = re.compile(r"isinstance\(task, |\bshape (==|!=|in|not in) ")
+LITERAL = re.compile("|".join(rf"(?<![\w\]\[])[\"']{shape}[\"']" for shape in SHAPES))
+ASKED = re.compile(r"isinstance\(task, |\bshape (==|!=|not in) |(?<!for )\bshape in \(")
 ANY = re.compile(r"\bAny\b")
 TRACER = """
 import os, sys
@@ -57,8 +57,8 @@ def functions(files: list[Path], source: Path) -> list[tuple[int, str]]:
 
 
 def shape_literals(files: list[Path], source: Path) -> Counter[str]:
-    """Lines that name a shape, or ask for one, outside of the file of that shape. In model/ and data/ the same words are names of heads and of
-    what is masked together, as they are in lines with "ngram"."""
+    """Lines that name a shape, or ask for one, outside of the file of that shape. In model/ and data/ the same words are names of heads and
+    of what is masked together, as they are in lines with "ngram"; question["choice"] is a field of DREAM's files."""
     found: Counter[str] = Counter()
     for path in files:
         if path.relative_to(source).parts[0] in ("model", "data"):

@@ -13,20 +13,20 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
+from bertworks.text.cached_encoder import CachedEncoder
 from bertworks.text.sentences import split_sentences
-from bertworks.text.speller import Speller
 from bertworks.text.tokenizer import Tokenizer
 
 SIZES = (1, 2, 4, 8)  # MB
 SIGNS = {"one word": "x", "dots": ".", "marks": "!?", "ellipses": "…", "Chinese": "中国", "quotes": '."', "URLs": "http://a.b/"}
 
 
-def best(speller: Speller, text: str, rounds: int) -> float:
+def best(speller: CachedEncoder, text: str, rounds: int) -> float:
     taken = []
     for _ in range(rounds):
         start = time.perf_counter()
         sentences = split_sentences(text)
-        speller.spell(sentences, [True] * len(sentences))
+        speller.encode(sentences, [True] * len(sentences))
         taken.append(time.perf_counter() - start)
     return min(taken)
 
@@ -39,7 +39,7 @@ def main() -> None:
     if not options.data.is_dir():
         sys.exit(f"no data at {options.data}: name the folder with --data")
     for name in ("bert-base-uncased", "gpt2", "albert-base-v2"):
-        speller = Speller(Tokenizer.load(options.data / "vocab" / name), "char")
+        speller = CachedEncoder(Tokenizer.load(options.data / "vocab" / name), "char")
         for said, sign in SIGNS.items():
             times = [best(speller, sign * (size * 1_000_000 // len(sign)), options.rounds) for size in SIZES]
             ratios = [later / earlier for earlier, later in pairwise(times)]

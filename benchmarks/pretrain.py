@@ -34,8 +34,8 @@ from bertworks.data.shards import Shards
 from bertworks.model.model import Model
 from bertworks.objectives.masked import Masked
 from bertworks.text.tokenizer import Tokenizer
-from bertworks.train.machine import keep_freed_memory
-from bertworks.train.optim import make_optimiser
+from bertworks.train.optim import make_optimizer
+from bertworks.train.runtime import keep_freed_memory
 
 SEQUENCES, LENGTH = 32, 128
 Step = Callable[[], int]
@@ -61,7 +61,7 @@ def epoch_of(shards: Shards, pairs: str) -> Epoch:
 def our_steps(model: Model, epoch: Epoch) -> Step:
     """The trainer's step without its bookkeeping: portions, counts, backward, clipping, AdamW."""
     objective = Masked(model).train()
-    optimiser, numbers = make_optimiser(objective, OptimConfig()), iter(range(len(epoch)))
+    optimiser, numbers = make_optimizer(objective, OptimConfig()), iter(range(len(epoch)))
 
     def step() -> int:
         batch = epoch[next(numbers)]

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 import bertworks
-from bertworks.tasks.example import Example
-from bertworks.tasks.metrics import of_classes
+from bertworks.datasets.example import Example
+from bertworks.measure.metrics import class_metrics
 from bertworks.tasks.source import Source, describe_task, read_data
 
 
@@ -57,7 +57,7 @@ def their_scores(folder: Path, train: list[dict[str, Any]], dev: list[dict[str, 
         trainer.remove_callback(PrinterCallback)
         trainer.train()
         found = trainer.predict(dev)
-    return of_classes(found.label_ids.astype(np.float64), found.predictions.argmax(1).astype(np.float64), n_classes)
+    return class_metrics(found.label_ids.astype(np.float64), found.predictions.argmax(1).astype(np.float64), n_classes)
 
 
 def main() -> None:

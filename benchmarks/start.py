@@ -23,8 +23,8 @@ from bertworks.model.layout import Tokens
 from bertworks.model.model import Model
 from bertworks.model.resize import refit
 from bertworks.text.tokenizer import Tokenizer
-from bertworks.train.machine import keep_freed_memory
-from bertworks.train.optim import make_optimiser, rate
+from bertworks.train.optim import learning_rate, make_optimizer
+from bertworks.train.runtime import keep_freed_memory
 
 T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}  # by number of seeds
 Rows = list[tuple[list[int], int]]
@@ -32,7 +32,7 @@ Rows = list[tuple[list[int], int]]
 
 def sentences(path: Path, tokenizer: Tokenizer, most: int) -> Rows:
     lines = [line.rsplit("\t", 1) for line in path.read_text(encoding="utf-8").splitlines()[1 : most + 1]]
-    front, back = (part.tolist() for part, _ in tokenizer.frame.parts)
+    front, back = (part.tolist() for part, _ in tokenizer.template.parts)
     ids = tokenizer.encode([text for text, _ in lines])
     return [([*front, *row.tolist(), *back], int(label)) for row, (_, label) in zip(ids, lines, strict=True)]
 
@@ -49,14 +49,14 @@ def fine_tune(model: Model, train: Rows, dev: Rows, seed: int, epochs: int, lr: 
     """Accuracy on dev."""
     torch.manual_seed(seed)
     draw, config = np.random.default_rng(seed), OptimConfig(lr=lr, warmup=0.1)
-    optimiser, steps = make_optimiser(model.train(), config), epochs * -(-len(train) // 32)
+    optimiser, steps = make_optimizer(model.train(), config), epochs * -(-len(train) // 32)
     done = 0
     for _ in range(epochs):
         order = draw.permutation(len(train))
         for begin in range(0, len(train), 32):
             rows = [train[at] for at in order[begin : begin + 32]]
             for group in optimiser.param_groups:
-                group["lr"] = rate(config, (done + 0.5) / steps)
+                group["lr"] = learning_rate(config, (done + 0.5) / steps)
             optimiser.zero_grad(set_to_none=True)
             F.cross_entropy(logits(model, rows), torch.tensor([label for _, label in rows])).backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -15,7 +15,9 @@ from typing import Any
 
 STREAMS = ("stdin", "stdout", "stderr")
 SERVER = get_context("forkserver")
-SERVER.set_forkserver_preload(["bertworks.cli.main", "bertworks.runs.seeds", "bertworks.runs.tour"])
+SERVER.set_forkserver_preload(
+    ["bertworks.cli.main", "bertworks.runs.run", "bertworks.runs.predictions", "bertworks.runs.tour", "bertworks.runs.verify"]
+)
 
 
 def run(*args: str | Path, stdin: bytes = b"", code: int = 0) -> CompletedProcess[str]:

@@ -17,7 +17,7 @@ from bertworks.errors import BadCheckpoint, BertworksError, SaveFailed
 from bertworks.train import checkpoint as checkpoints
 from bertworks.train.checkpoint import (
     MANIFEST,
-    OPTIMISER,
+    OPTIMIZER,
     STATE,
     WEIGHTS,
     Checkpoint,
@@ -31,7 +31,7 @@ from bertworks.train.checkpoint import (
 )
 from refusals import refused
 
-FILES = (WEIGHTS, OPTIMISER, STATE, MANIFEST)
+FILES = (WEIGHTS, OPTIMIZER, STATE, MANIFEST)
 
 
 def example(step: int) -> Checkpoint:
@@ -54,7 +54,7 @@ def test_what_is_written_is_read(folder: Path) -> None:
     assert found.state == expected.state
     for name, tensor in expected.weights.items():
         assert torch.equal(found.weights[name], tensor)
-    assert torch.equal(found.optimiser["a|step"], torch.tensor(20.0))
+    assert torch.equal(found.optimizer["a|step"], torch.tensor(20.0))
     assert sorted(path.name for path in folder.iterdir()) == ["step-00000010", "step-00000020"], "nothing else is left"
 
 
@@ -183,10 +183,10 @@ def test_what_is_restored_does_not_hang_on_the_file(tmp_path: Path) -> None:
     module(torch.ones(1, 3)).sum().backward()
     optimiser.step()
     weights = dict(module.named_parameters())
-    memory = checkpoints.optimiser_tensors(module, optimiser)
+    memory = checkpoints.optimizer_tensors(module, optimiser)
     place = write_checkpoint(tmp_path, Checkpoint(State(step=1), "me", {"threads": 1}, weights, memory))  # type: ignore[arg-type]
     checkpoints.restore(module, optimiser, read_checkpoint(place, "me"), "here")
-    path = place / OPTIMISER
+    path = place / OPTIMIZER
     path.write_bytes(bytes(path.stat().st_size))
     state = optimiser.state[module.weight]
     assert float(state["step"]) == 1.0 and bool((state["exp_avg"] != 0).any())

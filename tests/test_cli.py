@@ -160,7 +160,7 @@ def test_tour(tmp_path: Path) -> None:
         assert f"{low:.1%} to {high:.1%}" in out
     page = (tmp_path / "tour/report.html").read_text()
     made, others = (json.loads((tmp_path / "tour/task" / name / "results.json").read_text()) for name in ("pretrained", "random"))
-    too_short = made["measures"]["accuracy"] <= others["intervals"]["accuracy"][1]
+    too_short = made["metrics"]["accuracy"] <= others["intervals"]["accuracy"][1]
     assert page.count("<code>bertworks tour --out NEW ") == (2 if too_short else 0), "in both languages"
     assert page.count('<h2><span lang="en">') == page.count("<h2>") >= 5 and "<script" not in page
     assert len(re.findall(r'<span lang="en">[^<]', page)) == len(re.findall(r'<span lang="zh">[^<]', page)) > 20

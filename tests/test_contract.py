@@ -16,7 +16,7 @@ from bertworks.config import EncoderConfig, ModelConfig
 from bertworks.model.attention import record_attention
 from bertworks.model.dropout import Dropout
 from bertworks.model.heads import HEADS
-from bertworks.model.init import AROUND, can_look_around, look_around
+from bertworks.model.init import LOCAL_OFFSETS, can_init_local_attention, init_local_attention
 from bertworks.model.layout import Layout, Tokens
 from bertworks.model.model import Model
 from bertworks.presets import PRESETS, preset
@@ -152,7 +152,7 @@ def test_every_parameter_gets_a_gradient(kind: str) -> None:
     if kind.startswith("xlnet"):
         ranks = torch.tensor([(i * 7) % 5 for i in range(sum(LENGTHS))])
         places = torch.tensor([0, 3, 6])
-        loss = loss + model.encoder.predict(tokens, ranks, places, [2, 1, 0, 0, 0]).square().sum()
+        loss = loss + model.encoder.two_stream(tokens, ranks, places, [2, 1, 0, 0, 0]).square().sum()
     loss.backward()  # type: ignore[union-attr]
     silent = [name for name, p in model.named_parameters() if p.grad is None or not bool((p.grad != 0).any())]
     # A bias on the keys shifts all scores of a query alike, and softmax does not see that.
@@ -219,14 +219,14 @@ def test_heads_can_begin_with_their_neighbours(name: str) -> None:
     """Wherever in the text, and in every layer."""
     model, n = Model.fresh(preset(name)).eval(), 48
     config = model.config.encoder
-    look_around(model.encoder)
+    init_local_attention(model.encoder)
     tokens = Tokens.ragged(torch.randint(1000, 20_000, (n,), generator=torch.Generator().manual_seed(0)), [n])
     with torch.no_grad(), record_attention() as recording:
         model.encoder(tokens)
-    expected, inside, near = itertools.cycle(AROUND), torch.arange(4, n - 4), torch.arange(-4, 5)
+    expected, inside, near = itertools.cycle(LOCAL_OFFSETS), torch.arange(4, n - 4), torch.arange(-4, 5)
     for number, layer in enumerate(recording.layers):
         if config.sharing == "all":
-            expected = itertools.cycle(AROUND)
+            expected = itertools.cycle(LOCAL_OFFSETS)
         for head, probabilities in enumerate(layer.probabilities[0]):
             looked = probabilities[inside[:, None], inside[:, None] + near].mean(0)
             if head >= config.n_heads - config.n_heads // 4:
@@ -246,17 +246,17 @@ def test_every_process_begins_with_the_same_sines() -> None:
 
 def test_who_can_begin_with_neighbours() -> None:
     for name in LOOKING:
-        assert can_look_around(preset(name).encoder)
+        assert can_init_local_attention(preset(name).encoder)
     odd = ({"attention": "additive"}, {"n_heads": 256}, {"embedding_size": 4}, {"hidden_size": 64, "embedding_size": 512})
     cannot = [preset("bert-mini").override(**changes) for changes in odd]
     for config in (preset("xlnet-mini"), preset("gpt-mini"), preset("distilbert-mini").override(positions="sinusoidal"), *cannot):
-        assert not can_look_around(config.encoder), config
+        assert not can_init_local_attention(config.encoder), config
 
 
 @pytest.mark.parametrize("changes", [{"n_heads": 128}, {"embedding_size": 8}, {"n_heads": 1}, {"embedding_size": 512}])
 def test_odd_shapes_begin_with_neighbours_too(changes: dict[str, int]) -> None:
     model = Model.fresh(preset("bert-mini").override(**changes)).eval()
-    look_around(model.encoder)
+    init_local_attention(model.encoder)
     with torch.no_grad():
         assert bool(model.encoder(batch([9, 5])).last.isfinite().all())
 
@@ -358,11 +358,11 @@ def test_a_query_stream_never_sees_its_token() -> None:
     model, tokens = make("xlnet").double(), batch([9])
     ranks = torch.tensor([-1, 2, -1, 0, -1, 1, -1, -1, 3])
     targets = torch.tensor([1, 3, 5, 8])
-    before = model.encoder.predict(tokens, ranks, targets, [4])
+    before = model.encoder.two_stream(tokens, ranks, targets, [4])
     for place in range(9):
         changed = tokens.ids.clone()
         changed[place] = (changed[place] + 1) % 50
-        after = model.encoder.predict(Tokens(changed, tokens.layout), ranks, targets, [4])
+        after = model.encoder.two_stream(Tokens(changed, tokens.layout), ranks, targets, [4])
         for row, target in enumerate(targets.tolist()):
             may_see = bool(ranks[place] < ranks[target])
             assert torch.equal(before[row], after[row]) != may_see, (place, target)

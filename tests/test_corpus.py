@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from bertworks.data.corpus import Corpus, Reading
+from bertworks.data.corpus import Corpus, ReadOptions
 from bertworks.errors import BadText, BertworksError, NotFound, Unsupported
 from refusals import refused
 
@@ -23,7 +23,7 @@ TEXTS = ["First line.\nSecond line.", "Über 中国, naïve.", "Third."]
 
 
 def read(*paths: Path, **options: object) -> list[str]:
-    return list(Corpus([str(path) for path in paths], Reading(**options)))  # type: ignore[arg-type]
+    return list(Corpus([str(path) for path in paths], ReadOptions(**options)))  # type: ignore[arg-type]
 
 
 def write_all(folder: Path) -> dict[str, Path]:
@@ -55,14 +55,14 @@ def test_every_kind_of_file_gives_the_same_documents(tmp_path: Path) -> None:
         corpus = Corpus([str(path)])
         assert list(corpus) == TEXTS, name
         assert corpus.position == corpus.total == path.stat().st_size
-        assert (corpus.tally.documents, corpus.tally.replaced, corpus.tally.bad_rows) == (3, 0, 0)
+        assert (corpus.stats.documents, corpus.stats.replaced, corpus.stats.bad_rows) == (3, 0, 0)
         assert list(corpus) == TEXTS, "a second time"
     (tmp_path / "notes.pdf").write_bytes(b"%PDF")
     (tmp_path / ".hidden.txt").write_text("no")
     folder = Corpus([str(tmp_path)])
     assert list(folder) == TEXTS * 10
-    remarks = folder.tally.remarks()
-    assert folder.tally.other_files == 1 and [remark.code for remark in remarks] == [*["text-column"] * 4, "other-files"]
+    remarks = folder.stats.remarks()
+    assert folder.stats.skipped_files == 1 and [remark.code for remark in remarks] == [*["text-column"] * 4, "other-files"]
     assert any("e.jsonl" in remark.text and "'text'" in remark.text for remark in remarks[:4]) and "1" in remarks[4].text
 
 
@@ -76,9 +76,9 @@ def test_columns(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,short,long\n1,ab,a much longer text\n2,cd,another long text\n")
     corpus = Corpus([str(tmp_path / "a.csv")])
     assert list(corpus) == ["a much longer text", "another long text"]
-    (remark,) = corpus.tally.remarks()
+    (remark,) = corpus.stats.remarks()
     assert remark.code == "text-column" and str(tmp_path / "a.csv") in remark.text and "'long'" in remark.text
-    assert corpus.tally.columns == {str(tmp_path / "a.csv"): "long"}
+    assert corpus.stats.columns == {str(tmp_path / "a.csv"): "long"}
     assert read(tmp_path / "a.csv", column="short") == ["ab", "cd"]
     with refused("missing-column", place="a.csv", kind=BadText) as error:
         read(tmp_path / "a.csv", column="txt")
@@ -94,10 +94,10 @@ def test_columns(tmp_path: Path) -> None:
 def test_bad_rows_are_counted_or_refused(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "good"}\n{bad\n[1]\n{"text": 5}\n\n{"text": "half \\ud83d"}\n' + "[" * 5000 + "\n")
     corpus = Corpus([str(tmp_path / "a.jsonl")])
-    assert list(corpus) == ["good", "half \ufffd"] and corpus.tally.replaced == 1
-    assert corpus.tally.bad_rows == 4
-    assert [remark.code for remark in corpus.tally.remarks()] == ["text-column", "replaced-characters", "bad-rows"]
-    assert "4" in corpus.tally.remarks()[-1].text
+    assert list(corpus) == ["good", "half \ufffd"] and corpus.stats.replaced == 1
+    assert corpus.stats.bad_rows == 4
+    assert [remark.code for remark in corpus.stats.remarks()] == ["text-column", "replaced-characters", "bad-rows"]
+    assert "4" in corpus.stats.remarks()[-1].text
     with refused("not-json", kind=BadText) as error:
         read(tmp_path / "a.jsonl", strict=True)
     assert error.value.place == f"{tmp_path / 'a.jsonl'}, line 2"
@@ -107,21 +107,21 @@ def test_bad_rows_are_counted_or_refused(tmp_path: Path) -> None:
             read(tmp_path / f"{number}.jsonl", strict=True)
     (tmp_path / "b.csv").write_text('text,n\n"two\nlines",1\nshort\na,b,c\nlast,2\n')
     ragged = Corpus([str(tmp_path / "b.csv")])
-    assert list(ragged) == ["two\nlines", "last"] and ragged.tally.bad_rows == 2
+    assert list(ragged) == ["two\nlines", "last"] and ragged.stats.bad_rows == 2
     with refused("wrong-field-count", place="b.csv, line 4", kind=BadText) as error:
         read(tmp_path / "b.csv", strict=True)
     assert re.findall(r"\d+", error.value.cause) == ["1", "2"]
     pq.write_table(pa.table({"text": ["a", None, "b"]}), tmp_path / "c.parquet")
     nulls = Corpus([str(tmp_path / "c.parquet")])
-    assert list(nulls) == ["a", "b"] and nulls.tally.bad_rows == 1
+    assert list(nulls) == ["a", "b"] and nulls.stats.bad_rows == 1
 
 
 def test_bad_utf8_is_counted_or_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes("good \ufffd\n".encode() + b"bad \xff\xfe here\n\nlast \xe4\xb8\n")
     corpus = Corpus([str(tmp_path / "a.txt")])
     assert list(corpus) == ["good \ufffd\nbad \ufffd\ufffd here", "last \ufffd"]
-    assert corpus.tally.replaced == 3
-    assert [remark.code for remark in corpus.tally.remarks()] == ["replaced-characters"]
+    assert corpus.stats.replaced == 3
+    assert [remark.code for remark in corpus.stats.remarks()] == ["replaced-characters"]
     with refused("not-utf8", kind=BadText) as error:
         read(tmp_path / "a.txt", strict=True)
     assert error.value.place == f"{tmp_path / 'a.txt'}, line 2" and re.search(r"\b4\b", error.value.cause), "the byte"
@@ -164,8 +164,8 @@ def test_long_documents_become_several(tmp_path: Path, monkeypatch: pytest.Monke
     for name in ("a.jsonl", "b.txt"):
         corpus = Corpus([str(tmp_path / name)])
         parts = list(corpus)
-        assert 8 <= len(parts) <= 12 and " ".join(parts).split() == text.split() and corpus.tally.split_documents
-        assert corpus.tally.remarks()[-1].code == "split-documents"
+        assert 8 <= len(parts) <= 12 and " ".join(parts).split() == text.split() and corpus.stats.split_documents
+        assert corpus.stats.remarks()[-1].code == "split-documents"
 
 
 def test_missing_things(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,6 +198,6 @@ def test_names_that_are_not_utf8(tmp_path: Path) -> None:
     odd.write_text('{"te\\ud800xt": "a longer text", "n": 1}\n')
     corpus = Corpus([str(odd)])
     assert list(corpus) == ["a longer text"]
-    "".join(map(str, corpus.tally.remarks())).encode()
+    "".join(map(str, corpus.stats.remarks())).encode()
     with refused("lone-surrogate", kind=BadText):
         read(odd, strict=True)

@@ -23,7 +23,7 @@ PAIRS = ("nsp", "sop", "none", "stream")
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bertworks.data.prepare, "BLOCK", 6000)
+        patch.setattr(bertworks.data.prepare, "BLOCK_CHARACTERS", 6000)
         return make_shards(tmp_path_factory.mktemp("examples"), documents(400, seed=8, sentences=(1, 20), words=(1, 12)))
 
 
@@ -52,9 +52,9 @@ def covered(found: Plan, total: int, *, own_only: bool) -> np.ndarray:
 @pytest.mark.parametrize("max_length", [16, 48, 512])
 def test_tokens_in_are_tokens_out_and_said_losses(shards: Shards, pairs: str, held_out: float, max_length: int) -> None:
     found = plan(shards, pairs=pairs, held_out=held_out, max_length=max_length)
-    tally, total = found.tally, shards.manifest.counts.tokens
+    tally, total = found.stats, shards.manifest.counts.tokens
     assert tally.tokens_in + tally.repeated == tally.tokens_out + tally.lost
-    assert found.lengths.max() <= max_length and found.lengths.min() > found.frame_size
+    assert found.lengths.max() <= max_length and found.lengths.min() > found.n_special
     times = covered(found, total, own_only=pairs == "nsp")
     assert times.max() == 1, "a token is used once"
     assert times.sum() == tally.tokens_out - tally.repeated == tally.tokens_in - tally.lost
@@ -64,8 +64,8 @@ def test_tokens_in_are_tokens_out_and_said_losses(shards: Shards, pairs: str, he
         assert tally.tokens_in == total
     else:
         rest = plan(shards, pairs=pairs, held_out=held_out, max_length=max_length, part="held_out")
-        assert rest.tally.tokens_in + tally.tokens_in == total
-        assert 0.02 * total < rest.tally.tokens_in < 0.1 * total
+        assert rest.stats.tokens_in + tally.tokens_in == total
+        assert 0.02 * total < rest.stats.tokens_in < 0.1 * total
 
 
 @pytest.mark.parametrize("pairs", PAIRS)
@@ -106,7 +106,7 @@ def test_damaged_plans_are_made_again(shards: Shards, tmp_path: Path) -> None:
 
 
 def test_next_sentences(shards: Shards) -> None:
-    found = plan(shards, pairs="nsp", short_rate=0.1).examples
+    found = plan(shards, pairs="nsp", short_seq_prob=0.1).examples
     labels = found["label"]
     assert len(labels) > 500 and abs((labels == OTHER).mean() - 0.5) < 4 * 0.5 / np.sqrt(len(labels))
     for row in found:
@@ -133,7 +133,7 @@ def test_swapped_sentences(shards: Shards) -> None:
 @settings(max_examples=40)
 @given(max_length=st.integers(8, 200), cross=st.booleans(), pairs=st.sampled_from(["none", "stream"]), short=st.sampled_from([0.0, 0.3]))
 def test_packing(shards: Shards, max_length: int, cross: bool, pairs: str, short: float) -> None:
-    found = plan(shards, pairs=pairs, max_length=max_length, cross_documents=cross, short_rate=short, held_out=0)
+    found = plan(shards, pairs=pairs, max_length=max_length, cross_documents=cross, short_seq_prob=short, held_out=0)
     assert covered(found, shards.manifest.counts.tokens, own_only=False).tolist() == [1] * shards.manifest.counts.tokens
     assert (found.examples["label"] == NO_LABEL).all() and (found.lengths <= max_length).all()
     for row in found.examples[:: max(1, len(found.examples) // 50)]:
@@ -147,15 +147,15 @@ def test_packing(shards: Shards, max_length: int, cross: bool, pairs: str, short
 
 def test_full_sentences_end_with_sentences(shards: Shards) -> None:
     ends = {int(end + shards.token_edges[index]) for index in range(len(shards)) for end in shards[index].sentences}
-    found = plan(shards, pairs="none", max_length=256, short_rate=0)
+    found = plan(shards, pairs="none", max_length=256, short_seq_prob=0)
     assert all(int(row["a"] + row["a_size"]) in ends for row in found.examples)
-    cut = plan(shards, pairs="none", max_length=10, short_rate=0)
+    cut = plan(shards, pairs="none", max_length=10, short_seq_prob=0)
     assert any(int(row["a"] + row["a_size"]) not in ends for row in cut.examples), "a sentence longer than the room is cut"
 
 
 def test_short_examples(shards: Shards) -> None:
     """Mostly as long as may be; sometimes anything."""
-    lengths = {rate: plan(shards, pairs="none", short_rate=rate).lengths for rate in (0.0, 1.0)}
+    lengths = {rate: plan(shards, pairs="none", short_seq_prob=rate).lengths for rate in (0.0, 1.0)}
     assert lengths[1.0].mean() < 0.75 * lengths[0.0].mean()
     assert set(range(6, 48)) <= set(lengths[1.0].tolist())
 
@@ -179,7 +179,7 @@ def test_too_little_for_pairs(tmp_path: Path, shards: Shards) -> None:
     single = make_shards(tmp_path, ["Bado fike. Lumo."])
     with refused("single-document", place=str(single.folder), kind=BadText):
         plan(single, pairs="nsp")
-    assert plan(single, pairs="sop", held_out=0).tally.examples == 1
+    assert plan(single, pairs="sop", held_out=0).stats.examples == 1
     with refused("no-room", kind=BadConfig):
         make_plan(shards, DataConfig(pairs="nsp").model_copy(update={"max_length": 4}), "train", 0, 0)
 
@@ -190,11 +190,11 @@ def test_held_out_passages(sentences: int, share: float) -> None:
     held = HeldOut(sentences, share)
     flags, at = [], 0
     while at < sentences:
-        flag, stop = held.look(at)
+        flag, stop = held.lookup(at)
         assert stop > at
         flags += [flag] * (min(stop, sentences) - at)
         at = stop
-    assert flags == [held.look(sentence)[0] for sentence in range(sentences)]
+    assert flags == [held.lookup(sentence)[0] for sentence in range(sentences)]
     if share == 0:
         assert not any(flags)
     elif sentences >= 2 / share:

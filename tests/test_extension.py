@@ -18,7 +18,7 @@ from bertworks.model.locate import locate
 from bertworks.runs.vocabulary import extend_model
 from bertworks.text.aliases import kept_together, read_aliases
 from bertworks.text.backends import word_piece
-from bertworks.text.doctor import Examination, examine, script_of
+from bertworks.text.coverage import Coverage, measure_coverage, script_of
 from bertworks.text.extension import Extension, compare, extend
 from bertworks.text.tokenizer import Tokenizer
 from refusals import figures, refused
@@ -31,7 +31,7 @@ NAMES = ("bert-base-uncased", "bert-base-cased", "roberta", "albert-base-v2", "x
 def tokenizer_of(pieces: str) -> Tokenizer:
     vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *pieces.split()]
     backend = word_piece({piece: id for id, piece in enumerate(vocab)}, {"do_lower_case": True})
-    return Tokenizer.made(json.loads(backend.to_str()), {"do_lower_case": True})
+    return Tokenizer.from_layout(json.loads(backend.to_str()), {"do_lower_case": True})
 
 
 def ids_of(tokenizer: Tokenizer, text: str) -> list[int]:
@@ -39,14 +39,14 @@ def ids_of(tokenizer: Tokenizer, text: str) -> list[int]:
     return ids
 
 
-def extended(tokenizer: Tokenizer, texts: list[str], add: int, aliases: dict[str, str] | None = None) -> tuple[Extension, Examination]:
-    found = examine(tokenizer, texts)
+def extended(tokenizer: Tokenizer, texts: list[str], add: int, aliases: dict[str, str] | None = None) -> tuple[Extension, Coverage]:
+    found = measure_coverage(tokenizer, texts)
     return extend(tokenizer, found, add, aliases), found
 
 
 def test_examination() -> None:
     tokenizer = tokenizer_of("the cat ##s un ##aff ##able , 中 1 ##9")
-    found = examine(tokenizer, ["The cats, unaffable!", "the CATS 中国 \U0001f600 199"])
+    found = measure_coverage(tokenizer, ["The cats, unaffable!", "the CATS 中国 \U0001f600 199"])
     assert {word: (use.count, len(use.ids)) for word, use in found.uses.items()} == {
         "the": (2, 1), "cats": (2, 2), ",": (1, 1), "unaffable": (1, 3), "!": (1, 1),
         "中": (1, 1), "国": (1, 1), "\U0001f600": (1, 1), "199": (1, 3),
@@ -73,7 +73,7 @@ def test_new_words_are_one_piece_and_transformers_agrees(name: str, shared: Path
     for word in result.words:
         assert len(found.uses[word].ids) > 1
     new = result.tokenizer
-    after = examine(new, TEXT)
+    after = measure_coverage(new, TEXT)
     assert all(len(after.uses[word].ids) == 1 for word in result.words)
     assert after.pieces_per_word < found.pieces_per_word
     assert new.vocab_size == tokenizer.vocab_size + len(result.rows) and not json.loads(new.files["tokenizer.json"]).get("truncation")
@@ -100,7 +100,7 @@ def test_harm_is_weighed_by_occurrences() -> None:
     more = [texts[0] + " strawb" * 5]
     result, before = extended(tokenizer, more, 2)
     assert result.words == ["strawb"] and not result.skipped
-    changes = compare(before, examine(result.tokenizer, more), result.words)
+    changes = compare(before, measure_coverage(result.tokenizer, more), result.words)
     assert (changes.words, changes.occurrences, changes.longer, changes.shorter) == (1, 11, 11, 0) and changes.examples == [longer]
 
 
@@ -116,7 +116,7 @@ def test_old_files_with_merges_as_strings(shared: Path) -> None:
     tokenizer = Tokenizer.load(shared / "vocab" / "gpt2")
     layout = json.loads(tokenizer.files["tokenizer.json"])
     layout["model"]["merges"] = [" ".join(pair) for pair in layout["model"]["merges"]]
-    old = Tokenizer.made(layout, {})
+    old = Tokenizer.from_layout(layout, {})
     assert len(extended(old, TEXT, 3)[0].words) == 3
 
 

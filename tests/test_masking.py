@@ -13,9 +13,9 @@ from scipy import stats
 
 import bertworks.data.prepare
 from bertworks.config import DataConfig, check_data
-from bertworks.data.chance import Purpose, chance
-from bertworks.data.loader import Batch, Loader
-from bertworks.data.masking import choose, corrupt, rank
+from bertworks.data.loader import Loader, PretrainBatch
+from bertworks.data.masking import choose_targets, mask_targets, prediction_order
+from bertworks.data.rng import Stream, rng
 from bertworks.data.shards import Shards
 from bertworks.errors import BadConfig, BadShards, Unsupported
 from bertworks.text.tokenizer import Tokenizer
@@ -28,7 +28,7 @@ WHERE = ("token", "word", "ngram", "span")
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bertworks.data.prepare, "BLOCK", 20_000)
+        patch.setattr(bertworks.data.prepare, "BLOCK_CHARACTERS", 20_000)
         return make_shards(tmp_path_factory.mktemp("masking"), documents(300, seed=8, sentences=(3, 20)))
 
 
@@ -57,7 +57,7 @@ def test_the_share_is_exact_on_average(where: str, rate: float) -> None:
         shares = []
         for index in range(1500):
             free, starts = sequence(index, size)
-            shares.append(len(choose(chance(3, Purpose.WHERE, 0, index), where, rate, free, starts)) - rate * free.sum())  # type: ignore[arg-type]
+            shares.append(len(choose_targets(rng(3, Stream.WHERE, 0, index), where, rate, free, starts)) - rate * free.sum())  # type: ignore[arg-type]
         assert abs(np.mean(shares)) < 4 * np.std(shares) / np.sqrt(len(shares)), (size, np.mean(shares))
 
 
@@ -65,7 +65,7 @@ def test_the_share_is_exact_on_average(where: str, rate: float) -> None:
 @given(seed=st.integers(0, 10**9), where=st.sampled_from(WHERE), rate=st.floats(0, 1), size=st.integers(3, 150))
 def test_special_tokens_never_and_words_whole(seed: int, where: str, rate: float, size: int) -> None:
     free, starts = sequence(seed, size)
-    targets = choose(chance(seed, Purpose.WHERE), where, rate, free, starts)  # type: ignore[arg-type]
+    targets = choose_targets(rng(seed, Stream.WHERE), where, rate, free, starts)  # type: ignore[arg-type]
     assert free[targets].all() and (np.diff(targets) > 0).all()
     if where == "token":
         assert abs(len(targets) - rate * free.sum()) <= 1
@@ -81,7 +81,7 @@ def test_every_token_is_as_likely_as_any_other() -> None:
     free, starts = np.ones(40, dtype=bool), np.ones(40, dtype=bool)
     counts = np.zeros(40)
     for index in range(4000):
-        counts[choose(chance(1, Purpose.WHERE, 0, index), "token", 0.15, free, starts)] += 1
+        counts[choose_targets(rng(1, Stream.WHERE, 0, index), "token", 0.15, free, starts)] += 1
     assert stats.chisquare(counts).pvalue > 1e-4
 
 
@@ -92,7 +92,7 @@ def test_lengths_of_stretches(where: str, weights: list[float]) -> None:
     free, starts = np.ones(size, dtype=bool), np.ones(size, dtype=bool)
     counts = np.zeros(len(weights))
     for index in range(600):
-        targets = choose(chance(1, Purpose.WHERE, 0, index), where, 0.02, free, starts)  # type: ignore[arg-type]
+        targets = choose_targets(rng(1, Stream.WHERE, 0, index), where, 0.02, free, starts)  # type: ignore[arg-type]
         runs = np.split(targets, np.flatnonzero(np.diff(targets) > 1) + 1)
         for run in runs:
             if len(run) <= len(counts):
@@ -106,7 +106,7 @@ def test_what_stands_there_instead(shares: tuple[float, float]) -> None:
     n, mask, ordinary = 200_000, 4, np.arange(5, 1005)
     ids = np.full(n, 500)
     targets = np.arange(0, n, 2)
-    new = corrupt(chance(9, Purpose.WHAT), ids, targets, mask, ordinary, *shares)
+    new = mask_targets(rng(9, Stream.WHAT), ids, targets, mask, ordinary, *shares)
     assert (new[1::2] == 500).all() and (ids == 500).all()
     seen = new[targets]
     strangers = seen[(seen != mask) & (seen != 500)]
@@ -125,25 +125,27 @@ def test_orders_of_prediction_are_strict() -> None:
     targets = np.array([2, 3, 7, 9])
     seen = set()
     for index in range(300):
-        ranks = rank(chance(0, Purpose.RANKS, 0, index), targets, 12)
+        ranks = prediction_order(rng(0, Stream.RANKS, 0, index), targets, 12)
         assert sorted(ranks[targets]) == [0, 1, 2, 3] and (np.delete(ranks, targets) == -1).all()
         seen.add(tuple(ranks[targets]))
     assert len(seen) == 24
 
 
 def test_no_two_places_share_their_numbers() -> None:
-    places = [(seed, purpose, epoch, index) for seed in (0, 1) for purpose in Purpose for epoch in (0, 1, 2**40) for index in (0, 1, 2**40)]
-    assert len({chance(*place).bytes(16) for place in places}) == len(places)
-    assert chance(5, Purpose.WHAT, 6, 7).bytes(16) == chance(5, Purpose.WHAT, 6, 7).bytes(16)
+    places = [(seed, purpose, epoch, index) for seed in (0, 1) for purpose in Stream for epoch in (0, 1, 2**40) for index in (0, 1, 2**40)]
+    assert len({rng(*place).bytes(16) for place in places}) == len(places)
+    assert rng(5, Stream.WHAT, 6, 7).bytes(16) == rng(5, Stream.WHAT, 6, 7).bytes(16)
 
 
 def loader(shards: Shards, hide: str = "masked", part: str = "train", seed: int = 0, batch_tokens: int = 1000, **values: object) -> Loader:
     config = check_data({"max_length": 64, "pairs": "nsp", **values})
-    return Loader(shards, config, hide=hide, part=part, seed=seed, batch_tokens=batch_tokens)  # type: ignore[arg-type]
+    return Loader(shards, config, hide=hide, split=part, seed=seed, batch_tokens=batch_tokens)  # type: ignore[arg-type]
 
 
-def same(a: Batch, b: Batch) -> bool:
-    return all(np.array_equal(getattr(a, name), getattr(b, name)) for name in Batch.__dataclass_fields__ if getattr(a, name) is not None)
+def same(a: PretrainBatch, b: PretrainBatch) -> bool:
+    return all(
+        np.array_equal(getattr(a, name), getattr(b, name)) for name in PretrainBatch.__dataclass_fields__ if getattr(a, name) is not None
+    )
 
 
 @pytest.mark.parametrize("pairs", ["nsp", "sop", "none", "stream"])
@@ -170,13 +172,13 @@ def test_batches(shards: Shards, pairs: str, hide: str) -> None:
             assert (batch.ids[batch.targets] == batch.labels).all()
         assert (hide == "nothing") == (len(batch.targets) == 0)
         seen += batch.examples.tolist()
-    assert sorted(seen) == list(range(epoch.plan.tally.examples))
+    assert sorted(seen) == list(range(epoch.plan.stats.examples))
     with pytest.raises(IndexError):
         epoch[len(epoch)]
 
 
 def test_batches_hold_examples_of_like_length(shards: Shards) -> None:
-    epoch = loader(shards, pairs="none", short_rate=0.5).epoch(0)
+    epoch = loader(shards, pairs="none", short_seq_prob=0.5).epoch(0)
     spread = np.mean([np.std(epoch[number].lengths) for number in range(len(epoch))])
     assert spread < 0.35 * epoch.plan.lengths.std()
     full = [len(epoch[number].ids) for number in range(len(epoch))]
@@ -186,7 +188,7 @@ def test_batches_hold_examples_of_like_length(shards: Shards) -> None:
 def test_an_examples_mask_is_its_own(shards: Shards) -> None:
     """Whoever asks, in whatever order and company."""
     epoch, other = loader(shards).epoch(4), loader(shards, batch_tokens=300).epoch(4)
-    alone = {number: epoch.gather([number]) for number in range(0, epoch.plan.tally.examples, 7)}
+    alone = {number: epoch.gather([number]) for number in range(0, epoch.plan.stats.examples, 7)}
     for number, batch in alone.items():
         together = other.gather([0, number, 1])
         begin = together.lengths[0]
@@ -250,7 +252,7 @@ def test_special_strings_in_the_text_are_never_predicted_nor_drawn(name: str, sh
     assert ids & set(np.concatenate([shards[index].tokens for index in range(len(shards))]).tolist())
     loader = Loader(shards, DataConfig(held_out=0, mask_rate=1.0, mask_share=0.0, random_share=1.0))
     batch = loader.epoch(0)[0]
-    assert not ids & set(batch.labels.tolist()) and not ids & set(loader.ordinary.tolist())
+    assert not ids & set(batch.labels.tolist()) and not ids & set(loader.ordinary_ids.tolist())
     assert not ids & set(batch.ids[batch.targets].tolist())
 
 
@@ -282,10 +284,10 @@ def test_frames_of_every_family(shared: Path, tmp_path: Path) -> None:
             with refused("no-pair-separator", kind=Unsupported):
                 Loader(shards, DataConfig(pairs="sop"), hide="nothing")
             continue
-        epoch = Loader(shards, DataConfig(pairs="sop", held_out=0, short_rate=0), hide="nothing").epoch(0)
-        for number in range(epoch.plan.tally.examples):
+        epoch = Loader(shards, DataConfig(pairs="sop", held_out=0, short_seq_prob=0), hide="nothing").epoch(0)
+        for number in range(epoch.plan.stats.examples):
             example, row = epoch.example(number), epoch.plan.examples[number]
-            a, b = (shards.stretch(int(row[part]), int(row[f"{part}_size"])).ids for part in "ab")
+            a, b = (shards.token_range(int(row[part]), int(row[f"{part}_size"])).ids for part in "ab")
             probe = tokenizer.backend.encode("x", "x")
             bare = tokenizer.backend.encode("x", add_special_tokens=False).ids
             expected: list[int] = []
@@ -293,5 +295,5 @@ def test_frames_of_every_family(shared: Path, tmp_path: Path) -> None:
             for id, which in zip(probe.ids, probe.sequence_ids, strict=True):
                 expected += [id] if which is None else texts_left[which]
             assert len(bare) == 1 and example.ids.tolist() == expected
-            assert example.free.sum() == len(a) + len(b)
+            assert example.maskable.sum() == len(a) + len(b)
             assert len(set(example.segments.tolist())) == len(set(probe.type_ids))

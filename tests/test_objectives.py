@@ -14,15 +14,15 @@ import torch.nn.functional as F
 from scipy.stats import chisquare
 from torch import Tensor
 
-from bertworks.data.loader import Batch
-from bertworks.model import vocabulary
+from bertworks.data.loader import PretrainBatch
+from bertworks.model import fused_cross_entropy as fused
 from bertworks.model.folder import load_folder
+from bertworks.model.fused_cross_entropy import fused_cross_entropy
 from bertworks.model.hf_names import mapping
 from bertworks.model.model import Model
-from bertworks.model.vocabulary import vocabulary_loss
 from bertworks.objectives.causal import Causal
 from bertworks.objectives.masked import Masked
-from bertworks.objectives.objective import Objective, gather_evidence
+from bertworks.objectives.objective import Objective, sum_over_batches
 from bertworks.objectives.permuted import Permuted
 from bertworks.objectives.replaced import Replaced, generator_config
 from bertworks.presets import preset
@@ -34,14 +34,14 @@ PAIRS = (0, 1, -1, 1, 0)
 IGNORED = -100
 
 
-def make_batch(lengths: tuple[int, ...] = LENGTHS, targets: tuple[int, ...] = TARGETS, seed: int = 1) -> Batch:
+def make_batch(lengths: tuple[int, ...] = LENGTHS, targets: tuple[int, ...] = TARGETS, seed: int = 1) -> PretrainBatch:
     ids, segments = (np.array(list(chain(*rows))) for rows in ragged_batch(lengths, seed))
     rng, where = np.random.default_rng(seed), np.array(targets, dtype=np.int64)
     ranks = np.full(len(ids), -1)
     ranks[where] = rng.permutation(len(where))
     hidden = ids.copy()
     hidden[where[::2]] = 3
-    return Batch(
+    return PretrainBatch(
         ids=hidden,
         segments=segments,
         lengths=np.array(lengths),
@@ -54,43 +54,43 @@ def make_batch(lengths: tuple[int, ...] = LENGTHS, targets: tuple[int, ...] = TA
     )
 
 
-def rows_of(batch: Batch, values: np.ndarray) -> list[list[int]]:
+def rows_of(batch: PretrainBatch, values: np.ndarray) -> list[list[int]]:
     return [part.tolist() for part in np.split(values, np.cumsum(batch.lengths)[:-1])]
 
 
-def labels_of(batch: Batch) -> Tensor:
+def labels_of(batch: PretrainBatch) -> Tensor:
     flat = np.full(len(batch.ids), IGNORED)
     flat[batch.targets] = batch.labels
     return padded(rows_of(batch, flat), pad=IGNORED)[0]
 
 
-def inputs_of(batch: Batch) -> dict[str, Tensor]:
+def inputs_of(batch: PretrainBatch) -> dict[str, Tensor]:
     ids, mask = padded(rows_of(batch, batch.ids), pad=PAD)
     return {"input_ids": ids, "attention_mask": mask, "token_type_ids": padded(rows_of(batch, batch.segments))[0]}
 
 
-def bert_loss(model: Any, batch: Batch) -> Tensor:
+def bert_loss(model: Any, batch: PretrainBatch) -> Tensor:
     pairs = torch.tensor(np.where(batch.pairs < 0, IGNORED, batch.pairs))
     return model(**inputs_of(batch), labels=labels_of(batch), next_sentence_label=pairs).loss
 
 
-def albert_loss(model: Any, batch: Batch) -> Tensor:
+def albert_loss(model: Any, batch: PretrainBatch) -> Tensor:
     pairs = torch.tensor(np.where(batch.pairs < 0, IGNORED, batch.pairs))
     return model(**inputs_of(batch), labels=labels_of(batch), sentence_order_label=pairs).loss
 
 
-def roberta_loss(model: Any, batch: Batch) -> Tensor:
+def roberta_loss(model: Any, batch: PretrainBatch) -> Tensor:
     inputs = inputs_of(batch)
     return model(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], labels=labels_of(batch)).loss
 
 
-def gpt2_loss(model: Any, batch: Batch) -> Tensor:
+def gpt2_loss(model: Any, batch: PretrainBatch) -> Tensor:
     inputs = inputs_of(batch)
     labels = inputs["input_ids"].masked_fill(inputs["attention_mask"] == 0, IGNORED)
     return model(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], labels=labels).loss
 
 
-def xlnet_loss(model: Any, batch: Batch) -> Tensor:
+def xlnet_loss(model: Any, batch: PretrainBatch) -> Tensor:
     """Their two streams want a matrix of who may not see whom, and a row per target; sequences without targets go elsewhere."""
     assert batch.ranks is not None
     inputs, rank_rows = inputs_of(batch), rows_of(batch, batch.ranks)
@@ -121,7 +121,7 @@ CASES: dict[str, tuple[str, type[Objective], Any]] = {
 }
 
 
-def mean_loss(objective: Objective, batch: Batch) -> Tensor:
+def mean_loss(objective: Objective, batch: PretrainBatch) -> Tensor:
     counts = objective.counts(batch)
     return sum((term.total * term.weight / counts[term.name] for term in objective(batch)), torch.zeros(()))
 
@@ -198,25 +198,25 @@ def test_the_generator_is_a_masked_model(root: Path) -> None:
 @pytest.mark.parametrize("with_bias", [True, False])
 @pytest.mark.parametrize("buffer", [1, 3 * 50, 2**22])
 def test_vocabulary_loss_is_cross_entropy(rows: int, with_bias: bool, buffer: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(vocabulary.BUFFER, "cpu", buffer)
+    monkeypatch.setitem(fused.BUFFER, "cpu", buffer)
     draw = torch.Generator().manual_seed(rows)
     make = lambda *shape: torch.randn(*shape, generator=draw, dtype=torch.float64).requires_grad_()  # noqa: E731
     states, table, bias = make(rows, 8), make(50, 8), make(50) if with_bias else None
     labels = torch.randint(50, (rows,), generator=draw)
     inputs = [t for t in (states, table, bias) if t is not None]
-    guesses = vocabulary_loss(states, table, bias, labels)
+    guesses = fused_cross_entropy(states, table, bias, labels)
     ours = torch.autograd.grad(guesses.loss * 0.37, inputs)
     logits = F.linear(states, table, bias)
     expected = torch.autograd.grad(F.cross_entropy(logits, labels, reduction="sum") * 0.37, inputs)
     assert float(guesses.loss) == pytest.approx(float(F.cross_entropy(logits, labels, reduction="sum")), rel=1e-12)
-    assert int(guesses.right) == int((logits.argmax(1) == labels).sum())
+    assert int(guesses.n_correct) == int((logits.argmax(1) == labels).sum())
     for a, b in zip(ours, expected, strict=True):
         assert torch.allclose(a, b, rtol=1e-10, atol=1e-12)
 
 
 def test_vocabulary_loss_bears_large_logits() -> None:
     states, table = torch.full((2, 1), 300.0), torch.tensor([[1.0], [-1.0], [0.5]])
-    guesses = vocabulary_loss(states, table, None, torch.tensor([0, 1]))
+    guesses = fused_cross_entropy(states, table, None, torch.tensor([0, 1]))
     assert float(guesses.loss) == pytest.approx(600.0)
 
 
@@ -225,10 +225,10 @@ def test_drawn_tokens_follow_the_distribution() -> None:
     n = 20_000
     uniforms = torch.rand(n, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     states, table = torch.ones(n, 1), logits.unsqueeze(1)
-    drawn = vocabulary_loss(states, table, None, torch.zeros(n, dtype=torch.long), uniforms).drawn
+    drawn = fused_cross_entropy(states, table, None, torch.zeros(n, dtype=torch.long), uniforms).samples
     counts = torch.bincount(drawn, minlength=4).numpy()
     assert chisquare(counts, logits.softmax(0).double().numpy() / float(logits.softmax(0).double().sum()) * n).pvalue > 1e-4
-    edges = vocabulary_loss(states[:2], table, None, torch.zeros(2, dtype=torch.long), torch.tensor([0.0, 1 - 1e-16])).drawn
+    edges = fused_cross_entropy(states[:2], table, None, torch.zeros(2, dtype=torch.long), torch.tensor([0.0, 1 - 1e-16])).samples
     assert edges.tolist() == [0, 3]
 
 
@@ -242,10 +242,10 @@ def tiny(name: str, **changes: Any) -> Any:
 def test_left_to_right_sees_no_future() -> None:
     objective = Causal(Model.fresh(tiny("gpt-mini"), ["lm"], seed=1).eval().double())
     batch = make_batch()
-    before = objective.look(batch)
+    before = objective.target_states(batch)
     ids = batch.ids.copy()
     ids[6:9] = (ids[6:9] + 5) % VOCAB  # the end of the first sequence
-    after = objective.look(replace(batch, ids=ids))
+    after = objective.target_states(replace(batch, ids=ids))
     changed = torch.cat([torch.arange(6), torch.arange(8, len(before))])  # states 6 and 7 stand at or after the change
     assert torch.equal(before[changed], after[changed])
     assert not torch.equal(before[6:8], after[6:8])
@@ -255,11 +255,11 @@ def test_permuted_targets_see_what_is_ranked_before_and_nothing_else() -> None:
     objective = Permuted(Model.fresh(tiny("xlnet-mini"), ["lm"], seed=1).eval().double())
     batch = make_batch((12,), (1, 4, 6, 9))
     assert batch.ranks is not None
-    before = objective.look(batch)
+    before = objective.target_states(batch)
     for target in batch.targets.tolist():
         ids = batch.ids.copy()
         ids[target] = (ids[target] + 5) % VOCAB
-        moved = (objective.look(replace(batch, ids=ids)) - before).abs().amax(1) > 0
+        moved = (objective.target_states(replace(batch, ids=ids)) - before).abs().amax(1) > 0
         later = batch.ranks[batch.targets] > batch.ranks[target]
         assert moved.tolist() == later.tolist(), "only what is predicted after a token may know it"
 
@@ -270,9 +270,9 @@ def test_sequences_of_a_batch_do_not_see_each_other() -> None:
         batch = make_batch()
         ids = batch.ids.copy()
         ids[:9] = (ids[:9] + 5) % VOCAB
-        where = objective.answers(batch)[0]
+        where = objective.targets(batch)[0]
         same = torch.from_numpy(where >= 9)
-        assert torch.equal(objective.look(batch)[same], objective.look(replace(batch, ids=ids))[same]), name
+        assert torch.equal(objective.target_states(batch)[same], objective.target_states(replace(batch, ids=ids))[same]), name
 
 
 # ---------------------------------------------------------------------- evaluation
@@ -281,9 +281,9 @@ def test_sequences_of_a_batch_do_not_see_each_other() -> None:
 def test_evidence_adds_up_and_leaves_the_mode() -> None:
     objective = Masked(Model.fresh(tiny("bert-mini"), ["lm", "pair"], seed=1)).train()
     batches = [make_batch(seed=seed) for seed in range(3)]
-    sums = gather_evidence(objective, batches)
+    sums = sum_over_batches(objective, batches)
     assert objective.training
-    measures = objective.judge(sums)
+    measures = objective.summarise(sums)
     objective.eval()
     with torch.no_grad():
         total = sum(float(objective(batch)[0].total) for batch in batches)
@@ -296,9 +296,9 @@ def test_auc_is_the_chance_that_a_replaced_token_scores_higher() -> None:
     config = tiny("electra-mini", embedding_size=16)
     objective = Replaced(Model.fresh(config, ["replaced"], seed=1), Model.fresh(generator_config(config, 0.5), ["lm"], seed=2), 50.0).eval()
     batches = [make_batch(seed=seed) for seed in range(5)]
-    measures = objective.judge(gather_evidence(objective, batches))
+    measures = objective.summarise(sum_over_batches(objective, batches))
     with torch.no_grad():
-        played = [objective._play(batch)[1:] for batch in batches]
+        played = [objective._run_generator(batch)[1:] for batch in batches]
     scores, replaced = (torch.cat(parts) for parts in zip(*played, strict=True))
     gaps = scores[replaced][:, None].double().sigmoid() - scores[~replaced][None].double().sigmoid()
     exact = float((gaps > 0).double().mean() + (gaps == 0).double().mean() / 2)

@@ -13,7 +13,7 @@ from bertworks.config import DataConfig
 from bertworks.data.shards import Shards
 from bertworks.page.curves import Curve, figure
 from bertworks.page.html import both, escape, page, table
-from bertworks.runs.masks import LABELS, print_view, summary, view_masks, write_masks_page
+from bertworks.reports.masks import LABELS, print_view, summary, view_masks, write_masks_page
 from bertworks.text.tokenizer import Tokenizer
 from texts import make_shards
 
@@ -64,7 +64,7 @@ def test_the_page_is_escaped_and_alone(written: Path) -> None:
 
 def test_views_are_what_the_loader_gives(shards: Shards) -> None:
     epoch, views = view_masks(shards, DataConfig(pairs="nsp", masking="word"), seed=3, epoch=1, lines=20)
-    first = epoch.members(0).tolist()[0]
+    first = epoch.examples_of(0).tolist()[0]
     batch = epoch.gather([first])
     tokenizer = shards.tokenizer
     assert [token.seen for token in views[0].tokens] == [tokenizer.readable(id) for id in batch.ids.tolist()]

@@ -125,7 +125,7 @@ def test_two_streams_with_ragged_targets(seed: int, root: Path) -> None:
     flat_targets = torch.tensor([start + place for start, places in zip(starts, targets, strict=True) for place in places])
     tokens = our_tokens("xlnet", ids, segments)
     with torch.no_grad():
-        states = model.encoder.predict(tokens, torch.tensor([r for row in ranks for r in row]), flat_targets, n_targets)
+        states = model.encoder.two_stream(tokens, torch.tensor([r for row in ranks for r in row]), flat_targets, n_targets)
         ours = model.read("lm", states, tokens.layout)
         expected = theirs(**_two_stream_inputs(ids, segments, ranks, targets)).logits
     picked = torch.cat([expected[i, :n] for i, n in enumerate(n_targets)])

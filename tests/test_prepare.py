@@ -23,8 +23,8 @@ from bertworks.data.prepare import prepare
 from bertworks.data.shards import Shards
 from bertworks.errors import BadShards, BadText, NotFound, SaveFailed, Unsupported
 from bertworks.files import locked
+from bertworks.text.cached_encoder import CachedEncoder
 from bertworks.text.sentences import split_sentences
-from bertworks.text.speller import Speller
 from bertworks.text.tokenizer import Tokenizer
 from refusals import refused
 from texts import documents, make_shards, tiny_tokenizer
@@ -35,7 +35,7 @@ from pathlib import Path
 from bertworks.data.corpus import Corpus
 from bertworks.text.tokenizer import Tokenizer
 if __name__ == "__main__":
-    module.BLOCK = int(sys.argv[5])
+    module.BLOCK_CHARACTERS = int(sys.argv[5])
     module.prepare(Corpus([sys.argv[1]]), Tokenizer.load(Path(sys.argv[2])), Path(sys.argv[3]), workers=int(sys.argv[4]))
 """
 
@@ -52,12 +52,12 @@ def start(file: Path, vocab: Path, out: Path, workers: int, block: int) -> subpr
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bertworks.data.prepare, "BLOCK", 3000)
+    monkeypatch.setattr(bertworks.data.prepare, "BLOCK_CHARACTERS", 3000)
 
 
 def assert_shards_hold(shards: Shards, texts: list[str]) -> None:
     """Every sentence of every text, token by token, and where words begin."""
-    speller, at = Speller(shards.tokenizer), 0
+    speller, at = CachedEncoder(shards.tokenizer), 0
     edges = [(shards[index], document) for index in range(len(shards)) for document in range(len(shards[index].documents))]
     assert len(edges) == len(texts)
     for (content, document), text in zip(edges, texts, strict=True):
@@ -66,9 +66,9 @@ def assert_shards_hold(shards: Shards, texts: list[str]) -> None:
         assert int(content.documents[document]) - first == len(sentences)
         for number, sentence in enumerate(sentences, start=first):
             begin, end = int(content.sentences[number - 1]) if number else 0, int(content.sentences[number])
-            spelled = speller.spell([sentence], [number == first])
+            spelled = speller.encode([sentence], [number == first])
             assert content.tokens[begin:end].tolist() == spelled.ids.tolist()
-            assert content.word_starts(begin, end).tolist() == spelled.starts.tolist()
+            assert content.word_starts(begin, end).tolist() == spelled.word_starts.tolist()
             at += end - begin
     assert at == shards.manifest.counts.tokens == shards.token_edges[-1]
 

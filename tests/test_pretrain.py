@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 import types
 from pathlib import Path
 from typing import Any
@@ -19,18 +18,20 @@ import transformers
 from rich.console import Console
 
 import bertworks
-from bertworks.cli.live import View, describe, duration, sparkline
+from bertworks.cli.live import LiveView, duration, event_line, sparkline
 from bertworks.config import PretrainConfig
-from bertworks.data.loader import Batch
+from bertworks.data.loader import PretrainBatch
 from bertworks.data.shards import Shards
 from bertworks.errors import BadConfig, Unsupported
 from bertworks.model.model import Model
 from bertworks.model.resize import refit
 from bertworks.presets import OBJECTIVES, PRESETS, preset, recipe
-from bertworks.runs.folder import read_run
-from bertworks.runs.pretrain import Evaluation, log_frequencies, make_objective, pretrain
-from bertworks.runs.settings import PRETRAIN, keys, parse_duration, parse_settings, settle
-from bertworks.train.ranks import Ranks
+from bertworks.runs.context import Host
+from bertworks.runs.pretrain import HeldOutEvaluation, log_frequencies, make_objective, pretrain
+from bertworks.runs.record import RunRecord
+from bertworks.runs.settings import PRETRAIN, parse_duration, parse_settings, resolve_pretrain, setting_keys
+from bertworks.train.distributed import Distributed
+from bertworks.train.events import Evaluated, NotSaved, Resumed, Skipped, Trained, last, read_events
 from commands import refusal, run
 from refusals import refused
 from test_objectives import albert_loss, bert_loss, gpt2_loss, roberta_loss, xlnet_loss
@@ -72,13 +73,13 @@ def trained(shards: Shards, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def held_out(run: Path) -> tuple[Any, list[Batch]]:
+def held_out(run: Path) -> tuple[Any, list[PretrainBatch]]:
     """The run's objective with the weights of its model folder, and its held-out batches."""
-    record, shards = read_run(run), Shards(read_run(run)["shards"])
-    config = PretrainConfig.model_validate(record["config"])
+    record = RunRecord.read(run)
+    shards, config = Shards(str(record.shards)), PretrainConfig.model_validate(record.config)
     frequencies = log_frequencies(shards, config.model.encoder.vocab_size)
     objective = make_objective(config, bertworks.load(run), frequencies).eval()
-    return objective, Evaluation(objective, shards, config, Ranks(), frequencies).batches
+    return objective, HeldOutEvaluation(objective, shards, config, Distributed(), frequencies).batches
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -96,7 +97,7 @@ def test_a_run_opens_in_transformers(name: str, trained: Path) -> None:
         ours = sum(float(term.total) * term.weight / counts[term.name] for term in objective(batches[0]))
         expected = float(their_loss(theirs, batches[0]))
     assert ours == pytest.approx(expected, rel=1e-5)
-    assert [event["step"] for event in events(trained / name, "held out")] == [0, 2, 4]
+    assert [event["step"] for event in events(trained / name, "eval")] == [0, 2, 4]
 
 
 def test_an_electra_run_is_two_models(trained: Path) -> None:
@@ -136,8 +137,8 @@ def test_fill_without_a_head_says_how_to_grow_one(tmp_path: Path, shards: Shards
 def test_the_loss_of_the_start_is_that_of_frequencies(trained: Path) -> None:
     """A new head begins with how frequent tokens are, so the first look is about as good as guesses without context."""
     for name in ("bert-mini", "albert-mini", "xlnet-mini", "electra-mini"):
-        start, first = events(trained / name, "start")[0], events(trained / name, "held out")[0]
-        assert first["step"] == 0 and first["loss"] == pytest.approx(start["unigram_loss"], abs=0.3)
+        start, first = events(trained / name, "start")[0], events(trained / name, "eval")[0]
+        assert first["step"] == 0 and first["metrics"]["loss"] == pytest.approx(start["unigram_loss"], abs=0.3)
 
 
 # ---------------------------------------------------------------------- going on from a model
@@ -145,15 +146,15 @@ def test_the_loss_of_the_start_is_that_of_frequencies(trained: Path) -> None:
 
 def go_on_from(init: Path, shards: Shards, out: Path, *settings: str, objective: str | None = None) -> Path:
     start = bertworks.load(init)
-    config = settle(shards.tokenizer, init=start, objective=objective, settings=settings, limit={"steps": 2})
-    pretrain(config, shards, out, init=str(init), preset=None, ranks=Ranks(), watch=lambda event: None, began=time.monotonic())
+    config = resolve_pretrain(shards.tokenizer, init=start, objective=objective, settings=settings, options={"steps": 2})
+    pretrain(config, shards, out, init=str(init), preset=None, host=Host.library())
     return out
 
 
 def test_an_encoder_without_a_head_grows_one(shards: Shards, tmp_path: Path) -> None:
     sizes = {"hidden_size": 64, "n_heads": 2, "ffn_size": 128, "n_positions": 48}
     headless = bertworks.new("bert-tiny", tokenizer=shards.tokenizer, **sizes).save(tmp_path / "headless")
-    out = go_on_from(headless, shards, tmp_path / "run", "train.threads=1", "train.evaluate_tokens=512", objective="mlm")
+    out = go_on_from(headless, shards, tmp_path / "run", "train.evaluate_tokens=512", objective="mlm")
     bench = bertworks.load(out)
     assert list(bench.model.heads) == ["lm"]
     assert bench.lineage[-2:] == ["pretrain mlm", f"loaded {out}"]
@@ -165,25 +166,23 @@ def test_an_encoder_without_a_head_grows_one(shards: Shards, tmp_path: Path) -> 
 def test_the_model_of_the_start_is_needed_only_once(shards: Shards, tmp_path: Path) -> None:
     sizes = {"hidden_size": 64, "n_heads": 2, "ffn_size": 128, "n_positions": 48}
     begun = bertworks.new("bert-tiny", tokenizer=shards.tokenizer, **sizes).save(tmp_path / "begun")
-    out = go_on_from(begun, shards, tmp_path / "run", "train.threads=1", "train.evaluate_tokens=512", objective="mlm")
+    out = go_on_from(begun, shards, tmp_path / "run", "train.evaluate_tokens=512", objective="mlm")
     shutil.rmtree(begun)
     assert go_on(out).signal == 0
 
 
 def test_a_run_goes_on_as_another(trained: Path, shards: Shards, tmp_path: Path) -> None:
-    out = go_on_from(
-        trained / "electra-mini", shards, tmp_path / "run", "train.threads=1", "train.evaluate_tokens=512", "data.max_length=48"
-    )
-    start, first = bertworks.load(trained / "electra-mini"), events(out, "held out")[0]
-    assert first["loss"] == pytest.approx(events(trained / "electra-mini", "held out")[-1]["loss"], abs=0.4)
+    out = go_on_from(trained / "electra-mini", shards, tmp_path / "run", "train.evaluate_tokens=512", "data.max_length=48")
+    start, first = bertworks.load(trained / "electra-mini"), events(out, "eval")[0]
+    assert first["metrics"]["loss"] == pytest.approx(events(trained / "electra-mini", "eval")[-1]["metrics"]["loss"], abs=0.4)
     assert bertworks.load(out).generator is not None and start.generator is not None
 
 
 def test_a_trained_head_learns_more_gently_than_a_grown_one(trained: Path, shards: Shards) -> None:
     def rate(name: str, objective: str | None = None) -> float:
-        return settle(shards.tokenizer, init=bertworks.load(trained / name), objective=objective, limit={"steps": 1}).optim.lr
+        return resolve_pretrain(shards.tokenizer, init=bertworks.load(trained / name), objective=objective, options={"steps": 1}).optim.lr
 
-    new = settle(shards.tokenizer, preset="bert-mini", settings=["model.hidden_size=64"], limit={"steps": 1}).optim.lr
+    new = resolve_pretrain(shards.tokenizer, preset="bert-mini", settings=["model.hidden_size=64"], options={"steps": 1}).optim.lr
     assert rate("bert-mini") == rate("electra-mini") == pytest.approx(0.3 * new)
     assert rate("bert-mini", "rtd") == rate("electra-mini", "mlm") == pytest.approx(new)
 
@@ -214,7 +213,7 @@ def test_more_segments_start_as_the_first(shards: Shards) -> None:
 
 def test_a_trained_model_keeps_its_shape(trained: Path, shards: Shards) -> None:
     with refused("cannot-change", kind=BadConfig) as error:
-        settle(shards.tokenizer, init=bertworks.load(trained / "bert-mini"), settings=["model.n_layers=3"], limit={"steps": 1})
+        resolve_pretrain(shards.tokenizer, init=bertworks.load(trained / "bert-mini"), settings=["model.n_layers=3"], options={"steps": 1})
     assert error.value.fields == ["model.n_layers"]  # type: ignore[attr-defined]
 
 
@@ -230,7 +229,7 @@ def test_another_tokenizer_is_refused(trained: Path, tmp_path: Path) -> None:
 
 
 def test_every_key_is_explained() -> None:
-    found = keys(PRETRAIN)
+    found = setting_keys(PRETRAIN)
     assert all(found.values())
     assert found.keys() >= STABLE
     shown = run("pretrain", "--help").stdout
@@ -271,12 +270,12 @@ def test_wrong_keys_are_named(setting: str, code: str, near: str) -> None:
 )
 def test_settings_that_do_not_fit(settings: list[str], fields: list[str], shards: Shards) -> None:
     with refused("bad-config", kind=BadConfig) as error:
-        settle(shards.tokenizer, preset="bert-mini", settings=settings, limit={"steps": 1})
+        resolve_pretrain(shards.tokenizer, preset="bert-mini", settings=settings, options={"steps": 1})
     assert error.value.fields == fields  # type: ignore[attr-defined]
 
 
 def test_a_new_discriminator_knows_how_many_tokens_are_replaced(shards: Shards) -> None:
-    config = settle(shards.tokenizer, preset="electra-mini", settings=TINY, limit={"steps": 1})
+    config = resolve_pretrain(shards.tokenizer, preset="electra-mini", settings=TINY, options={"steps": 1})
     frequencies = log_frequencies(shards, config.model.encoder.vocab_size)
     bias = make_objective(config, None, frequencies).model.heads["replaced"].out.bias
     assert float(torch.sigmoid(bias.detach())) == pytest.approx(config.data.mask_rate)
@@ -285,14 +284,14 @@ def test_a_new_discriminator_knows_how_many_tokens_are_replaced(shards: Shards) 
 def test_only_new_models_begin_with_their_neighbours(shards: Shards, tmp_path: Path) -> None:
     starts = {}
     for start in ("local", "random"):
-        config = settle(shards.tokenizer, preset="bert-mini", settings=[*TINY, f"train.start={start}"], limit={"steps": 1})
+        config = resolve_pretrain(shards.tokenizer, preset="bert-mini", settings=[*TINY, f"train.init={start}"], options={"steps": 1})
         starts[start] = make_objective(config, None, log_frequencies(shards, config.model.encoder.vocab_size)).model
     queries = {start: model.encoder.attentions[0].attn.q.weight.detach() for start, model in starts.items()}
     assert float(queries["local"].abs().max()) > 1 > float(queries["random"].abs().max())
     train(shards, tmp_path / "run", "electra-mini", steps=1)
     trained = bertworks.load(tmp_path / "run")
     trained.generator = None  # a discriminator alone; its generator is new
-    config = settle(shards.tokenizer, init=trained, objective="rtd", settings=TINY[4:], limit={"steps": 1})
+    config = resolve_pretrain(shards.tokenizer, init=trained, objective="rtd", settings=TINY[4:], options={"steps": 1})
     before = trained.model.encoder.embed.positions.weight.clone()
     grown = make_objective(config, trained, log_frequencies(shards, config.model.encoder.vocab_size)).models()["generator"]
     assert torch.equal(grown.encoder.embed.positions.weight, before)
@@ -305,27 +304,29 @@ def test_what_would_be_ignored_is_refused(shards: Shards) -> None:
         (["train.steps=2"], "given-twice", ["train.steps"]),
         (["objective.generator_size=0.5"], "no-effect", ["objective.generator_size"]),
         (["optim.cooldown=0.5"], "no-effect", ["optim.cooldown"]),
-        (["train.start=random", "model.positions=sinusoidal"], "no-effect", ["train.start"]),
+        (["train.init=random", "model.positions=sinusoidal"], "no-effect", ["train.init"]),
         (["data.mask_rate=0"], "bad-config", ["objective.name", "data.mask_rate"]),
         (["model.vocab_size=5"], "vocabulary-too-large", ["model.vocab_size"]),
         (["train.budget=1e12"], "bad-config", ["train.budget"]),
         (["optim.lr=NaN"], "bad-config", ["optim.lr"]),
     ):
         with refused(code, kind=BadConfig) as error:
-            settle(shards.tokenizer, preset="bert-mini", settings=settings, limit={"steps": 1})
+            resolve_pretrain(shards.tokenizer, preset="bert-mini", settings=settings, options={"steps": 1})
         assert error.value.fields == fields  # type: ignore[attr-defined]
     for settings, masking, given in ((["data.mask_rate=0.3"], None, "data.mask_rate"), ([], "word", "--masking")):
         with refused("nothing-masked", kind=BadConfig) as error:
-            settle(shards.tokenizer, preset="gpt-mini", settings=settings, masking=masking, limit={"steps": 1})
+            resolve_pretrain(shards.tokenizer, preset="gpt-mini", settings=settings, masking=masking, options={"steps": 1})
         assert error.value.fields == [given]  # type: ignore[attr-defined]
-    assert settle(shards.tokenizer, preset="bert-mini", limit={"steps": 1}).train.dropout == 0.0
-    assert settle(shards.tokenizer, preset="bert-mini", settings=["model.dropout=0.2"], limit={"steps": 1}).train.dropout is None
-    assert settle(shards.tokenizer, preset="bert-mini", limit={}).train.budget == 600.0
+    assert resolve_pretrain(shards.tokenizer, preset="bert-mini", options={"steps": 1}).train.dropout == 0.0
+    assert (
+        resolve_pretrain(shards.tokenizer, preset="bert-mini", settings=["model.dropout=0.2"], options={"steps": 1}).train.dropout is None
+    )
+    assert resolve_pretrain(shards.tokenizer, preset="bert-mini", options={}).train.budget == 600.0
 
 
 def test_preset_or_model(shards: Shards) -> None:
     with refused("preset-or-init", kind=BadConfig):
-        settle(shards.tokenizer, limit={"steps": 1})
+        resolve_pretrain(shards.tokenizer, options={"steps": 1})
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("10m", 600), ("1.5h", 5400), ("1h30m", 5400), ("2d", 172800)])
@@ -354,7 +355,7 @@ def test_every_preset_has_a_recipe(shards: Shards) -> None:
     for name in PRESETS:
         objective = OBJECTIVES[preset(name).family]
         assert recipe(preset(name))["objective"]["name"] == objective.partition("+")[0]
-        config = settle(shards.tokenizer, preset=name, limit={"steps": 1})
+        config = resolve_pretrain(shards.tokenizer, preset=name, options={"steps": 1})
         assert config.objective.name == objective.partition("+")[0]
     assert recipe(preset("bert-base"))["optim"]["lr"] == 1e-4 < recipe(preset("bert-mini"))["optim"]["lr"]
 
@@ -374,9 +375,11 @@ def test_the_run_is_recorded(trained: Path, shards: Shards) -> None:
     assert record["data"]["tokens"] == shards.manifest.counts.tokens and len(record["data"]["manifest"]) == 64
     steps = [event["step"] for event in events(trained / "bert-mini", "train")]
     assert steps == [1, 2, 3, 4]
-    last = events(trained / "bert-mini", "train")[-1]
-    for name in ("masked", "masked_accuracy", "pair", "lr", "gradient", "tokens_per_second", "share", "seconds_left", "progress"):
-        assert isinstance(last[name], float), name
+    ended = events(trained / "bert-mini", "train")[-1]
+    for name in ("lr", "gradient_norm", "tokens_per_second", "mfu", "seconds_left", "progress"):
+        assert isinstance(ended[name], float), name
+    for name in ("masked", "masked_accuracy", "pair"):
+        assert isinstance(ended["terms"][name], float), name
 
 
 def test_the_report_stands_alone(trained: Path) -> None:
@@ -395,8 +398,8 @@ def test_strange_names_are_escaped(shards: Shards, tmp_path: Path) -> None:
 
 def test_epochs(shards: Shards, tmp_path: Path) -> None:
     train(shards, tmp_path / "run", "bert-mini", "train.batch_tokens=2048", "train.evaluations=0", epochs=2)
-    last = events(tmp_path / "run", "checkpoint")[-1]
-    state = json.loads((tmp_path / "run" / "checkpoints" / last["path"] / "state.json").read_text())
+    saved = events(tmp_path / "run", "checkpoint")[-1]
+    state = json.loads((tmp_path / "run" / "checkpoints" / saved["path"] / "state.json").read_text())
     assert (state["state"]["epoch"], state["state"]["batch"], state["state"]["progress"]) == (2, 0, 1.0)
 
 
@@ -405,12 +408,12 @@ def test_a_budget_run_plans(shards: Shards, tmp_path: Path) -> None:
     assert events(tmp_path / "run", "plan")[0]["steps"] > 1
     rates = [event["lr"] for event in events(tmp_path / "run", "train")]
     assert rates and rates[-1] < max(rates)
-    assert events(tmp_path / "run", "held out")[-1]["progress"] == 1.0
+    assert events(tmp_path / "run", "eval")[-1]["progress"] == 1.0
 
 
 def test_all_text_held_out_for_training(shards: Shards, tmp_path: Path) -> None:
     train(shards, tmp_path / "run", "bert-mini", "data.held_out=0", steps=2)
-    assert not events(tmp_path / "run", "held out")
+    assert not events(tmp_path / "run", "eval")
     assert bertworks.load(tmp_path / "run").fill("ak [MASK]").blanks
 
 
@@ -440,8 +443,8 @@ def test_bfloat16(shards: Shards, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     exact = train(shards, tmp_path / "exact", "electra-mini", "train.log_every=1", steps=3).folder
     for narrow, wide in zip(events(tmp_path / "run", "train"), events(exact, "train"), strict=True):
-        assert narrow["masked"] == pytest.approx(wide["masked"], rel=0.02)
-        assert narrow["masked"] != wide["masked"], "it was not used"
+        assert narrow["terms"]["masked"] == pytest.approx(wide["terms"]["masked"], rel=0.02)
+        assert narrow["terms"]["masked"] != wide["terms"]["masked"], "it was not used"
     assert bertworks.load(tmp_path / "run").model.encoder.embed.tokens.weight.dtype == torch.float32
 
 
@@ -464,7 +467,7 @@ def test_tensorboard_if_it_is_installed(shards: Shards, tmp_path: Path, monkeypa
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", stand_in)
     train(shards, tmp_path / "run", "bert-mini", "train.log_every=1", "train.evaluations=1", steps=2)
     names = {name for name, _, _ in written}
-    assert {"train/masked", "train/lr", "held out/loss", "closed"} <= names
+    assert {"train/masked", "train/lr", "eval/loss", "closed"} <= names
     assert [step for name, _, step in written if name == "train/masked"] == [1, 2]
 
 
@@ -488,7 +491,9 @@ def test_golden_curves(shards: Shards, tmp_path: Path) -> None:
 
 def curve(shards: Shards, out: Path, name: str) -> list[float]:
     train(shards, out, name, "train.log_every=1", "train.evaluations=0", "optim.lr=1e-3", steps=20)
-    return [next(event[term] for term in ("masked", "permuted", "next") if term in event) for event in events(out, "train")]
+    return [
+        next(event["terms"][term] for term in ("masked", "permuted", "next") if term in event["terms"]) for event in events(out, "train")
+    ]
 
 
 # ---------------------------------------------------------------------- the command line
@@ -507,7 +512,7 @@ def test_verify_resume_sees_a_difference(monkeypatch: pytest.MonkeyPatch) -> Non
     from bertworks.cli.main import app
     from bertworks.runs import verify
 
-    monkeypatch.setattr(verify, "verify_resume", lambda run, steps: verify.Proof("aa", "bb", steps, steps // 2))
+    monkeypatch.setattr(verify, "verify_resume", lambda run, steps: verify.ResumeProof("aa", "bb", steps, steps // 2))
     done = CliRunner().invoke(app, ["verify-resume", "anywhere"])
     assert done.exit_code == 1 and {"aa", "bb"} <= set(done.stdout.split())
 
@@ -524,20 +529,21 @@ def test_what_is_no_run(tmp_path: Path, shards: Shards) -> None:
 
 
 def test_the_view_shows_what_happens(trained: Path) -> None:
-    view = View(trained / "electra-mini")
-    shown = [json.loads(line) for line in (trained / "electra-mini" / "metrics.jsonl").read_text().splitlines()]
+    view = LiveView(trained / "electra-mini")
+    shown = read_events(trained / "electra-mini" / "metrics.jsonl")
     for event in shown:
         view.take(event)
     screen = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: PTH123, SIM115
     screen.print(view)
     text = screen.export_text()
-    last, look = ([event for event in shown if event["kind"] == kind][-1] for kind in ("train", "held out"))
-    numbers = [f"{last['step']:,}", "100%", f"{last['masked']:.3f}", f"{look['replaced_auc']:.3f}"]
-    numbers += [f"{last['tokens_per_second']:,.0f}", f"{last['share']:.0%}", duration(last["seconds_left"])]
+    ended, look = last(shown, Trained), last(shown, Evaluated)
+    assert ended is not None and look is not None
+    numbers = [f"{ended.step:,}", "100%", f"{ended.terms['masked']:.3f}", f"{look.metrics['replaced_auc']:.3f}"]
+    numbers += [f"{ended.tokens_per_second:,.0f}", f"{ended.mfu:.0%}", duration(ended.seconds_left)]
     for part in ("masked", *numbers):
         assert part in text, part
-    about = {"step": 3, "progress": 0.1, "tokens": 5, "seconds": 1.0}
-    assert "full" in str(describe({"kind": "not saved", "reason": "full", **about}))
-    assert {"41", "52"} <= set(re.findall(r"\d+", str(describe({"kind": "bad", "loss": None, "epoch": 41, "batch": 52, **about}))))
-    assert "torch" in str(describe({"kind": "resumed", "differences": ["torch"], **about}))
+    assert "full" in str(event_line(NotSaved(step=3, reason="full")))
+    skipped = Skipped(step=3, loss=None, gradient_norm=None, epoch=41, batch=52, examples=[])
+    assert {"41", "52"} <= set(re.findall(r"\d+", str(event_line(skipped))))
+    assert "torch" in str(event_line(Resumed(step=3, differences=["torch"])))
     assert sparkline([3.0, 2.0, 1.0], 10) == "█▅▁" and sparkline([], 5) == ""

@@ -10,38 +10,56 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from bertworks.config import LearnedConfig, Shape, TaskConfig
+from bertworks.config import TaskArtifact, TaskConfig
 from bertworks.data import tables
+from bertworks.datasets.checks import WITHOUT_COPIES, TaskData
+from bertworks.datasets.columns import Columns, NamedColumns
+from bertworks.datasets.example import Example, Span
+from bertworks.datasets.inputs import Inputs, as_example
+from bertworks.datasets.report import ROWS_SHOWN, BadRow, BadRows
 from bertworks.errors import Remark
-from bertworks.tasks.checks import WITHOUT_COPIES, Data
-from bertworks.tasks.datasets import TASKS
-from bertworks.tasks.example import Example, Span
-from bertworks.tasks.inputs import Inputs, as_example
-from bertworks.tasks.rows import SHOWN, BadRow, BadRows, Columns
-from bertworks.tasks.shapes import make_task
-from bertworks.tasks.source import Source, describe_task, find_source, read_data, read_more
-from bertworks.tasks.windows import Reader
+from bertworks.runs.predictions import inputs_for
+from bertworks.tasks.catalogue import CATALOGUE
+from bertworks.tasks.evaluation import metric_values
+from bertworks.tasks.inference import evaluation_mode, run_windows
+from bertworks.tasks.shapes import make_task, shape_of
+from bertworks.tasks.source import Source, describe_task, find_source, read_data, read_eval_data
+from bertworks.tasks.task import Task
+from bertworks.tasks.windows import SlidingWindows
 from refusals import refused
 from test_tasks import minilm, reader, small
 
-NOTHING: dict[str, Any] = {
-    "data": None,
-    "train": None,
-    "dev": None,
-    "text": None,
-    "pair": (),
-    "label": None,
-    "first": None,
-    "skip_bad": False,
-}
+
+def named_source(task: str = "classify", **named: Any) -> Source:
+    """Columns by their options, and all else that `find_source` takes."""
+    columns = NamedColumns(**{option: named.pop(option) for option in NamedColumns.model_fields if option in named})
+    return find_source(task, columns=columns, **named)
 
 
-def own(path: Path, task: str = "classify", **named: Any) -> Data:
-    return read_data(find_source(task, **{**NOTHING, "train": str(path), **named}))
+def own(path: Path, task: str = "classify", **named: Any) -> TaskData:
+    return read_data(named_source(task, **{"train": str(path), **named}))
+
+
+def recorded(source: Source, columns: Columns | None) -> Source:
+    """As it is read again from the record of a run."""
+    return Source.model_validate_json(source.resolved(columns).model_dump_json())
+
+
+def inputs_of(path: Path | str, artifact: TaskArtifact, **named: Any) -> Inputs:
+    """A file as a model that was fine-tuned so reads it."""
+    predictor: Any = SimpleNamespace(artifact=artifact, task=SimpleNamespace(schema=shape_of(artifact.task.shape).schema))
+    return inputs_for(predictor, str(path), **named)
+
+
+def predictions_of(task: Task[Any, Any], examples: Sequence[Example]) -> list[Any]:
+    features = task.features(examples, reader())
+    with evaluation_mode(task):
+        return task.decode_all(run_windows(task, features), features, examples)
 
 
 def write(path: Path, *lines: str) -> Path:
@@ -60,7 +78,7 @@ def bad_rows(*expected: tuple[str, str], code: str = "bad-rows") -> Iterator[lis
     assert [row.code for row in rows] == [name for name, _ in expected]
     for row, (_, place) in zip(rows, expected, strict=True):
         assert row.place.endswith(place), row
-    assert all(row.place in error.value.cause and row.cause in error.value.cause for row in rows[:SHOWN])
+    assert all(row.place in error.value.cause and row.cause in error.value.cause for row in rows[:ROWS_SHOWN])
 
 
 def codes(remarks: Sequence[Remark]) -> list[str]:
@@ -86,7 +104,7 @@ def test_columns_and_labels_are_guessed_and_said(tmp_path: Path) -> None:
     data = own(write(tmp_path / "mail.csv", "id,text,label", *rows))
     assert len(data.train) == 36 and len(data.dev) == 4
     assert data.train[0].texts[0].startswith("text ") and {example.answer for example in data.dev} == {"spam", "ham"}
-    assert data.columns == Columns(("text",), "label", unused=("id",))
+    assert data.columns == Columns(("text",), ("label",), unused=("id",))
     assert all(name in said(data.remarks, "columns") for name in ("text", "label", "id"))
     assert set(numbers(said(data.remarks, "dev-split"))) == {"4", "0"}, "how many, and the seed"
 
@@ -157,13 +175,13 @@ def test_cells_of_many_lines_are_no_rows(tmp_path: Path) -> None:
     assert len(data.train) + len(data.dev) == 21
     assert ("Dear Sir,\nI came, I saw\nI won, I left\nBye",) in {example.texts for example in (*data.train, *data.dev)}
     rows = ["1,open", '2,"open', *[f"{at},text {at}" for at in range(3, 40)], '40,size 5"', "41,last"]  # no cell occurs twice
-    texts = LearnedConfig(task=TaskConfig(), columns=("text",))
+    texts = TaskArtifact(task=TaskConfig(shape="classify"), columns=("text",))
     for some in (rows, [*rows[:12], *rows[-2:]], [f"x{line}" for line in rows]):
         asked = write(tmp_path / "b.csv", "id,text", *some)
         with bad_rows(("unclosed-quote", "b.csv, line 3")):
-            Inputs(str(asked), texts, text=None, pair=(), skip_bad=False)
+            inputs_of(asked, texts)
     verse = ['"Shall I compare thee,\nThou art more lovely,\nRough winds do shake,\nsummer",', "b,", "c,", "d,"]
-    inputs = Inputs(str(write(tmp_path / "c.csv", "text,notes", *verse)), texts, text=None, pair=(), skip_bad=False)
+    inputs = inputs_of(write(tmp_path / "c.csv", "text,notes", *verse), texts)
     assert inputs.total == 4, "nothing is no label"
 
 
@@ -184,7 +202,7 @@ def test_all_rows_are_bad(tmp_path: Path) -> None:
 def test_answers_stand_where_the_table_says(tmp_path: Path) -> None:
     def span(**row: Any) -> Any:
         rows = [{"question": f"which {at}?", "context": f"man has a plan {at}", "answer": "a", **row} for at in range(20)]
-        (answer,) = own(write(tmp_path / "s.jsonl", *map(json.dumps, rows)), "span").train[0].answer  # type: ignore[misc, union-attr]
+        (answer,) = own(write(tmp_path / "s.jsonl", *map(json.dumps, rows)), "span").train[0].answer
         return answer
 
     assert span().start == 8, "a word of its own"
@@ -228,7 +246,7 @@ def test_half_characters_anywhere(tmp_path: Path) -> None:
     rows = [{"tokens": ["a", "b\ud83d"], "tags": ["O", "B-X"]}] * 20
     data = own(write(tmp_path / "t.jsonl", *map(json.dumps, rows)), "tag")
     assert data.train[0].texts == ("a", "b\ufffd") and data.fingerprint
-    assert numbers(said(data.remarks, "replaced-signs")) == ["20"]
+    assert numbers(said(data.remarks, "replaced-characters")) == ["20"]
     asked = [{"id": "1", "question": "Who\ud83d?", "answers": [{"answer_start": 0, "text": "I"}]}]
     content = {"data": [{"title": str(at), "paragraphs": [{"context": f"I am {at}.", "qas": asked}]} for at in range(20)]}
     (tmp_path / "s.json").write_text(json.dumps(content))
@@ -241,6 +259,7 @@ def test_train_and_dev_of_different_kinds(tmp_path: Path) -> None:
     for train, dev in ((words, table), (table, words)):
         data = own(train, "tag", dev=str(dev))
         assert data.dev[0].texts == ("Li", "sang") and data.dev[0].answer == ("B-X", "O")
+    assert own(table, "tag", text="words", dev=str(words)).dev[0].texts == ("Li", "sang"), "the columns are those of the table"
     with refused("no-named-columns", place="a.conll"):
         own(words, "tag", text="words")
 
@@ -256,13 +275,13 @@ def test_classes_that_dev_has_none_of_are_said(tmp_path: Path) -> None:
     rows = [f"text {at},A" for at in range(100)] + [f"{name} {at},{name}" for name in "BCDEF" for at in range(4)] + ["x,G", "y,G"]
     data = own(write(tmp_path / "a.csv", "text,label", *rows))
     assert Counter(example.answer for example in data.dev) == {"A": 10, "B": 1, "C": 1, "D": 1, "E": 1, "F": 1}
-    assert re.findall(r"\b[A-G]\b", said(data.remarks, "unjudged-labels")) == ["G"]
+    assert re.findall(r"\b[A-G]\b", said(data.remarks, "labels-not-in-dev")) == ["G"]
 
 
 def test_a_table_without_a_header_is_not_printed(tmp_path: Path) -> None:
     with refused("no-text-column", place="q.tsv") as error:
         own(write(tmp_path / "q.tsv", *[f"Who?\t{'a long passage ' * 99}\tno one"] * 2), "span")
-    assert all(name in str(error.value.remedy) for name in ("--text", "Who?", "a long passage", "no one"))
+    assert all(name in str(error.value.remedy) for name in ("--context", "Who?", "a long passage", "no one"))
     assert str(error.value).count("a long passage") < 5 and len(str(error.value)) < 400
 
 
@@ -271,54 +290,58 @@ def test_letters_are_answered_by_letters(tmp_path: Path) -> None:
     data = own(write(tmp_path / "c.csv", "question,option_a,option_b,option_c,answer", *rows), "choice")
     assert {(int(example.texts[0][2:]) % 3, example.answer) for example in data.train} == {(0, 0), (1, 1), (2, 2)}
     assert data.columns is not None and data.columns.counted_from == "A" and re.search(r"\bA\b", said(data.remarks, "columns"))
-    source = find_source("choice", **{**NOTHING, "train": str(tmp_path / "c.csv")})
-    again = Source.model_validate(source.settled(data.columns))
+    source = named_source("choice", train=str(tmp_path / "c.csv"))
+    again = recorded(source, data.columns)
     assert [example.answer for example in read_data(again).dev] == [example.answer for example in data.dev]
     task = make_task(small("bert-mini", "choice").model, describe_task(data, source))
-    answers = task.predict(task.features(data.dev, reader()), data.dev)
+    answers = predictions_of(task, data.dev)
     assert all(one.choice == "ABC"["xyz".index(str(one.text))] for one in answers)
-    right = [one.text == example.texts[1 + example.answer] for one, example in zip(answers, data.dev, strict=True)]  # type: ignore[operator]
-    assert task.score(answers, data.dev)["accuracy"] == sum(right) / len(right)
+    right = [one.text == example.texts[1 + example.answer] for one, example in zip(answers, data.dev, strict=True)]
+    assert metric_values(task, answers, data.dev)["accuracy"] == sum(right) / len(right)
     texts = own(
         write(tmp_path / "t.csv", "question,option_a,option_b,answer", *[f"q {at},a,b,{'ba'[at % 2]}" for at in range(30)]), "choice"
     )
-    assert texts.columns.by_text and texts.train[0].texts[1 + texts.train[0].answer] == "ba"[int(texts.train[0].texts[0][2:]) % 2]  # type: ignore[union-attr,operator]
+    assert (
+        texts.columns is not None
+        and texts.columns.by_text
+        and texts.train[0].texts[1 + texts.train[0].answer] == "ba"[int(texts.train[0].texts[0][2:]) % 2]
+    )
 
 
 def test_choices_counted_from_one(tmp_path: Path) -> None:
     data = own(write(tmp_path / "c.csv", "question,option1,option2,answer", *[f"q {at},x,y,{1 + at % 2}" for at in range(20)]), "choice")
     assert {(example.texts[0][-1] in "02468", example.answer) for example in data.train} == {(True, 0), (False, 1)}
     assert data.columns is not None and data.columns.counted_from == 1 and re.search(r"\b1\b", said(data.remarks, "columns"))
-    source = find_source("choice", **{**NOTHING, "train": str(tmp_path / "c.csv")})
+    source = named_source("choice", train=str(tmp_path / "c.csv"))
     few = write(tmp_path / "few.csv", "question,option1,option2,answer", "q,x,y,1")
-    more = read_more(Source.model_validate(source.settled(read_data(source).columns)), few, TaskConfig(shape="choice"))
+    more = read_eval_data(recorded(source, read_data(source).columns), few, TaskConfig(shape="choice"))
     assert more.dev[0].answer == 0, "as in training, whatever the file shows"
     task = make_task(small("bert-mini", "choice").model, describe_task(data, source))
     examples = [Example(("ba ku", "da", "lo"), at % 2) for at in range(4)]
-    answers = task.predict(task.features(examples, reader()), examples)
+    answers = predictions_of(task, examples)
     assert all(one.choice in (1, 2) and examples[0].texts[one.choice] == one.text for one in answers), "answered as they are counted there"
-    assert task.score(answers, examples) == {"accuracy": 0.5}
+    assert metric_values(task, answers, examples) == {"accuracy": 0.5}
 
 
 def test_a_column_for_each_class(tmp_path: Path) -> None:
     rows = [f"t {at},{at % 2},{at % 3 // 2}" for at in range(20)]
-    data = own(write(tmp_path / "m.csv", "comment_text,toxic,insult", *rows), "multilabel", label="toxic,insult")
+    data = own(write(tmp_path / "m.csv", "comment_text,toxic,insult", *rows), "multilabel", label=("toxic", "insult"))
     assert {example.answer for example in data.train} == {(), ("toxic",), ("insult",), ("toxic", "insult")}
-    source = find_source("multilabel", **{**NOTHING, "train": str(tmp_path / "m.csv"), "label": "toxic,insult"})
-    settled = Source.model_validate(source.settled(data.columns))
-    assert len(read_more(settled, tmp_path / "m.csv", TaskConfig(shape="multilabel", labels=("toxic", "insult"))).dev) == 20
+    source = named_source("multilabel", train=str(tmp_path / "m.csv"), label=("toxic", "insult"))
+    settled = recorded(source, data.columns)
+    assert len(read_eval_data(settled, tmp_path / "m.csv", TaskConfig(shape="multilabel", labels=("toxic", "insult"))).dev) == 20
     with bad_rows(*[("repeated-label", f"h.jsonl, line {line}") for line in range(1, 21)]) as bad:
         own(write(tmp_path / "h.jsonl", *['{"text": "a", "labels": [1, 0, 1]}'] * 20), "multilabel")
     assert "[1, 0, 1]" in bad[0].cause
     with bad_rows(*[("not-a-flag", f"m.csv, line {line}") for line in range(2, 22)]) as bad:
-        own(write(tmp_path / "m.csv", "text,toxic,insult", *[f"t {at},2,0" for at in range(20)]), "multilabel", label="toxic,insult")
+        own(write(tmp_path / "m.csv", "text,toxic,insult", *[f"t {at},2,0" for at in range(20)]), "multilabel", label=("toxic", "insult"))
     assert "'2'" in bad[0].cause and "'toxic'" in bad[0].cause
 
 
 def test_what_was_found_is_said(tmp_path: Path) -> None:
     data = own(write(tmp_path / "a.csv", "id,sentence1,sentence2,label", *[f"{at},a {at},b,{'xy'[at % 2]}" for at in range(20)]))
     assert data.train[0].texts[1] == "b", "two columns that belong together"
-    assert data.columns == Columns(("sentence1", "sentence2"), "label", unused=("id",))
+    assert data.columns == Columns(("sentence1", "sentence2"), ("label",), unused=("id",))
     assert re.findall(r"sentence1|sentence2|label|id", said(data.remarks, "columns")) == ["sentence1", "sentence2", "label", "id"]
     assert codes(data.remarks)[0] == "columns" and re.findall(r"\b([xy])\W+(\d+)", said(data.remarks, "labels")) == [("x", "9"), ("y", "9")]
     scores = own(write(tmp_path / "b.csv", "text,score", *[f"a {at},{at / 2}" for at in range(20)]), "regress")
@@ -342,7 +365,7 @@ def test_labels_that_make_no_sense(task: str, rows: list[str], code: str, row_co
     if code == "too-many-labels":
         assert numbers(error.value.cause) == ["20", "20"]
     with refused("given-twice", place="a.csv"):
-        own(write(tmp_path / "a.csv", "text,label", *rows), task, text="label", label="label")
+        own(write(tmp_path / "a.csv", "text,label", *rows), task, text="label", label=("label",))
 
 
 def test_rare_labels_are_kept_to_learn_from(tmp_path: Path) -> None:
@@ -392,17 +415,17 @@ def test_the_column_of_tags_is_said_and_may_be_named(tmp_path: Path) -> None:
     path = write(tmp_path / "a.conll", *["Bonn NNP B-LOC", "is VBZ O", ""] * 9)
     data = own(path, "tag")
     assert data.train[0].answer == ("B-LOC", "O") and numbers(said(data.remarks, "tag-column")) == ["1", "3", "3"]
-    source = find_source("tag", **{**NOTHING, "train": str(path), "label": "2"})
+    source = named_source("tag", train=str(path), label=("2",))
     data = read_data(source)
     assert data.train[0].answer == ("NNP", "VBZ") and numbers(said(data.remarks, "tag-column")) == ["1", "2", "3"]
-    again = Source.model_validate(source.settled(data.columns))
-    assert read_more(again, path, describe_task(data, source)).dev[0].answer == ("NNP", "VBZ"), "as in training"
+    again = recorded(source, data.columns)
+    assert read_eval_data(again, path, describe_task(data, source)).dev[0].answer == ("NNP", "VBZ"), "as in training"
     for label, code in (("9", "missing-column"), ("0", "missing-column"), ("pos", "no-named-columns")):
         with refused(code, place="a.conll") as error:
-            own(path, "tag", label=label)
+            own(path, "tag", label=(label,))
         assert label in error.value.cause and (label == "pos" or numbers(error.value.cause) == [label, "3"])
     lines = ["1\tA\ta\tDET\tDT\t_\t0\t_\t_\t_", "2\tdog\tdog\tNOUN\tNN\t_\t0\t_\t_\t_", ""]
-    assert own(write(tmp_path / "u.conllu", *lines * 9), "tag", label="5").train[0].answer == ("DT", "NN")
+    assert own(write(tmp_path / "u.conllu", *lines * 9), "tag", label=("5",)).train[0].answer == ("DT", "NN")
 
 
 def test_a_first_line_that_names_no_columns(tmp_path: Path) -> None:
@@ -411,7 +434,7 @@ def test_a_first_line_that_names_no_columns(tmp_path: Path) -> None:
         with refused("no-header", place="t.csv"):
             own(write(tmp_path / "t.csv", *lines))
     spam = write(tmp_path / "spam.csv", "text,spam", *[f"some words of text {at},{'spam' if at % 2 else 'ham'}" for at in range(20)])
-    assert {example.answer for example in own(spam, label="spam").train} == {"spam", "ham"}, "unless it is meant"
+    assert {example.answer for example in own(spam, label=("spam",)).train} == {"spam", "ham"}, "unless it is meant"
 
 
 def test_labels_that_are_probably_a_mistake_are_said(tmp_path: Path) -> None:
@@ -463,8 +486,8 @@ def test_blank_texts_are_named_whatever_the_format(tmp_path: Path) -> None:
     ]
     for task, named, places in cases:
         with bad_rows(*[("empty-text", place) for place in places]):
-            read_data(find_source(task, **{**NOTHING, **named}))
-        data = read_data(find_source(task, **{**NOTHING, **named, "skip_bad": True}))
+            read_data(named_source(task, **named))
+        data = read_data(named_source(task, **named, skip_bad=True))
         assert all(place in said(data.remarks, "bad-rows") for place in places) and data.train
 
 
@@ -474,7 +497,7 @@ def test_questions_without_an_answer_are_said(tmp_path: Path) -> None:
     unanswered = sum(example.answer == () for example in data.train)
     assert numbers(said(data.remarks, "unanswered")) == [str(unanswered), "18"] and "unanswered-in-dev" not in codes(data.remarks)
     answered = write(tmp_path / "a.csv", "question,context,answer", *(row for at, row in enumerate(rows) if at % 5))
-    source = find_source("span", **{**NOTHING, "train": str(answered), "dev": str(tmp_path / "q.csv")})
+    source = named_source("span", train=str(answered), dev=str(tmp_path / "q.csv"))
     remarks = read_data(source).remarks
     assert numbers(said(remarks, "unanswered-in-dev")) == ["4", "20"] and "unanswered" not in codes(remarks)
     with refused("no-answers", place="n.csv"):
@@ -489,20 +512,20 @@ def test_chinese_answers_stand_where_they_first_do(tmp_path: Path) -> None:
     """Signs beside an answer do not make it a part of a longer word, where words have no spaces between them."""
     rows = ["哪里？,北京大学在北京市海淀区。首都（北京）很大。,北京", "which?,a catalog of a cat,cat"]
     data = own(write(tmp_path / "q.csv", "question,context,answer", *rows * 10), "span")
-    assert {example.answer[0].start for example in [*data.train, *data.dev]} == {0, 15}  # type: ignore[union-attr,index]
+    assert {example.answer[0].start for example in [*data.train, *data.dev]} == {0, 15}
 
 
 def test_texts_in_cells_are_divided_into_words(tmp_path: Path) -> None:
     """As those of a plain file are; but columns of the training as they were there, between spaces."""
-    learned = LearnedConfig(task=TaskConfig(shape="tag", labels=("B-x", "O")), columns=("words",))
+    learned = TaskArtifact(task=TaskConfig(shape="tag", labels=("B-x", "O")), columns=("words",))
     for header, expected in (("text", ("我", "在", "北", "京", "。")), ("words", ("我在北京。",))):
-        inputs = Inputs(str(write(tmp_path / "t.csv", header, "我在北京。")), learned, text=None, pair=(), skip_bad=False)
+        inputs = inputs_of(write(tmp_path / "t.csv", header, "我在北京。"), learned)
         (part,) = inputs
-        assert part.examples[0].texts == expected
+        assert part.valid[0].texts == expected
         assert codes(inputs.remarks) == ["columns", "words-between-spaces" if header == "words" else "words-divided"]
     assert part.rows == [{"words": "我在北京。"}]
-    inputs = Inputs(str(write(tmp_path / "l.jsonl", '{"text": ["a b", "c"]}')), learned, text=None, pair=(), skip_bad=False)
-    assert [example.texts for asked in inputs for example in asked.examples] == [("a b", "c")]
+    inputs = inputs_of(write(tmp_path / "l.jsonl", '{"text": ["a b", "c"]}'), learned)
+    assert [example.texts for asked in inputs for example in asked.valid] == [("a b", "c")]
 
 
 def test_universal_dependencies(tmp_path: Path) -> None:
@@ -527,7 +550,7 @@ def test_another_encoding_is_named(tmp_path: Path) -> None:
         b"text,label\n" + b"".join(b"text %d,%s\n" % (at, [b"a", b"b"][at % 2]) for at in range(60)) + b"caf\xe9,a\n"
     )
     data = own(tmp_path / "b.csv")
-    replaced = said(data.remarks, "replaced-signs")
+    replaced = said(data.remarks, "replaced-characters")
     assert numbers(replaced) == ["1", "62"] and "b.csv, line 62" in replaced
 
 
@@ -541,7 +564,7 @@ def test_all_of_a_parquet_file_is_read(tmp_path: Path) -> None:
     ]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "s.parquet")
     assert own(tmp_path / "s.parquet", "span").train[0].answer == (Span(7, "I"),)
-    inputs = Inputs(str(tmp_path / "s.parquet"), LearnedConfig(task=TaskConfig(shape="span")), text=None, pair=(), skip_bad=False)
+    inputs = inputs_of(tmp_path / "s.parquet", TaskArtifact(task=TaskConfig(shape="span")))
     assert list(inputs.header) == ["question", "context", "answers", "vector"]
     pq.write_table(pa.Table.from_pylist([{"text": f"t {at}", "labels": [at % 3]} for at in range(20)]), tmp_path / "m.parquet")
     assert {example.answer for example in own(tmp_path / "m.parquet", "multilabel").train} == {("0",), ("1",), ("2",)}
@@ -550,7 +573,7 @@ def test_all_of_a_parquet_file_is_read(tmp_path: Path) -> None:
 def test_lists_in_cells(tmp_path: Path) -> None:
     """As pandas and JSON write them."""
     marks = write(tmp_path / "m.csv", "text,labels", *[f"t {at},\"['x', 'y, z']\"" for at in range(10)], 't,"[""x""]"', "t,[]")
-    assert {label for example in own(marks, "multilabel").train for label in example.answer} == {"x", "y, z"}  # type: ignore[union-attr]
+    assert {label for example in own(marks, "multilabel").train for label in example.answer} == {"x", "y, z"}
     tags = write(tmp_path / "t.csv", "words,tags", *["\"['New', 'York']\",\"['B-LOC', 'I-LOC']\"", "I,O"] * 10)
     assert {example.texts for example in own(tags, "tag").train} == {("New", "York"), ("I",)}
     arrays = write(tmp_path / "a.csv", "words,tags", *["\"['EU' 'rejects']\",\"['B-ORG' 'O']\"", "\"['I']\",['O']"] * 10)
@@ -587,14 +610,16 @@ def test_a_choice_by_number_letter_or_text(tmp_path: Path) -> None:
 )
 def test_the_likeliest_label_is_taken(shape: str, header: str, row: str, expected: str, tmp_path: Path) -> None:
     data = own(write(tmp_path / "a.csv", header, *[row.format(at, at, at % 2) for at in range(40)]), shape)
-    assert data.columns is not None and data.columns.label == expected
+    assert data.columns is not None and data.columns.labels == (expected,)
 
 
 @pytest.mark.parametrize(
     ("task", "named", "code", "about"),
     [
-        ("classify", {"pair": ("b", "c")}, "too-many-columns", "--pair"),
-        ("multilabel", {"label": "empty"}, "no-labels", ""),
+        ("classify", {"choices": ("b", "c")}, "no-effect", "--choices"),
+        ("tag", {"text2": "b"}, "no-effect", "--text2"),
+        ("classify", {"label": ("b", "label")}, "too-many-columns", "--label"),
+        ("multilabel", {"label": ("empty",)}, "no-labels", ""),
         ("classify", {"data": Path()}, "no-effect", "--data"),
         ("sst2", {"data": Path()}, "no-effect", "--train"),
     ],
@@ -604,6 +629,20 @@ def test_what_cannot_be_meant_is_said(task: str, named: dict[str, Any], code: st
     with refused(code) as error:
         own(path, task, **named)
     assert about in error.value.cause
+
+
+def test_columns_that_a_shape_does_not_have_are_refused_wherever_they_are_named(tmp_path: Path) -> None:
+    for shape in ("classify", "span"):
+        with refused("too-many-columns") as error:
+            shape_of(shape).schema.named_before("a", ("b", "c"), None)
+        assert "--pair" in error.value.cause, "of before version 0.2"
+    path = write(tmp_path / "a.csv", "text,b,label", *[f"t {at},x,{at % 2}" for at in range(20)])
+    source, task = named_source(train=str(path)), TaskConfig(shape="classify", labels=("0", "1"))
+    with refused("no-effect", place="a.csv") as error:
+        read_eval_data(source, path, task, named=NamedColumns(question="b"))
+    assert "--question" in error.value.cause
+    with refused("no-effect", place="a.csv"):
+        inputs_of(path, TaskArtifact(task=task), named=NamedColumns(question="b"))
 
 
 def test_dev_without_a_good_row(tmp_path: Path) -> None:
@@ -625,17 +664,17 @@ def test_json_files_are_tables_too(tmp_path: Path) -> None:
 
 
 def test_parts_of_speech_are_measured_by_tags(tmp_path: Path) -> None:
-    source = find_source("tag", **{**NOTHING, "train": str(write(tmp_path / "p.conll", *["the DT", "cat NN", ""] * 20))})
-    assert describe_task(read_data(source), source).measure == "tag_accuracy"
+    source = named_source("tag", train=str(write(tmp_path / "p.conll", *["the DT", "cat NN", ""] * 20)))
+    assert describe_task(read_data(source), source).metric == "tag_accuracy"
 
 
 def test_sentences_on_lines_with_their_tags(tmp_path: Path) -> None:
     path = write(tmp_path / "s.txt", *["New York !\tB-LOC I-LOC O", "Yes\tO"] * 10)
     data = own(path, "tag")
     assert {example.texts for example in data.train} == {("New", "York", "!"), ("Yes",)}
-    learned = LearnedConfig(task=TaskConfig(shape="tag", labels=("B-LOC", "I-LOC", "O")))
-    (part,) = Inputs(str(path), learned, text=None, pair=(), skip_bad=False)
-    assert [example.texts for example in part.examples[:2]] == [("New", "York", "!"), ("Yes",)]
+    learned = TaskArtifact(task=TaskConfig(shape="tag", labels=("B-LOC", "I-LOC", "O")))
+    (part,) = inputs_of(path, learned)
+    assert [example.texts for example in part.valid[:2]] == [("New", "York", "!"), ("Yes",)]
     with bad_rows(("wrong-tag-count", "s.txt, line 21")) as bad:
         own(write(path, *["New York !\tB-LOC I-LOC O", "Yes\tO"] * 10, "Torn line\tO"), "tag")
     assert numbers(bad[0].cause) == ["2", "1"]
@@ -644,21 +683,35 @@ def test_sentences_on_lines_with_their_tags(tmp_path: Path) -> None:
 def test_columns_of_a_run_are_those_of_its_training(tmp_path: Path) -> None:
     rows = [f"review {at},title {at},{'ab'[at % 2]}" for at in range(20)]
     path = write(tmp_path / "a.csv", "review,text,label", *rows)
-    source = find_source("classify", **{**NOTHING, "train": str(path), "text": "review"})
-    settled = Source.model_validate(source.settled(read_data(source).columns))
-    assert (settled.text, settled.label) == ("review", "label") and settled.train == str(path)
-    more = read_more(settled, path, TaskConfig(labels=("a", "b")))
-    assert more.dev[0].texts == ("review 0",) and more.columns == Columns(("review",), "label", unused=("text",))
+    source = named_source("classify", train=str(path), text="review")
+    settled = recorded(source, read_data(source).columns)
+    assert settled.columns == NamedColumns(text="review", label=("label",)) and settled.train == str(path)
+    more = read_eval_data(settled, path, TaskConfig(shape="classify", labels=("a", "b")))
+    assert more.dev[0].texts == ("review 0",) and more.columns == Columns(("review",), ("label",), unused=("text",))
     assert codes(more.remarks) == ["columns"]
     gold = write(tmp_path / "g.csv", "review,text,gold", *[f"review {at},title,{'ab'[at % 2]}" for at in range(20)])
-    more = read_more(settled, gold, TaskConfig(labels=("a", "b")))
-    assert more.columns == Columns(("review",), "gold", unused=("text",)) and "gold" in said(more.remarks, "columns")
+    more = read_eval_data(settled, gold, TaskConfig(shape="classify", labels=("a", "b")))
+    assert more.columns == Columns(("review",), ("gold",), unused=("text",)) and "gold" in said(more.remarks, "columns")
     other = write(tmp_path / "b.csv", "sentence,class", "something,a")
-    more = read_more(settled, other, TaskConfig(labels=("a", "b")))
-    assert more.columns == Columns(("sentence",), "class") and codes(more.remarks) == ["columns"]
+    more = read_eval_data(settled, other, TaskConfig(shape="classify", labels=("a", "b")))
+    assert more.columns == Columns(("sentence",), ("class",)) and codes(more.remarks) == ["columns"]
     asked = write(tmp_path / "s.jsonl", *[json.dumps({"q": "who?", "p": f"it was I {at}", "a": "I"}) for at in range(20)])
-    span = find_source("span", **{**NOTHING, "train": str(asked), "text": "p", "pair": ("q",), "label": "a"})
-    assert Source.model_validate(span.settled(read_data(span).columns)).pair == ("q",)
+    span = named_source("span", train=str(asked), context="p", question="q", label=("a",))
+    assert recorded(span, read_data(span).columns).columns == NamedColumns(question="q", context="p", label=("a",))
+
+
+@pytest.mark.parametrize(
+    ("shape", "old", "expected"),
+    [
+        ("classify", {"text": "a", "pair": ["b"], "label": "c"}, NamedColumns(text="a", text2="b", label=("c",))),
+        ("multilabel", {"text": "a", "pair": [], "label": "toxic,insult"}, NamedColumns(text="a", label=("toxic", "insult"))),
+        ("tag", {"text": None, "pair": [], "label": "2"}, NamedColumns(label=("2",))),
+        ("span", {"text": "p", "pair": ["q"], "label": None}, NamedColumns(question="q", context="p")),
+        ("choice", {"text": "a", "pair": ["x", "y"], "label": "c"}, NamedColumns(text="a", choices=("x", "y"), label=("c",))),
+    ],
+)
+def test_records_of_older_versions_name_the_same_columns(shape: str, old: dict[str, Any], expected: NamedColumns) -> None:
+    assert Source.model_validate({"train": "a.csv", "shape": shape, **old}).columns == expected
 
 
 def test_one_article_is_divided_by_passages(tmp_path: Path) -> None:
@@ -709,14 +762,14 @@ def test_examples_in_both_splits_are_said(tmp_path: Path) -> None:
     dev = write(tmp_path / "dev.csv", "text,label", "two,b", "three,a")
     data = own(train, dev=str(dev))
     assert numbers(said(data.remarks, "copies-in-dev")) == ["1", "2", "2", "3"], "how many of how many; where in dev, where in train"
-    assert {name: [example.texts for example in others] for name, others in data.others.items()} == {WITHOUT_COPIES: [("three",)]}
+    assert {name: [example.texts for example in others] for name, others in data.extra_eval.items()} == {WITHOUT_COPIES: [("three",)]}
 
 
 @pytest.mark.parametrize(
     ("named", "code", "place", "cause", "remedy"),
     [
         ({"text": "txet"}, "missing-column", "a.csv", "'txet'", "'text'"),
-        ({"label": "no"}, "missing-column", "a.csv", "'no'", "label, text"),
+        ({"label": ("no",)}, "missing-column", "a.csv", "'no'", "label, text"),
         ({"train": "missing.csv"}, "not-found", "missing.csv", "", ""),
     ],
 )
@@ -732,7 +785,7 @@ def test_shapes_of_own_tables(tmp_path: Path) -> None:
         return write(tmp_path / name, *(json.dumps(row, ensure_ascii=False) for row in rows))
 
     number = own(
-        table("n.jsonl", [{"sentence1": f"a {at}", "sentence2": "b", "score": at / 2} for at in range(20)]), "regress", pair=("sentence2",)
+        table("n.jsonl", [{"sentence1": f"a {at}", "sentence2": "b", "score": at / 2} for at in range(20)]), "regress", text2="sentence2"
     )
     assert number.train[0].texts[1] == "b" and isinstance(number.train[0].answer, float)
     marks = own(table("m.jsonl", [{"text": f"a {at}", "labels": "x; y" if at % 2 else []} for at in range(20)]), "multilabel")
@@ -767,15 +820,15 @@ def test_unknown_tasks_and_missing_files() -> None:
         ("cola", "missing-option", "--data"),
     ):
         with refused(code) as error:
-            find_source(task, **NOTHING)
+            find_source(task)
         assert remedy in str(error.value.remedy)
 
 
 # ---------------------------------------------------------------------- official files
 
 
-def official(task: str, folder: Path, **named: Any) -> Data:
-    return read_data(Source(dataset=task, folder=str(folder), shape=TASKS[task].shape, **named))
+def official(task: str, folder: Path, **named: Any) -> TaskData:
+    return read_data(Source(dataset=task, folder=str(folder), shape=CATALOGUE[task].task.schema.shape, **named))
 
 
 SEEN = {  # folder, train, dev, classes
@@ -794,15 +847,15 @@ def test_official_files(task: str, shared: Path) -> None:
     folder, train, dev, labels = SEEN[task]
     data = official(task, shared / "tasks" / folder)
     assert (len(data.train), len(data.dev)) == (train, dev)
-    config = describe_task(data, Source(dataset=task, folder="", shape=TASKS[task].shape))
-    assert config.labels == labels and config.measure == TASKS[task].measure
+    config = describe_task(data, Source(dataset=task, folder="", shape=CATALOGUE[task].task.schema.shape))
+    assert config.labels == labels and config.metric == CATALOGUE[task].metric
 
 
 def test_squad_as_distributed(shared: Path, tmp_path: Path) -> None:
     (tmp_path / "train-v1.1.json").symlink_to(shared / "tasks/squad/dev_half_a.json")
     data = official("squad", tmp_path)
     assert len(data.train) + len(data.dev) == 4961
-    assert all(example.texts[1][span.start : span.end] == span.text for example in data.train for span in example.answer)  # type: ignore[union-attr]
+    assert all(example.texts[1][span.start : span.end] == span.text for example in data.train for span in example.answer)
     assert not {example.group for example in data.train} & {example.group for example in data.dev}, "no article is on both sides"
     assert len({example.group for example in data.train}) > 10
 
@@ -813,12 +866,12 @@ def test_every_answer_of_squad_is_whole_in_some_window(limit: int, overlap: int,
     data = official("squad", tmp_path)
     examples = [*data.train, *data.dev]
     task, windows = small("bert-mini", "span"), 0
-    for example, features in zip(examples, task.features(examples, Reader(minilm(), limit, overlap, "window")), strict=True):
-        found = [window.about[window.targets] for window in features.windows if window.targets[0]]
+    for example, features in zip(examples, task.features(examples, SlidingWindows(minilm(), limit, overlap, "window")), strict=True):
+        found = [window.origins[window.targets] for window in features.windows if window.targets[0]]
         assert found, example.place
-        (right, *_), passage = example.answer, example.texts[1]  # type: ignore[misc]
-        assert all(first[0] <= right.start and right.end <= last[1] for first, last in found), example.place  # type: ignore[union-attr]
-        assert all(len(passage[first[0] : last[1]].split()) <= len(right.text.split()) + 1 for first, last in found)  # type: ignore[union-attr]
+        (right, *_), passage = example.answer, example.texts[1]
+        assert all(first[0] <= right.start and right.end <= last[1] for first, last in found), example.place
+        assert all(len(passage[first[0] : last[1]].split()) <= len(right.text.split()) + 1 for first, last in found)
         windows += len(features.windows)
     assert windows > len(examples)
 
@@ -877,50 +930,49 @@ AS_INPUTS = {  # file of a data set -> lines, what is read, columns
 @pytest.mark.parametrize(("dataset", "name"), AS_INPUTS)
 def test_official_files_are_answered_as_they_were_learned(dataset: str | None, name: str, tmp_path: Path) -> None:
     lines, expected, columns = AS_INPUTS[dataset, name]
-    row = TASKS[dataset or "conll2003"]
+    row = CATALOGUE[dataset or "conll2003"]
     texts = row.columns.texts if row.columns is not None else ()
-    task = TaskConfig(shape=row.shape, labels=("B-ORG", "O", "."), pairs=len(texts) == 2)
-    learned = LearnedConfig(task=task, dataset=dataset, columns=texts)
-    inputs = Inputs(str(write(tmp_path / name, *lines)), learned, text=None, pair=(), skip_bad=False)
+    task = TaskConfig(shape=row.task.schema.shape, labels=("B-ORG", "O", "."), pairs=len(texts) == 2)
+    learned = TaskArtifact(task=task, dataset=dataset, columns=texts)
+    inputs = inputs_of(write(tmp_path / name, *lines), learned)
     part, *_ = inputs
-    assert part.examples[0].texts[:2] == expected and len(inputs.header) == columns
+    assert part.valid[0].texts[:2] == expected and len(inputs.header) == columns
     if dataset in ("swag", "imdb"):
         assert "eats." in part.rows[0].values() or "a<br />b" in part.rows[0].values(), "a table comes back as it was"
 
 
 def test_a_run_on_a_data_set_is_judged_by_own_tables(tmp_path: Path) -> None:
     source = Source(dataset="sst2", folder="elsewhere", shape="classify")
-    task = TaskConfig(labels=("negative", "positive"))
+    task = TaskConfig(shape="classify", labels=("negative", "positive"))
     mine = write(tmp_path / "mine.csv", "sentence,label", "a,1", "b,negative")
-    more = read_more(source, mine, task)
+    more = read_eval_data(source, mine, task)
     assert [example.answer for example in more.dev] == ["positive", "negative"] and codes(more.remarks) == ["columns"]
-    assert more.columns is not None and (more.columns.texts, more.columns.label) == (("sentence",), "label")
-    named = source.model_copy(update={"text": "other"})
+    assert more.columns is not None and (more.columns.texts, more.columns.labels) == (("sentence",), ("label",))
     write(tmp_path / "dev.tsv", "sentence\tother\tlabel", "a\tb\t1")
-    assert read_more(source, tmp_path / "dev.tsv", task).dev[0].texts == ("a",)
-    assert read_more(named, tmp_path / "dev.tsv", task, strict=True).dev[0].texts == ("b",)
+    assert read_eval_data(source, tmp_path / "dev.tsv", task).dev[0].texts == ("a",)
+    assert read_eval_data(source, tmp_path / "dev.tsv", task, named=NamedColumns(text="other")).dev[0].texts == ("b",)
     with refused("not-found", place="nosuch.tsv"):
-        read_more(source, tmp_path / "nosuch.tsv", task)
+        read_eval_data(source, tmp_path / "nosuch.tsv", task)
     with refused("wrong-text-count", place="p.csv") as error:
-        read_more(source, write(tmp_path / "p.csv", "sentence1,sentence2,label", "a,b,1"), task)
-    assert "sentence1" in error.value.cause and "sentence2" in error.value.cause and "--pair" not in str(error.value.remedy)
+        read_eval_data(source, write(tmp_path / "p.csv", "sentence1,sentence2,label", "a,b,1"), task)
+    assert "sentence1" in error.value.cause and "sentence2" in error.value.cause and "--text2" not in str(error.value.remedy)
     with refused("no-label-column", place="test.tsv"):
-        read_more(source, write(tmp_path / "test.tsv", "index\tsentence", "0\ta"), task)
+        read_eval_data(source, write(tmp_path / "test.tsv", "index\tsentence", "0\ta"), task)
     pairs = Source(dataset="mrpc", folder="elsewhere", shape="classify")
-    both = TaskConfig(labels=("not_equivalent", "equivalent"), pairs=True)
-    assert read_more(pairs, write(tmp_path / "q.csv", "text,pair,label", "a,b,1"), both).dev[0].texts == ("a", "b")
+    both = TaskConfig(shape="classify", labels=("not_equivalent", "equivalent"), pairs=True)
+    assert read_eval_data(pairs, write(tmp_path / "q.csv", "text,pair,label", "a,b,1"), both).dev[0].texts == ("a", "b")
     official = write(tmp_path / "dev.tsv", "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\tmine", "0\t1\t2\ta\tb\t1")
-    named = pairs.model_copy(update={"label": "mine"})
-    assert read_more(named, official, both, strict=True).dev[0].answer == "equivalent", "its texts are where they always are"
+    more = read_eval_data(pairs, official, both, named=NamedColumns(label=("mine",)))
+    assert more.dev[0].answer == "equivalent", "its texts are where they always are"
 
 
 def test_reviews_are_judged_by_any_folder_of_theirs(tmp_path: Path) -> None:
     for side in ("pos", "neg"):
         (tmp_path / "aclImdb/test" / side).mkdir(parents=True)
         write(tmp_path / "aclImdb/test" / side / "0_1.txt", f"{side} text")
-    source, task = Source(dataset="imdb", folder="elsewhere", shape="classify"), TaskConfig(labels=("neg", "pos"))
+    source, task = Source(dataset="imdb", folder="elsewhere", shape="classify"), TaskConfig(shape="classify", labels=("neg", "pos"))
     for where in ("aclImdb", "aclImdb/test"):
-        assert [example.answer for example in read_more(source, tmp_path / where, task).dev] == ["neg", "pos"]
+        assert [example.answer for example in read_eval_data(source, tmp_path / where, task).dev] == ["neg", "pos"]
 
 
 def test_a_further_split_without_examples_is_left_out(tmp_path: Path) -> None:
@@ -929,7 +981,7 @@ def test_a_further_split_without_examples_is_left_out(tmp_path: Path) -> None:
         write(tmp_path / name, *lines)
     write(tmp_path / "dev_mismatched.tsv", lines[0])
     data = official("mnli", tmp_path)
-    assert not data.others and "mismatched" in said(data.remarks, "empty-split")
+    assert not data.extra_eval and "mismatched" in said(data.remarks, "empty-split")
 
 
 def test_all_splits_with_answers_are_judged(tmp_path: Path) -> None:
@@ -937,8 +989,8 @@ def test_all_splits_with_answers_are_judged(tmp_path: Path) -> None:
     for name, rows in (("train.tsv", lines[1:] * 3), ("dev_matched.tsv", lines[1:3]), ("dev_mismatched.tsv", lines[1:2])):
         write(tmp_path / name, lines[0], *rows)
     source = Source(dataset="mnli", folder=str(tmp_path), shape="classify")
-    data = read_more(source, tmp_path, describe_task(read_data(source), source))
-    assert len(data.dev) == 2 and {name: len(examples) for name, examples in data.others.items()} == {"mismatched": 1}
+    data = read_eval_data(source, tmp_path, describe_task(read_data(source), source))
+    assert len(data.dev) == 2 and {name: len(examples) for name, examples in data.extra_eval.items()} == {"mismatched": 1}
 
 
 def test_a_dev_file_of_bad_rows_is_not_a_missing_one(tmp_path: Path) -> None:
@@ -1003,16 +1055,17 @@ ELSEWHERE = {  # file of a data set's kind under another name -> lines, texts an
 @pytest.mark.parametrize(("dataset", "name"), ELSEWHERE)
 def test_data_sets_under_other_names(dataset: str, name: str, tmp_path: Path) -> None:
     lines, expected = ELSEWHERE[dataset, name]
-    row = TASKS[dataset]
+    row = CATALOGUE[dataset]
+    shape = row.task.schema.shape
     labels = (*row.labels, *row.columns.names.values()) if row.columns is not None else ()
-    known = tuple(dict.fromkeys([*labels, *(["entailment", "neutral", "pos"] if not labels and row.shape == "classify" else [])]))
-    task = TaskConfig(shape=row.shape, labels=known, pairs=row.columns is not None and len(row.columns.texts) == 2)
-    (first, *_) = read_more(Source(dataset=dataset, folder="elsewhere", shape=row.shape), write(tmp_path / name, *lines), task).dev
+    known = tuple(dict.fromkeys([*labels, *(["entailment", "neutral", "pos"] if not labels and shape == "classify" else [])]))
+    task = TaskConfig(shape=shape, labels=known, pairs=row.columns is not None and len(row.columns.texts) == 2)
+    (first, *_) = read_eval_data(Source(dataset=dataset, folder="elsewhere", shape=shape), write(tmp_path / name, *lines), task).dev
     assert (first.texts, first.answer) == expected
     if dataset not in ("dream", "imdb", "swag"):  # by their columns
-        learned = LearnedConfig(task=task, dataset=dataset, columns=row.columns.texts if row.columns else ())
-        part, *_ = Inputs(str(tmp_path / name), learned, text=None, pair=(), skip_bad=False)
-        assert part.examples[0].texts == expected[0], "and answered as they are judged"
+        learned = TaskArtifact(task=task, dataset=dataset, columns=row.columns.texts if row.columns else ())
+        part, *_ = inputs_of(tmp_path / name, learned)
+        assert part.valid[0].texts == expected[0], "and answered as they are judged"
 
 
 def test_a_dev_file_with_other_columns(tmp_path: Path) -> None:
@@ -1021,9 +1074,9 @@ def test_a_dev_file_with_other_columns(tmp_path: Path) -> None:
     data = own(train, dev=str(dev))
     assert [(example.texts[0], example.answer) for example in data.dev] == [("one", "a"), ("two", "b")]
     assert all(name in said(data.remarks, "dev-columns") for name in ("sentence", "sentiment"))
-    assert data.columns == Columns(("text",), "label")
-    source = find_source("classify", **{**NOTHING, "train": str(train), "dev": str(dev)})
-    assert read_data(Source.model_validate(source.settled(data.columns))).fingerprint == data.fingerprint, "as a resumed run reads it"
+    assert data.columns == Columns(("text",), ("label",))
+    source = named_source("classify", train=str(train), dev=str(dev))
+    assert read_data(recorded(source, data.columns)).fingerprint == data.fingerprint, "as a resumed run reads it"
     dev = write(tmp_path / "dev.csv", "x,y", "one,a")
     with refused("no-text-column", place="dev.csv") as error:
         own(train, dev=str(dev))
@@ -1033,10 +1086,10 @@ def test_a_dev_file_with_other_columns(tmp_path: Path) -> None:
 def test_a_dev_file_that_writes_its_labels_otherwise_is_read_again_in_the_same_way(tmp_path: Path) -> None:
     train = write(tmp_path / "train.csv", "text,labels", *[f'text {at},"red,blue"' for at in range(20)])
     dev = write(tmp_path / "dev.csv", "comment,tags", *[f"some text {at},red|blue" for at in range(9)])
-    source = find_source("multilabel", **{**NOTHING, "train": str(train), "dev": str(dev)})
+    source = named_source("multilabel", train=str(train), dev=str(dev))
     data = read_data(source)
     assert data.dev[0].answer == ("red", "blue")
-    assert read_data(Source.model_validate(source.settled(data.columns))).fingerprint == data.fingerprint
+    assert read_data(recorded(source, data.columns)).fingerprint == data.fingerprint
 
 
 def test_what_is_no_text_is_named_by_its_line(tmp_path: Path) -> None:
@@ -1050,11 +1103,11 @@ def test_what_is_no_text_is_named_by_its_line(tmp_path: Path) -> None:
 
 def test_columns_are_known_by_what_is_in_them(tmp_path: Path) -> None:
     rows = [f"{at},这部电影真的很{'好看' if at % 2 else '难看'}啊{at},{'好评' if at % 2 else '差评'}" for at in range(30)]
-    assert own(write(tmp_path / "zh.csv", "编号,影评,情感", *rows)).columns == Columns(("影评",), "情感", unused=("编号",))
+    assert own(write(tmp_path / "zh.csv", "编号,影评,情感", *rows)).columns == Columns(("影评",), ("情感",), unused=("编号",))
     for no, yes in ("01", ("False", "True"), ("no", "yes")):
         flags = [f"{at},some words {at},{(no, yes)[at % 2]},{(no, yes)[at % 3 // 2]},{no}" for at in range(30)]
         data = own(write(tmp_path / "f.csv", "id,comment_text,toxic,obscene,threat", *flags), "multilabel")
-        assert data.columns == Columns(("comment_text",), "toxic,obscene,threat", unused=("id",))
+        assert data.columns == Columns(("comment_text",), ("toxic", "obscene", "threat"), unused=("id",))
         assert {example.answer for example in data.train} == {(), ("toxic",), ("obscene",), ("toxic", "obscene")}
 
 
@@ -1075,21 +1128,21 @@ def test_a_word_in_each_row_is_no_sentence(tmp_path: Path) -> None:
 def test_packed_texts_are_answered(tmp_path: Path) -> None:
     with gzip.open(tmp_path / "x.txt.gz", "wt") as file:
         file.write("one\ntwo\n")
-    inputs = Inputs(str(tmp_path / "x.txt.gz"), LearnedConfig(task=TaskConfig()), text=None, pair=(), skip_bad=False)
-    assert [example.texts for part in inputs for example in part.examples] == [("one",), ("two",)]
+    inputs = inputs_of(tmp_path / "x.txt.gz", TaskArtifact(task=TaskConfig(shape="classify")))
+    assert [example.texts for part in inputs for example in part.valid] == [("one",), ("two",)]
 
 
 def test_many_blank_lines_before_the_first_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"\n" * 3000 + b"one\n")))
-    inputs = Inputs("-", LearnedConfig(task=TaskConfig()), text=None, pair=(), skip_bad=False)
-    assert [example.place for part in inputs for example in part.examples] == ["standard input, line 3001"]
+    inputs = inputs_of("-", TaskArtifact(task=TaskConfig(shape="classify")))
+    assert [example.place for part in inputs for example in part.valid] == ["standard input, line 3001"]
 
 
 @pytest.mark.parametrize("shape", ["classify", "tag", "span", "choice"])
 @pytest.mark.parametrize("given", [{"text": "hello"}, None, 5, [["a"]], {"a", "b"}])
-def test_what_is_no_text(shape: Shape, given: Any) -> None:
+def test_what_is_no_text(shape: str, given: Any) -> None:
     with refused("wrong-input", place="input 0"):
-        as_example(given, TaskConfig(shape=shape), 0)
+        as_example(given, shape_of(shape).schema, False, 0)
 
 
 HAND_MADE = {  # file -> lines, in the official format
@@ -1133,15 +1186,15 @@ HAND_MADE = {  # file -> lines, in the official format
 def test_formats_whose_files_are_not_here(task: str, tmp_path: Path) -> None:
     ((name, lines),) = HAND_MADE[task].items()
     write(tmp_path / name, *lines)
-    dev = TASKS[task].files["dev"][0]
+    dev = CATALOGUE[task].files["dev"][0]
     write(tmp_path / dev, *lines)
     if task == "mnli":
         write(tmp_path / "dev_mismatched.tsv", *lines[:2])
     data = official(task, tmp_path)
-    assert list(map(len, data.others.values())) == ([1] if task == "mnli" else [])
-    assert ("torn-rows" in codes(data.remarks)) == (task == "qqp") and "bad-rows" not in codes(data.remarks)
+    assert list(map(len, data.extra_eval.values())) == ([1] if task == "mnli" else [])
+    assert ("malformed-rows" in codes(data.remarks)) == (task == "qqp") and "bad-rows" not in codes(data.remarks)
     if task == "qqp":
-        assert numbers(said(data.remarks, "torn-rows"))[0] == "4", "two of each file"
+        assert numbers(said(data.remarks, "malformed-rows"))[0] == "4", "two of each file"
     first = data.train[0]
     expected = {
         "qqp": (('How "big" is it?', "How large is it?"), "duplicate"),
@@ -1174,4 +1227,4 @@ def test_columns_of_words_and_tags(shared: Path) -> None:
     data = own(wikigold, "tag")
     assert len(data.train) + len(data.dev) == 1696 and data.train[0].texts[0]
     resume = own(shared / "tasks/ner/zh_resume/test.char.bmes", "tag")
-    assert any("B-NAME" in example.answer for example in resume.train)  # type: ignore[operator]
+    assert any("B-NAME" in example.answer for example in resume.train)

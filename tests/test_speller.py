@@ -11,8 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bertworks.errors import Unsupported
+from bertworks.text.cached_encoder import CachedEncoder
 from bertworks.text.sentences import LONGEST_SENTENCE, split_sentences
-from bertworks.text.speller import Speller
 from bertworks.text.tokenizer import Tokenizer
 from refusals import refused
 from test_vocabularies import CLASSES, real_lines
@@ -27,8 +27,8 @@ def tokenizer(request: pytest.FixtureRequest, shared: Path) -> Tokenizer:
 
 
 @pytest.fixture(scope="module")
-def speller(tokenizer: Tokenizer) -> Speller:
-    return Speller(tokenizer, "char")
+def speller(tokenizer: Tokenizer) -> CachedEncoder:
+    return CachedEncoder(tokenizer, "char")
 
 
 def whole(tokenizer: Tokenizer, text: str) -> list[int]:
@@ -37,13 +37,13 @@ def whole(tokenizer: Tokenizer, text: str) -> list[int]:
 
 
 def test_words_looked_up_are_the_tokenizers(tokenizer: Tokenizer, shared: Path) -> None:
-    speller = Speller(tokenizer)
+    speller = CachedEncoder(tokenizer)
     assert speller.by_word
     for text in [*NASTY, *real_lines(shared, 60)]:
-        spelled = speller.spell([text], [True])
+        spelled = speller.encode([text], [True])
         assert spelled.ids.tolist() == whole(tokenizer, text), text
-        assert len(spelled.starts) == len(spelled.ids) == spelled.lengths.sum()
-        assert not len(spelled.starts) or spelled.starts[0]
+        assert len(spelled.word_starts) == len(spelled.ids) == spelled.lengths.sum()
+        assert not len(spelled.word_starts) or spelled.word_starts[0]
 
 
 CHARACTERS = st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from("ab1.,-' \u0301\u0308\u200d中国é\t(ñ)ﬁ¨½▁Ġ"))
@@ -54,8 +54,8 @@ CHARACTERS = st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from
 @example("a \u0301b")
 @example("\u0308")
 @example("a\x1cb \x85 c")
-def test_any_text_is_spelled_as_the_tokenizer_does(tokenizer: Tokenizer, speller: Speller, text: str) -> None:
-    assert speller.spell([text], [True]).ids.tolist() == whole(tokenizer, text)
+def test_any_text_is_spelled_as_the_tokenizer_does(tokenizer: Tokenizer, speller: CachedEncoder, text: str) -> None:
+    assert speller.encode([text], [True]).ids.tolist() == whole(tokenizer, text)
 
 
 def test_sentences_that_follow_others_keep_their_space(shared: Path) -> None:
@@ -65,23 +65,23 @@ def test_sentences_that_follow_others_keep_their_space(shared: Path) -> None:
         text = "Hello there. It is I, the naïve one! Is it? Yes."
         sentences = split_sentences(text)
         assert len(sentences) == 4
-        spelled = Speller(tokenizer).spell(sentences, [True, False, False, False])
+        spelled = CachedEncoder(tokenizer).encode(sentences, [True, False, False, False])
         assert spelled.ids.tolist() == whole(tokenizer, text)
         assert spelled.lengths.tolist() == [len(part) for part in np.split(spelled.ids, np.cumsum(spelled.lengths)[:-1])]
 
 
 def test_memory_of_words_stays_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bertworks.text.speller.REMEMBERED", 50)
+    monkeypatch.setattr("bertworks.text.cached_encoder.CACHE_SIZE", 50)
     tokenizer = tiny_tokenizer()
-    speller = Speller(tokenizer)
+    speller = CachedEncoder(tokenizer)
     for text in documents(60, seed=1):
-        assert speller.spell([text], [True]).ids.tolist() == whole(tokenizer, text)
+        assert speller.encode([text], [True]).ids.tolist() == whole(tokenizer, text)
         assert len(speller.index) < 50 + 200
     marked = "zu-fo." * 10
     for text in (marked, "zu fo", marked, "fo. zu-"):
-        assert speller.spell([text], [True]).ids.tolist() == whole(tokenizer, text)
+        assert speller.encode([text], [True]).ids.tolist() == whole(tokenizer, text)
     long = "ba" * 40
-    assert speller.spell([long, "ba", long], [True, False, False]).ids.tolist() == whole(tokenizer, f"{long} ba {long}")
+    assert speller.encode([long, "ba", long], [True, False, False]).ids.tolist() == whole(tokenizer, f"{long} ba {long}")
     assert long not in speller.index and len(speller.ids) == speller.begins[-1]
 
 
@@ -91,20 +91,20 @@ def test_a_tokenizer_that_looks_across_spaces_is_asked_for_sentences(shared: Pat
     tokenizer = Tokenizer.load(shared / "vocab" / "albert-base-v2")
     layout = json.loads(tokenizer.files["tokenizer.json"])
     layout["pre_tokenizer"] = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": False}
-    across = Tokenizer.made(layout, tokenizer.config)
-    speller = Speller(across)
+    across = Tokenizer.from_layout(layout, tokenizer.config)
+    speller = CachedEncoder(across)
     assert not speller.by_word
     for text in (*NASTY, "of the in the to the"):
-        assert speller.spell([text, text], [True, False]).ids.tolist() == whole(across, text) * 2
+        assert speller.encode([text, text], [True, False]).ids.tolist() == whole(across, text) * 2
 
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_marks_are_words_of_their_own(name: str, shared: Path) -> None:
     """transformers' whole-word masking takes "hello," for one word."""
     tokenizer = Tokenizer.load(shared / "vocab" / name)
-    spelled = Speller(tokenizer).spell(["well, hello, unbelievably!"], [True])
+    spelled = CachedEncoder(tokenizer).encode(["well, hello, unbelievably!"], [True])
     pieces = [tokenizer.readable(id) for id in spelled.ids.tolist()]
-    words = ["".join(pieces[a:b]) for a, b in zip(*_edges(spelled.starts), strict=True)]
+    words = ["".join(pieces[a:b]) for a, b in zip(*_edges(spelled.word_starts), strict=True)]
     assert words == ["well", ",", "hello", ",", "unbelievably", "!"]
 
 
@@ -117,26 +117,26 @@ def _edges(starts: np.ndarray) -> tuple[list[int], list[int]]:
 def test_chinese_words_are_whole(name: str, shared: Path) -> None:
     tokenizer = Tokenizer.load(shared / "vocab" / name)
     encoding = tokenizer.backend.encode(GOLDEN, add_special_tokens=False)
-    spelled = Speller(tokenizer).spell([GOLDEN], [True])
+    spelled = CachedEncoder(tokenizer).encode([GOLDEN], [True])
     assert spelled.ids.tolist() == encoding.ids
-    words = [GOLDEN[encoding.offsets[a][0] : encoding.offsets[b - 1][1]] for a, b in zip(*_edges(spelled.starts), strict=True)]
+    words = [GOLDEN[encoding.offsets[a][0] : encoding.offsets[b - 1][1]] for a, b in zip(*_edges(spelled.word_starts), strict=True)]
     assert "".join(words) == GOLDEN and words[-1] == "probability"
     if name.startswith("bert"):
         assert words == ["使用", "语言", "模型", "来", "预测", "下", "一个", "词", "的", "probability"]
-    single = Speller(tokenizer, "char").spell([GOLDEN], [True])
+    single = CachedEncoder(tokenizer, "char").encode([GOLDEN], [True])
     if name == "bert-base-chinese":
-        assert single.starts.sum() == 15 and single.ids.tolist() == spelled.ids.tolist()
+        assert single.word_starts.sum() == 15 and single.ids.tolist() == spelled.ids.tolist()
 
 
 def test_without_rjieba(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rjieba", None)
     tokenizer = Tokenizer.load(shared / "vocab" / "bert-base-chinese")
-    assert len(Speller(tokenizer).spell(["no Chinese here"], [True]).ids) > 2
+    assert len(CachedEncoder(tokenizer).encode(["no Chinese here"], [True]).ids) > 2
     with refused("missing-extra", kind=Unsupported) as error:
-        Speller(tokenizer).spell([GOLDEN], [True])
+        CachedEncoder(tokenizer).encode([GOLDEN], [True])
     assert "rjieba" in error.value.cause and GOLDEN[:2] in error.value.cause
     assert "pip install 'bertworks[zh]'" in error.value.remedy and "--words char" in error.value.remedy
-    assert Speller(tokenizer, "char").spell([GOLDEN], [True]).starts.any()
+    assert CachedEncoder(tokenizer, "char").encode([GOLDEN], [True]).word_starts.any()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import json
 import random
 from pathlib import Path
 
-from bertworks.data.corpus import Corpus, Reading
+from bertworks.data.corpus import Corpus, ReadOptions
 from bertworks.data.prepare import prepare
 from bertworks.data.shards import Shards
 from bertworks.text.backends import word_piece
@@ -41,7 +41,7 @@ def tiny_tokenizer() -> Tokenizer:
     """Syllables and letters, so that words have several pieces."""
     pieces = [*SPECIAL, *LETTERS, *SYLLABLES, *("##" + piece for piece in [*LETTERS, *SYLLABLES])]
     backend = word_piece({piece: id for id, piece in enumerate(pieces)}, {"do_lower_case": True})
-    return Tokenizer.made(json.loads(backend.to_str()), {})
+    return Tokenizer.from_layout(json.loads(backend.to_str()), {})
 
 
 def documents(count: int, seed: int = 0, sentences: tuple[int, int] = (1, 12), words: tuple[int, int] = (1, 15)) -> list[str]:
@@ -61,5 +61,5 @@ def make_shards(folder: Path, texts: list[str], tokenizer: Tokenizer | None = No
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "text.txt"
     file.write_text("\n\n".join(texts) + "\n", encoding="utf-8")
-    prepare(Corpus([str(file)], Reading()), tokenizer or tiny_tokenizer(), folder / "shards", workers=1, **options)  # type: ignore[arg-type]
+    prepare(Corpus([str(file)], ReadOptions()), tokenizer or tiny_tokenizer(), folder / "shards", workers=1, **options)  # type: ignore[arg-type]
     return Shards(folder / "shards")

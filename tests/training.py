@@ -5,18 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-import time
 from pathlib import Path
 from typing import Any
 
 from bertworks.data.shards import Shards
-from bertworks.runs.folder import CHECKPOINTS, Outcome
+from bertworks.runs.context import Host, Outcome
 from bertworks.runs.pretrain import pretrain, resume
-from bertworks.runs.settings import settle
+from bertworks.runs.settings import resolve_pretrain
 from bertworks.text.backends import word_piece
 from bertworks.text.tokenizer import Tokenizer
-from bertworks.train.checkpoint import OPTIMISER, WEIGHTS, list_checkpoints
-from bertworks.train.ranks import Ranks
+from bertworks.train.checkpoint import CHECKPOINTS, OPTIMIZER, WEIGHTS, list_checkpoints
 from texts import SPECIAL, make_shards
 
 TOPICS, PLACES, ORDINALS = 8, 6, 10
@@ -28,7 +26,6 @@ TINY = [
     "data.max_length=48",
     "data.held_out=0.1",
     "train.batch_tokens=512",
-    "train.threads=1",
     "train.evaluate_tokens=2048",
     "train.log_every=5",
 ]
@@ -42,7 +39,7 @@ def language() -> Tokenizer:
     """Words of the made-up language, one token each."""
     words = [word(topic, place) for topic in range(TOPICS) for place in range(PLACES)]
     pieces = [*SPECIAL, ".", *words, *(f"{'qrstuvwxyz'[n]}z" for n in range(ORDINALS))]
-    return Tokenizer.made(json.loads(word_piece({piece: id for id, piece in enumerate(pieces)}, {}).to_str()), {})
+    return Tokenizer.from_layout(json.loads(word_piece({piece: id for id, piece in enumerate(pieces)}, {}).to_str()), {})
 
 
 def language_texts(count: int, seed: int = 0) -> list[str]:
@@ -69,16 +66,17 @@ def language_shards(folder: Path, count: int = 120) -> Shards:
 def train(
     shards: Shards, out: Path, preset: str, *settings: str, objective: str | None = None, steps: int | None = None, **limit: Any
 ) -> Outcome:
-    limits = {"steps": steps, **limit} if steps is not None else limit
-    config = settle(shards.tokenizer, preset=preset, objective=objective, settings=[*TINY, *settings], limit=limits)
-    return pretrain(config, shards, out, init=None, preset=preset, ranks=Ranks(), watch=lambda event: None, began=time.monotonic())
+    options = {"steps": steps, **limit} if steps is not None else limit
+    config = resolve_pretrain(shards.tokenizer, preset=preset, objective=objective, settings=[*TINY, *settings], options=options)
+    return pretrain(config, shards, out, init=None, preset=preset, host=Host.library())
 
 
 def go_on(out: Path, **options: Any) -> Outcome:
-    return resume(out, ranks=Ranks(), watch=lambda event: None, began=time.monotonic(), **options)
+    return resume(out, host=Host.library(), **options)
 
 
 def events(out: Path, kind: str) -> list[dict[str, Any]]:
+    """Lines of `metrics.jsonl`."""
     lines = (json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines())
     return [event for event in lines if event["kind"] == kind]
 
@@ -87,4 +85,4 @@ def digest(out: Path, step: int | None = None) -> str:
     """Of the weights and the optimiser at a step, the last by default."""
     found = dict(list_checkpoints(out / CHECKPOINTS))
     place = found[max(found) if step is None else step]
-    return hashlib.sha256(b"".join((place / name).read_bytes() for name in (WEIGHTS, OPTIMISER))).hexdigest()
+    return hashlib.sha256(b"".join((place / name).read_bytes() for name in (WEIGHTS, OPTIMIZER))).hexdigest()

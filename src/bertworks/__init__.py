@@ -4,20 +4,37 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
-__all__ = ["Ledger", "Workbench", "load", "new", "record_attention"]
+__version__ = "0.2.0"
+__all__ = [
+    "Ledger",
+    "Run",
+    "Workbench",
+    "finetune",
+    "load",
+    "new",
+    "prepare",
+    "pretrain",
+    "record_attention",
+    "train_vocabulary",
+]
 
 if TYPE_CHECKING:
     from bertworks.model.attention import record_attention
+    from bertworks.runs.run import Run, finetune, prepare, pretrain, train_vocabulary
     from bertworks.text.ledger import Ledger
     from bertworks.workbench import Workbench, load, new
 
 _HOMES = {
     "Ledger": "bertworks.text.ledger",
+    "Run": "bertworks.runs.run",
     "Workbench": "bertworks.workbench",
+    "finetune": "bertworks.runs.run",
     "load": "bertworks.workbench",
     "new": "bertworks.workbench",
+    "prepare": "bertworks.runs.run",
+    "pretrain": "bertworks.runs.run",
     "record_attention": "bertworks.model.attention",
+    "train_vocabulary": "bertworks.runs.run",
 }
 
 

@@ -17,9 +17,8 @@ from bertworks.errors import BadConfig, nearest
 Family = Literal["bert", "roberta", "albert", "electra", "xlnet", "distilbert", "gpt2"]
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"]
 Pairs = Literal["nsp", "sop", "none", "stream"]
-Where = Literal["token", "word", "ngram", "span"]
+MaskUnit = Literal["token", "word", "ngram", "span"]
 Objective = Literal["mlm", "rtd", "plm", "ltr"]
-Shape = Literal["classify", "regress", "multilabel", "tag", "span", "choice"]
 CountedFrom = Literal[0, 1, "A"]
 Size = Annotated[int, Field(ge=1, le=2**17)]
 Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
@@ -153,8 +152,8 @@ class DataConfig(Frozen):
     )
     max_length: int = Field(128, ge=8, le=2**20, description="longest example, with its special tokens")
     cross_documents: bool = Field(True, description="full sentences may go on into the next document, after a separator")
-    short_rate: float = Field(0.1, ge=0, le=1, description="share of examples made shorter than max_length on purpose")
-    masking: Where = Field("token", description="what is masked together: token, word, ngram (1 to 3 words) or span (up to 10 words)")
+    short_seq_prob: float = Field(0.1, ge=0, le=1, description="share of examples made shorter than max_length on purpose")
+    masking: MaskUnit = Field("token", description="what is masked together: token, word, ngram (1 to 3 words) or span (up to 10 words)")
     mask_rate: float = Field(0.15, ge=0, le=1, description="share of tokens to predict")
     mask_share: float = Field(0.8, ge=0, le=1, description="share of these that become the mask token")
     random_share: float = Field(0.1, ge=0, le=1, description="share of these that become a random token; the rest is kept")
@@ -189,7 +188,7 @@ class OptimConfig(Frozen):
     eps: float = Field(1e-6, gt=0, lt=1, description="keeps small gradients from large steps")
     weight_decay: float = Field(0.01, ge=0, lt=10, description="pull towards zero, not on norms and biases")
     layer_decay: float = Field(1.0, gt=0, le=1, description="learning rate of a layer as a share of the one above it")
-    clip: float = Field(1.0, gt=0, description="longest gradient; a longer one is shortened")
+    max_grad_norm: float = Field(1.0, gt=0, description="longest gradient; a longer one is shortened")
 
 
 class LoopConfig(Frozen):
@@ -201,7 +200,7 @@ class LoopConfig(Frozen):
     budget: float | None = Field(None, gt=0, le=1e9, description="end after so many seconds, the learning rate at zero by then")
     micro_tokens: int | None = Field(None, ge=8, description="about so many tokens at once, to save memory; null: the whole step")
     checkpoint_every: int = Field(100, ge=1, description="steps between checkpoints")
-    keep: int = Field(2, ge=1, description="newest checkpoints kept, beside the best one")
+    keep_checkpoints: int = Field(2, ge=1, description="newest checkpoints kept, beside the best one")
     evaluations: int = Field(10, ge=0, description="looks at the held-out text, spread over the run; the last is at the end")
     log_every: int = Field(10, ge=1, description="steps between lines in metrics.jsonl; slow steps have more")
     bad_steps: int = Field(10, ge=1, description="steps in a row without finite numbers after which the run stops")
@@ -219,10 +218,10 @@ class LoopConfig(Frozen):
         return self
 
 
-class TrainConfig(LoopConfig):
+class PretrainLoop(LoopConfig):
     """A pre-training."""
 
-    start: Literal["local", "random"] = Field(
+    init: Literal["local", "random"] = Field(
         "local", description="a new model's heads: looking at neighbours, or at random as in the papers"
     )
     batch_tokens: int = Field(4096, ge=8, le=2**26, description="tokens of a step, over all processes")
@@ -238,7 +237,7 @@ class PretrainConfig(Frozen):
     objective: ObjectiveConfig = ObjectiveConfig()
     data: DataConfig = DataConfig()
     optim: OptimConfig = OptimConfig()
-    train: TrainConfig
+    train: PretrainLoop
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -269,29 +268,22 @@ class PretrainConfig(Frozen):
 class TaskConfig(Frozen):
     """What is asked."""
 
-    shape: Shape = Field("classify", description="classify, regress, multilabel, tag, span or choice")
+    shape: str = Field(description="what a prediction looks like: a row of tasks/shapes.py")
     labels: tuple[str, ...] = Field((), description="names of the classes or tags")
-    measure: str = Field("accuracy", description="by which models are compared on dev")
+    metric: str = Field("accuracy", description="by which models are compared on dev")
     pairs: bool | None = Field(False, description="classify, regress, multilabel: two texts are read together; null: or one")
     no_answer: bool = Field(False, description="span: the passage need not hold an answer")
     class_weights: Literal["none", "balanced"] = Field("none", description="classify: balanced: rare classes weigh as much as others")
-    smoothing: Rate = Field(0.0, description="classify, tag: share of each target that is spread over all classes")
-    counted_from: CountedFrom = Field(0, description="choice: what the first way to go on is called: 0, 1 or A")
+    label_smoothing: Rate = Field(0.0, description="classify, tag: share of each target that is spread over all classes")
+    counted_from: CountedFrom = Field(0, description="choice: what the first one is called: 0, 1 or A")
     transitions: tuple[tuple[str, str, bool], ...] = Field(
-        (), description="tag: what may follow what: two signs such as B and I, and whether they name the same kind; []: anything"
+        (), description="tag: what may follow what: two prefixes such as B and I, and whether they are of the same type; []: anything"
     )
     shift: float = Field(0.0, allow_inf_nan=False, description="regress: what counts as zero")
     scale: float = Field(1.0, gt=0, allow_inf_nan=False, description="regress: what counts as one")
 
-    @property
-    def n_texts(self) -> tuple[int, ...]:
-        """How many texts may be read together; of a choice, the ways to go on are not counted."""
-        if self.shape == "span" or self.pairs:
-            return (2,)
-        return (1, 2) if self.pairs is None else (1,)
 
-
-class ReadConfig(Frozen):
+class WindowConfig(Frozen):
     """How texts are read."""
 
     max_length: int = Field(256, ge=8, le=2**20, description="longest window, with its special tokens")
@@ -301,7 +293,7 @@ class ReadConfig(Frozen):
     on_long: Literal["window", "truncate", "error"] = Field("window", description="what becomes of a text longer than that")
 
 
-class TuneConfig(LoopConfig):
+class FinetuneLoop(LoopConfig):
     """A fine-tuning."""
 
     batch_size: int = Field(32, ge=1, le=2**16, description="examples of a step, over all processes; 8 for choice")
@@ -314,11 +306,11 @@ class TuneConfig(LoopConfig):
     attention_dropout: Rate | None = Field(0.0, description="dropout of attention's probabilities while training; null: the model's own")
 
 
-class LearnedConfig(Frozen):
+class TaskArtifact(Frozen):
     """What a fine-tuned model has to know beside its weights."""
 
     task: TaskConfig
-    data: ReadConfig = ReadConfig()
+    data: WindowConfig = WindowConfig()
     dataset: str | None = Field(None, description="whose official files it reads, if that is what it was trained on")
     columns: tuple[str, ...] = Field((), description="of the table it was trained on, those with the texts")
     temperature: float = Field(
@@ -331,10 +323,10 @@ class FinetuneConfig(Frozen):
     """A whole fine-tuning run."""
 
     model: ModelConfig
-    task: TaskConfig = TaskConfig()
-    data: ReadConfig = ReadConfig()
+    task: TaskConfig
+    data: WindowConfig = WindowConfig()
     optim: OptimConfig = OptimConfig()
-    train: TuneConfig
+    train: FinetuneLoop
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -352,6 +344,27 @@ class FinetuneConfig(Frozen):
         return self
 
 
+RENAMED = {  # keys of before version 0.2 -> today's
+    "train.keep": "train.keep_checkpoints",
+    "train.start": "train.init",
+    "optim.clip": "optim.max_grad_norm",
+    "data.short_rate": "data.short_seq_prob",
+    "task.measure": "task.metric",
+    "task.smoothing": "task.label_smoothing",
+}
+
+
+def with_new_keys(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A config, or a part of one, in today's words."""
+    renamed = {section: dict(part) if isinstance(part, Mapping) else part for section, part in values.items()}
+    for old, new in RENAMED.items():
+        section, _, name = old.partition(".")
+        part = renamed.get(section)
+        if isinstance(part, dict) and name in part:
+            part.setdefault(new.partition(".")[2], part.pop(name))
+    return renamed
+
+
 def check_config(values: Mapping[str, Any], place: str | None = None) -> ModelConfig:
     """A `ModelConfig`, or a `BadConfig` that names every wrong field."""
     return _check(ModelConfig, values, place)
@@ -365,8 +378,8 @@ def check_finetune(values: Mapping[str, Any], place: str | None = None) -> Finet
     return _check(FinetuneConfig, values, place)
 
 
-def check_learned(values: Mapping[str, Any], place: str | None = None) -> LearnedConfig:
-    return _check(LearnedConfig, values, place)
+def check_artifact(values: Mapping[str, Any], place: str | None = None) -> TaskArtifact:
+    return _check(TaskArtifact, values, place)
 
 
 def check_pretrain(values: Mapping[str, Any], place: str | None = None) -> PretrainConfig:
@@ -375,7 +388,7 @@ def check_pretrain(values: Mapping[str, Any], place: str | None = None) -> Pretr
 
 def _check(kind: type[Checked], values: Mapping[str, Any], place: str | None) -> Checked:
     try:
-        return kind.model_validate(values)
+        return kind.model_validate(with_new_keys(values))
     except ValidationError as error:
         wrong = error.errors()
         cause, fields = "; ".join(map(_complaint, wrong)), [name for one in wrong for name in _fields(one) if name]

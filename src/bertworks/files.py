@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import json
 import os
 import shutil
@@ -109,6 +108,8 @@ def exchange(new: Path, folder: Path) -> None:
 
 def _swap(a: Path, b: Path) -> bool:
     """Linux's renameat2 with RENAME_EXCHANGE: the two names change places in one step. False where there is no such call."""
+    if os.name != "posix":  # other systems have no library of the process itself
+        return False
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     at_cwd, exchange = -100, 2
     return renameat2 is not None and renameat2(at_cwd, os.fsencode(a), at_cwd, os.fsencode(b), exchange) == 0
@@ -124,7 +125,9 @@ def sync_tree(folder: Path, *, deep: bool = True) -> None:
     for path in [*(folder.rglob("*") if deep else ()), folder]:
         if path.is_symlink():
             continue
-        handle = os.open(path, os.O_RDONLY)
+        if os.name != "posix" and path.is_dir():  # folders cannot be opened there
+            continue
+        handle = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
         try:
             os.fsync(handle)
         finally:
@@ -134,17 +137,18 @@ def sync_tree(folder: Path, *, deep: bool = True) -> None:
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """One writer at a time. The lock goes with the process, however that ends, so it is never stale."""
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(folder / ".lock", timeout=0, mode=0o644)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        lock.acquire()
+    except Timeout:
+        cause = "another process is writing to this folder"
+        raise SaveFailed(cause, place=str(folder), remedy="wait for it, or name another", code="in-use") from None
     except OSError as error:
         raise SaveFailed(f"cannot write here: {error.strerror}", place=str(folder), code="not-writable") from None
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            cause = "another process is writing to this folder"
-            raise SaveFailed(cause, place=str(folder), remedy="wait for it, or name another", code="in-use") from None
         yield
     finally:
-        os.close(handle)
+        lock.release()

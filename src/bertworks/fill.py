@@ -70,7 +70,7 @@ class Filler:
     def go_on(self, text: str, top_k: int) -> Filled:
         """What follows, token by token, the likeliest each time."""
         ids = self.tokenizer.encode([text])[0].tolist()
-        front = self.tokenizer.frame.parts[0][0].tolist()
+        front = self.tokenizer.template.parts[0][0].tolist()
         if not front and not ids:
             raise BadText("no text to go on from", remedy="a left-to-right model continues what you give it")
         blanks: list[list[Candidate]] = []
@@ -94,13 +94,13 @@ class Filler:
         with torch.inference_mode():
             if self.model.config.encoder.attention == "relative":
                 ranks = torch.full_like(tokens.ids, -1).index_fill(0, places, 0)
-                states = self.model.encoder.predict(tokens, ranks, places, [len(blanks)])
+                states = self.model.encoder.two_stream(tokens, ranks, places, [len(blanks)])
             else:
                 states = self.model.encoder(tokens).last.index_select(0, places)
             return torch.from_numpy(as_numpy(self.model.read("lm", states).softmax(-1)))
 
     def _tokens(self, ids: Sequence[int], segments: Sequence[int]) -> Tokens:
-        return Tokens.one(ids, segments, self.model.encoder.embed.tokens.weight.device)
+        return Tokens.one(ids, segments, self.model.encoder.device)
 
     def _candidates(self, probabilities: Tensor, top_k: int) -> list[Candidate]:
         best = probabilities.topk(min(top_k, len(probabilities)))

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from bertworks import __version__
-from bertworks.config import LearnedConfig, ModelConfig, check_learned
-from bertworks.errors import BadConfig, BadText, Remark, TooLong, Unsupported
+from bertworks.config import ModelConfig, TaskArtifact, check_artifact
+from bertworks.datasets.example import Example
+from bertworks.datasets.schema import Input
+from bertworks.errors import BadConfig, Remark, TooLong, Unsupported
 from bertworks.files import read_json
 from bertworks.fill import Filled, Filler
 from bertworks.model.attention import record_attention
@@ -26,20 +28,16 @@ from bertworks.model.locate import locate
 from bertworks.model.model import Model
 from bertworks.model.pooling import POOLING_FILES, Pooling
 from bertworks.model.weights import PICKLE, as_numpy
+from bertworks.predictor import Embedder, Predictions, Predictor, Vectors, check_inputs, check_segments
 from bertworks.presets import preset as preset_config
-from bertworks.tasks.example import Example
-from bertworks.tasks.inputs import Input, as_example
-from bertworks.tasks.shapes import guess_task, ready_task
-from bertworks.tasks.task import Progress, Task, token_batches
-from bertworks.tasks.windows import Reader
+from bertworks.tasks.inference import BATCH_TOKENS, Progress, no_progress
+from bertworks.tasks.shapes import guess_artifact
 from bertworks.text.ledger import Ledger, OnLong
-from bertworks.text.tokenizer import TOKENIZER_FILES, Pieces, Tokenizer, Window, check_texts, has_tokenizer
+from bertworks.text.tokenizer import TOKENIZER_FILES, Pieces, Tokenizer, has_tokenizer
 
 OWN_FILE = "bertworks.json"
-BATCH_TOKENS = 2048
 UNSAID_LIMIT = 512  # XLNet takes any length, at a quadratic price; this is what it was trained on
 log = logging.getLogger("bertworks")
-Vectors = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -50,14 +48,6 @@ class AttentionView:
     probabilities: Vectors  # (L, H, T, T)
     queries: Vectors = field(repr=False)  # (L, H, T, D)
     keys: Vectors = field(repr=False)  # (L, H, T, D)
-
-
-class Answers(list[Any]):
-    """What a model says to each input, and what became of long ones."""
-
-    def __init__(self, answers: Iterable[Any], ledger: Ledger) -> None:
-        super().__init__(answers)
-        self.ledger = ledger
 
 
 class Workbench:
@@ -75,7 +65,7 @@ class Workbench:
         self.model, self._tokenizer, self.pooling = model, tokenizer, pooling
         self.hf_config, self.lineage, self.remarks = hf_config, lineage, remarks
         self.generator: Workbench | None = None  # what an ELECTRA discriminator was trained with
-        self.learned: LearnedConfig | None = None  # what it was fine-tuned for
+        self.artifact: TaskArtifact | None = None  # what it was fine-tuned for
 
     @property
     def config(self) -> ModelConfig:
@@ -105,7 +95,7 @@ class Workbench:
 
     @property
     def device(self) -> torch.device:
-        return self.model.encoder.embed.tokens.weight.device
+        return self.model.encoder.device
 
     def encode(
         self,
@@ -115,49 +105,23 @@ class Workbench:
         batch_tokens: int = BATCH_TOKENS,
         on_long: OnLong = "window",
         ledger: Ledger | None = None,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Progress = no_progress,
     ) -> Vectors:
         """One vector per text, (texts, hidden), or (hidden,) for a single text.
 
-        Pooling and normalisation are the folder's own, else the mean. A text longer than the model is read in windows and
-        its vector is their mean, weighted by tokens; `on_long="truncate"` cuts it, "error" refuses. `ledger` counts what
+        Pooling and normalisation are the folder's own, else the mean. A text longer than the model is read in windows, as `predict` reads
+        it, and its vector is their mean, weighted by tokens; `on_long="truncate"` cuts it, "error" refuses. `ledger` counts what
         happened. `progress(done, total)` is called with tokens.
         """
-        if isinstance(texts, str):
-            rows = self.encode([texts], pooling, batch_tokens=batch_tokens, on_long=on_long, ledger=ledger, progress=progress)
-            return rows.reshape(-1)
-        texts, how = list(texts), self.pooling.with_mode(pooling)
-        if batch_tokens < 1:
-            raise BadConfig(f"batch_tokens = {batch_tokens} is not a number of tokens", code="out-of-range", fields=["batch_tokens"])
-        check_texts(texts)
-        prepared = [how.prompt + (text.lower() if how.lower_case else text) for text in texts]
-        ledger = Ledger() if ledger is None else ledger
-        # Sorted by length, texts of equal length stand together and need neither padding nor masks.
-        windows = sorted(self.tokenizer.windows(prepared, self.limit, on_long, ledger), key=lambda window: len(window.ids))
-        means = self._pooled(windows, len(texts), how, batch_tokens, progress)
-        if how.normalise:
-            means /= np.linalg.norm(means, axis=1, keepdims=True).clip(1e-12)
-        return means
+        embedder = self.embedder(pooling)
+        rows = embedder.encode(
+            [texts] if isinstance(texts, str) else list(texts), on_long=on_long, ledger=ledger, batch_tokens=batch_tokens, progress=progress
+        )
+        return rows.reshape(-1) if isinstance(texts, str) else rows
 
-    def _pooled(
-        self, windows: Sequence[Window], n_texts: int, how: Pooling, batch_tokens: int, progress: Callable[[int, int], None] | None
-    ) -> Vectors:
-        """The mean of each text's windows, weighted by their tokens."""
-        sums, weights = np.zeros((n_texts, self.config.encoder.hidden_size), np.float32), np.zeros((n_texts, 1), np.float32)
-        done, total = 0, sum(len(window.ids) for window in windows)
-        lengths = [len(window.ids) + self.tokenizer.frame.size for window in windows]
-        for members in token_batches(lengths, batch_tokens):
-            batch = [windows[at] for at in members]
-            tokens = self._tokens(batch)
-            with torch.inference_mode():
-                vectors = as_numpy(how.pool(self.model.encoder(tokens).last, tokens.layout))
-            index, sizes = [window.text for window in batch], np.array([len(window.ids) for window in batch], np.float32)
-            np.add.at(sums, index, vectors * sizes[:, None])
-            np.add.at(weights, index, sizes[:, None])
-            done += int(sizes.sum())
-            if progress:
-                progress(done, total)
-        return sums / weights
+    def embedder(self, pooling: str | None = None) -> Embedder:
+        """What makes vectors of texts, ready to be shared between threads; `pooling`: other than the folder's."""
+        return Embedder(self.model, self.tokenizer, self.pooling.with_mode(pooling), self.limit)
 
     def states(self, text: str, layer: int = -1) -> Vectors:
         """The state of each token, special ones included, (tokens, hidden). Layer 0 is the embeddings, -1 the last."""
@@ -197,6 +161,12 @@ class Workbench:
         filler = Filler(self.model, self.tokenizer, self.limit)
         return filler.go_on(text, top_k) if self.config.encoder.causal else filler.fill(self._fitting(text), top_k)
 
+    @cached_property
+    def predictor(self) -> Predictor:
+        """What this model was fine-tuned for, ready to be asked, and to be shared between threads."""
+        artifact = self.artifact or guess_artifact(self.model, self.hf_config.get("problem_type"), self.limit)
+        return Predictor(self.model, self.tokenizer, artifact)
+
     def predict(
         self,
         inputs: Iterable[Input | Example],
@@ -204,41 +174,17 @@ class Workbench:
         on_long: OnLong | None = None,
         min_confidence: float = 0.0,
         ledger: Ledger | None = None,
-        progress: Progress = lambda done, total: None,
-    ) -> Answers:
-        """What a fine-tuned model says, one answer for each input, and the ledger.
+        progress: Progress = no_progress,
+    ) -> Predictions:
+        """What a fine-tuned model predicts for each input, and the ledger.
 
         An input is a text or a pair of texts (classify, regress, multilabel), a text or its words (tag), a question and a passage
-        (span), or a text and the ways to go on (choice); or an example, as files have them. Long ones are read in windows and
-        counted, in a `ledger` that was begun elsewhere if there is one. Where a model is less sure than `min_confidence`, it does not
-        say: None for a label, an answer, a choice, or the tag of a word; of several labels, which are undecided.
+        (span), or a text and its choices (choice). Long ones are read in windows and counted, in a `ledger` that was begun elsewhere if
+        there is one. Where a model is less confident than `min_confidence`, it abstains: None for a label, an answer, a choice, or the tag
+        of a word; of several labels, which are undecided.
         """
-        if isinstance(inputs, str):
-            raise BadText("one text, where a list of texts is wanted", remedy="predict([text])[0]", code="not-a-list")
-        if isinstance(inputs, Mapping) or hasattr(inputs, "columns") or not isinstance(inputs, Iterable):
-            kind = type(inputs).__name__
-            remedy = "of a table: predict(list(table['text']))"
-            raise BadText(f"a {kind}, where a list of texts is wanted", remedy=remedy, code="not-a-list")
-        if not 0 <= min_confidence <= 1:
-            cause = f"min_confidence = {min_confidence!r} is not a share from 0 to 1"
-            raise BadConfig(cause, code="out-of-range", fields=["min_confidence"])
-        learned, task = self.task()
-        if min_confidence and not task.confident:
-            cause = "a number comes without a confidence to abstain by"
-            raise Unsupported(cause, remedy="leave --min-confidence out", code="no-confidence")
-        examples = [given if isinstance(given, Example) else as_example(given, learned.task, at) for at, given in enumerate(inputs)]
-        reader = Reader.of(self.tokenizer, learned.data, on_long)
-        features = task.features(examples, reader)
-        ledger = Ledger() if ledger is None else ledger
-        for one, example in zip(features, examples, strict=True):
-            one.count_in(ledger, task.room(example, reader))
-        found = task.predict(features, examples, progress)
-        return Answers((task.unless_unsure(one, min_confidence) for one in found) if min_confidence else found, ledger)
-
-    def task(self) -> tuple[LearnedConfig, Task]:
-        """What this model was fine-tuned for, ready to be asked."""
-        learned = self.learned or guess_task(self.model, self.hf_config.get("problem_type"), self.limit)
-        return learned, ready_task(self.model, learned)
+        check_inputs(inputs)
+        return self.predictor.predict(inputs, on_long=on_long, min_confidence=min_confidence, ledger=ledger, progress=progress)
 
     def replace_tokenizer(self, tokenizer: Tokenizer, why: str) -> None:
         _check_vocabulary(tokenizer, self.config, why)
@@ -249,8 +195,8 @@ class Workbench:
         """As a Hugging Face folder, all or nothing: an interrupted save leaves what was there before."""
         path = Path(folder)
         own: dict[str, Any] = {"format": 1, "written_by": f"bertworks {__version__}", "lineage": self.lineage}
-        if self.learned is not None:
-            own["task"] = self.learned.model_dump(mode="json")
+        if self.artifact is not None:
+            own["task"] = self.artifact.model_dump(mode="json")
 
         def files(new: Path) -> None:
             if self._tokenizer is not None:
@@ -264,13 +210,6 @@ class Workbench:
         save_folder(self.model, path, hf_config=self.hf_config, files=files, owned=owned)
         return path
 
-    def _checked(self, tokens: Tokens) -> Tokens:
-        n_segments, used = self.config.encoder.n_segments, int(tokens.layout.queries.segments.max()) + 1
-        if 0 < n_segments < used:
-            cause = f"the tokenizer marks {used} segments, the model knows {n_segments}"
-            raise Unsupported(cause, remedy="this model does not read pairs", code="too-many-segments")
-        return tokens
-
     def _fitting(self, text: str, pair: str | None = None) -> Pieces:
         pieces = self.tokenizer.pieces(text, pair)
         if len(pieces.ids) > self.limit:
@@ -281,14 +220,10 @@ class Workbench:
 
     def _run(self, pieces: Pieces, *, keep_layers: bool = False) -> States:
         with torch.inference_mode():
-            tokens = self._checked(Tokens.one(pieces.ids, pieces.segments, self.device))
+            tokens = Tokens.one(pieces.ids, pieces.segments, self.device)
+            check_segments(self.model, tokens)
             states: States = self.model.encoder(tokens, keep_layers)
         return states
-
-    def _tokens(self, windows: Sequence[Window]) -> Tokens:
-        ids, segments, lengths = self.tokenizer.framed(windows)
-        flat_ids, flat_segments = (torch.from_numpy(part.astype(np.int64)).to(self.device) for part in (ids, segments))
-        return self._checked(Tokens.ragged(flat_ids, lengths, flat_segments))
 
 
 def load(name: str | Path, *, device: str | torch.device = "cpu") -> Workbench:
@@ -332,7 +267,7 @@ def _workbench(loaded: Loaded, folder: Path, name: str, device: str | torch.devi
     lineage += [loading] if lineage[-1:] != [loading] else []
     bench = Workbench(_on(loaded.model, device), tokenizer, Pooling.load(folder), loaded.hf_config, lineage, remarks)
     if own.get("task") is not None:
-        bench.learned = check_learned(own["task"], str(folder / OWN_FILE))
+        bench.artifact = check_artifact(own["task"], str(folder / OWN_FILE))
     if (folder / GENERATOR / CONFIG).is_file():
         bench.generator = _workbench(load_folder(folder / GENERATOR), folder / GENERATOR, f"{name}/{GENERATOR}", device)
     return bench

@@ -32,11 +32,14 @@ def embed(
 
     import numpy as np
 
+    from bertworks.text.tokenizer import check_texts
     from bertworks.workbench import load
 
     out = out.resolve()
     _check_target(out, file)
     lines = _read_lines(file)
+    with _lines_named(file):
+        check_texts(lines)
     bench, ledger = load(model), Ledger()
     with progress_bar("tokens") as advance, _lines_named(file):
         vectors = bench.encode(lines, pooling, on_long=on_long, batch_tokens=batch_tokens, ledger=ledger, progress=advance)
@@ -50,8 +53,6 @@ def embed(
 
 
 def _read_lines(file: str) -> list[str]:
-    from bertworks.text.tokenizer import check_texts
-
     if file == "-" and sys.stdin is None:
         raise NotFound("standard input is closed", place=file, code="no-stdin")
     if file != "-" and Path(file).is_char_device():
@@ -65,28 +66,23 @@ def _read_lines(file: str) -> list[str]:
     lines = []
     for number, raw in enumerate(content.removesuffix(b"\n").split(b"\n"), start=1):
         try:
-            line = raw.decode("utf-8").rstrip("\r")
-            check_texts([line])
+            lines.append(raw.decode("utf-8").rstrip("\r"))
         except UnicodeDecodeError as error:
             raise BadText(f"not UTF-8 at byte {error.start} of the line", place=f"{file}, line {number}", code="not-utf8") from None
-        except BadText as error:
-            cause = error.cause.replace("text 0", "the line")
-            raise BadText(cause, place=f"{file}, line {number}", remedy=error.remedy, code=error.code) from None
-        lines.append(line)
     return lines
 
 
 @contextmanager
 def _lines_named(file: str) -> Iterator[None]:
-    """What encode says of a text is said of a line."""
+    """What is said of a text by its number is said of a line."""
     try:
         yield
     except (BadText, TooLong) as error:
-        match = re.match(r"text (\d+) ", error.cause)
+        match = re.match(r"text (\d+)", error.place or "")
         if match is None:
             raise
-        place = f"{file}, line {int(match[1]) + 1}"
-        raise type(error)(f"the line {error.cause[match.end() :]}", place=place, remedy=error.remedy, code=error.code) from None
+        place = f"{file}, line {int(match[1]) + 1}{match.string[match.end() :]}"
+        raise type(error)(error.cause, place=place, remedy=error.remedy, code=error.code) from None
 
 
 def _check_target(out: Path, file: str) -> None:

@@ -33,7 +33,7 @@ def _describe(folder: str) -> dict[str, Any]:
     c, pooling = bench.config.encoder, bench.pooling
     theirs = describe(bench.model, bench.hf_config).get("architectures")
     limit, limit_from = bench.limit_and_source
-    learned = bench.learned
+    learned = bench.artifact
     if learned is not None:
         limit, limit_from = learned.data.max_length, "fine-tuning"
     return {

@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from bertworks.cli.show import console
-from bertworks.tasks.metrics import CORRELATIONS, DISTANCES, SHARES
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-Event = dict[str, Any]
+    from bertworks.train.events import Evaluated, Event, Finished, Started, Trained
+
 BARS = "▁▂▃▄▅▆▇█"
-QUIET_SECONDS = 15.0  # between lines of the same kind where there is no terminal
-TERMS = ("masked", "pair", "replaced", "permuted", "next", "class", "square", "mark", "tag", "start", "end", "choice")  # of the loss
+QUIET_SECONDS = 15.0  # between lines of training where there is no terminal
 
 
 @contextmanager
-def watching(run: Path, *, quiet: bool) -> Iterator[Callable[[Event], None]]:
-    """`watch(event)` for what the trainer says; the other processes of a training say nothing."""
+def live_view(run: Path, *, quiet: bool) -> Iterator[Callable[[Event], None]]:
+    """A handler of events; the other processes of a training say nothing."""
     if quiet:
         yield lambda event: None
     elif sys.stderr is not None and sys.stderr.isatty():
@@ -38,7 +37,7 @@ def _on_terminal(run: Path) -> Iterator[Callable[[Event], None]]:
     from rich.console import Console
     from rich.live import Live
 
-    view = View(run)
+    view = LiveView(run)
     with Live(view, console=Console(stderr=True, highlight=False), refresh_per_second=4):
         yield view.take
     with suppress(OSError):  # nobody may be listening any more
@@ -46,89 +45,108 @@ def _on_terminal(run: Path) -> Iterator[Callable[[Event], None]]:
 
 
 def _in_lines(run: Path) -> Iterator[Callable[[Event], None]]:
-    view, said = View(run), {"train": -QUIET_SECONDS}
+    """A log is kept: a line for each evaluation, and of training one now and then."""
+    from bertworks.train.events import Planned, Trained
 
-    def watch(event: Event) -> None:
+    view, shown_at = LiveView(run), -QUIET_SECONDS
+
+    def on_event(event: Event) -> None:
+        nonlocal shown_at
         view.take(event)
         now = time.monotonic()
-        if event["kind"] == "train" and now - said["train"] < QUIET_SECONDS:
+        if isinstance(event, Planned) or (isinstance(event, Trained) and now - shown_at < QUIET_SECONDS):
             return
-        said["train"] = now if event["kind"] == "train" else said["train"]
-        if line := describe(event):
+        shown_at = now if isinstance(event, Trained) else shown_at
+        if line := event_line(event):
             typer.echo(line, err=True)
 
-    yield watch
+    yield on_event
     with suppress(OSError):
         _ending(view)
 
 
-def _ending(view: View) -> None:
+def _ending(view: LiveView) -> None:
     out = console()
-    if not view.end:
+    if view.finished is None:
         out.print(f"stopped at step {view.step:,}; `bertworks resume {view.run}` goes on", markup=False)
         return
-    if "kept" in view.end:
-        title = "mean" if "deviation" in view.end else "best"
-        out.print(f"{title}      {measures(view.end['kept'], view.end.get('deviation'))}", markup=False)
-        if "interval" in view.end:
-            name, seeds = view.end["measure"], f" and {view.end['seeds']} seeds" if "seeds" in view.end else ""
-            low, high = (f"{edge:.1%}" if name in SHARES else f"{edge:.3f}" for edge in view.end["interval"])
-            said = f"{name.replace('_', ' ')} between {low} and {high}, as far as {view.end['dev']:,} examples{seeds} can tell (95 %)"
-            out.print(f"          {said}", markup=False)
-        if view.end.get("given_up"):
-            out.print(f"          given up early and not counted: seed {', '.join(map(str, view.end['given_up']))}", markup=False)
-        for name, other in view.end.get("others", {}).items():
-            out.print(f"          {name}: {measures(other)}", markup=False)
-    elif view.held_out:
-        out.print(f"held out  {measures(view.held_out)}", markup=False)
-    if "unigram_loss" in view.start:
-        out.print(f"          a guess without context costs {view.start['unigram_loss']:.3f}", markup=False)
-    out.print(f"model     {view.end['model']}", markup=False)
-    out.print(f"report    {view.end['report']}", markup=False)
+    end = view.finished
+    if end.metrics:
+        out.print(f"{'mean' if end.std is not None else 'best'}      {metrics_line(end.metrics, end.std)}", markup=False)
+        if end.metric is not None and end.interval is not None:
+            out.print(f"          {_interval_line(end)}", markup=False)
+        if end.pruned_seeds:
+            out.print(f"          pruned, not counted: seed {', '.join(map(str, end.pruned_seeds))}", markup=False)
+        for name, other in end.extra_eval.items():
+            out.print(f"          {name}: {metrics_line(other)}", markup=False)
+    elif view.evaluated is not None:
+        out.print(f"held out  {metrics_line(view.evaluated.metrics)}", markup=False)
+    if view.started is not None and view.started.unigram_loss is not None:
+        out.print(f"          unigram baseline {view.started.unigram_loss:.3f}", markup=False)
+    out.print(f"model     {end.model}", markup=False)
+    out.print(f"report    {end.report}", markup=False)
 
 
-def describe(event: Event) -> str | None:
+def _interval_line(end: Finished) -> str:
+    assert end.metric is not None and end.interval is not None
+    low, high = (_format(end.metric, edge) for edge in end.interval)
+    seeds = f", {end.n_seeds} seeds" if end.n_seeds is not None else ""
+    return f"{end.metric.replace('_', ' ')} {low} to {high} (95 % CI, n={end.dev_examples:,}{seeds})"
+
+
+def event_line(event: Event) -> str | None:
     """An event in one line."""
-    at = f"step {event['step']:,}"
-    match event["kind"]:
-        case "start":
-            freed = "freed memory kept" if event["keeps_freed_memory"] else "freed memory given back"
-            speed = f"{event['matrix_gflops']:,.0f} GFLOP/s in matrix products"
-            return (
-                f"{event['device']}, {event['threads']} threads x {event['world_size']} processes, {freed}, {speed}, torch {event['torch']}"
-            )
-        case "train":
-            return f"{at}: {measures(event)}, {event['tokens_per_second']:,.0f} tokens/s, {duration(event['seconds_left'])} left"
-        case "held out":
-            return f"{at}: held out: {measures(event)}"
-        case "plan":
-            return f"{at}: planned {event['steps']:,} steps in all, {event['seconds_per_step']:.2f} s each"
-        case "checkpoint":
-            return f"{at}: saved {event['path']}"
-        case "bad":
-            return f"{at}: not finite (loss {event['loss']}), step not taken; epoch {event['epoch']}, batch {event['batch']}"
-        case "not saved":
-            return f"{at}: NOT SAVED: {event['reason']}"
-        case "resumed":
-            others = (f"\n  not as before, so equal bits are not promised: {other}" for other in event["differences"])
-            return f"{at}: going on{''.join(others)}"
-        case "remark":
-            return str(event["text"])
+    from bertworks.train import events
+
+    at = f"step {event.step:,}"
+    match event:
+        case events.Started():
+            machine = event.machine
+            speed = f"{event.peak_gflops:,.0f} GFLOP/s in matrix products"
+            where = f"{machine['device']}, {machine['threads']} threads x {machine['world_size']} processes"
+            return f"{where}, {speed}, torch {machine['torch']}"
+        case events.Trained():
+            return f"{at}: {metrics_line(event.terms)}, {event.tokens_per_second:,.0f} tokens/s, {duration(event.seconds_left)} left"
+        case events.Evaluated():
+            return f"{at}: eval: {metrics_line(event.metrics)}"
+        case events.Planned():
+            return f"{at}: planned {event.steps:,} steps in all, {event.seconds_per_step:.2f} s each"
+        case events.Saved():
+            return f"{at}: saved {event.path}"
+        case events.Skipped():
+            return f"{at}: not finite (loss {event.loss}), step skipped; epoch {event.epoch}, batch {event.batch}"
+        case events.NotSaved():
+            return f"{at}: NOT SAVED: {event.reason}"
+        case events.Resumed():
+            others = (f"\n  not as before, so equal bits are not promised: {other}" for other in event.differences)
+            return f"{at}: resumed{''.join(others)}"
+        case events.Remarked():
+            return event.text
     return None
 
 
-def measures(event: Event, deviation: Event | None = None) -> str:
-    """`deviation`: of each measure, over seeds."""
-    spread = {name: f" ± {value * 100:.1f}" if name in SHARES else f" ± {value:.3f}" for name, value in (deviation or {}).items()}
-    parts = [f"{name} {event[name]:.3f}" for name in TERMS if isinstance(event.get(name), float)]
-    terms = [name for name in event if name.endswith("_accuracy") and name not in SHARES]
-    parts += [f"{name.removesuffix('_accuracy')} right {event[name]:.1%}" for name in terms]
-    parts += [f"{name.replace('_', ' ')} {event[name]:.1%}{spread.get(name, '')}" for name in SHARES if name in event]
-    others = (*CORRELATIONS, *DISTANCES)
-    parts += [f"{name.replace('_', ' ')} {event[name]:.3f}{spread.get(name, '')}" for name in others if name in event]
-    parts += [f"perplexity {event['perplexity']:,.1f}" if event["perplexity"] < 1e9 else "perplexity huge"] if "perplexity" in event else []
-    parts += [f"AUC {event['replaced_auc']:.3f}"] if "replaced_auc" in event else []
-    return ", ".join(parts)
+def metrics_line(metrics: Mapping[str, float], std: Mapping[str, float] | None = None) -> str:
+    """`std`: of each metric, over seeds."""
+    shown = {name: value for name, value in metrics.items() if name not in ("loss", "error") and isinstance(value, float)}
+    return ", ".join(f"{name.replace('_', ' ')} {_format(name, value)}{_spread(name, std)}" for name, value in shown.items())
+
+
+def _spread(name: str, std: Mapping[str, float] | None) -> str:
+    if std is None or name not in std:
+        return ""
+    return f" ± {std[name] * 100:.1f}" if _is_percentage(name) else f" ± {std[name]:.3f}"
+
+
+def _format(name: str, value: float) -> str:
+    if name == "perplexity":
+        return f"{value:,.1f}" if value < 1e9 else "huge"
+    return f"{value:.1%}" if _is_percentage(name) else f"{value:.3f}"
+
+
+def _is_percentage(name: str) -> bool:
+    from bertworks.measure.metrics import METRICS
+
+    return METRICS[name].is_percentage if name in METRICS else name.endswith("_accuracy")
 
 
 def duration(seconds: float) -> str:
@@ -137,30 +155,35 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-class View:
+class LiveView:
     """What the last events said."""
 
     def __init__(self, run: Path) -> None:
         self.run, self.step = run, 0
-        self.start: Event = {}
-        self.train: Event = {}
-        self.held_out: Event = {}
-        self.end: Event = {}
+        self.started: Started | None = None
+        self.trained: Trained | None = None
+        self.evaluated: Evaluated | None = None
+        self.finished: Finished | None = None
         self.losses: list[float] = []
         self.messages: list[str] = []
 
     def take(self, event: Event) -> None:
-        kind, self.step = event["kind"], event["step"]
-        if kind == "start":
-            self.start = event
-        elif kind == "train":
-            self.train = event
-            self.losses += [event[name] for name in TERMS if isinstance(event.get(name), float)][:1]
-        elif kind == "held out":
-            self.held_out = event
-        elif kind == "end":
-            self.end = event
-        if kind not in ("train", "held out") and (line := describe(event)):
+        from bertworks.train import events
+
+        self.step = event.step
+        match event:
+            case events.Trained():
+                self.trained = event
+                self.losses += list(event.terms.values())[:1]
+                return
+            case events.Evaluated():
+                self.evaluated = event
+                return
+            case events.Started():
+                self.started = event
+            case events.Finished():
+                self.finished = event
+        if line := event_line(event):
             self.messages = [*self.messages, line][-4:]
 
     def __rich__(self) -> RenderableType:
@@ -171,18 +194,19 @@ class View:
         from rich.table import Table
         from rich.text import Text
 
-        train, progress = self.train, self.train.get("progress", 0.0)
+        trained, evaluated = self.trained, self.evaluated
+        progress = trained.progress if trained is not None else 0.0
         rows = Table.grid(padding=(0, 2))
         rows.add_column(style="dim")
         rows.add_row("step", Columns([ProgressBar(total=1.0, completed=progress, width=40), f"{self.step:,}   {progress:.0%}"]))
-        if train:
-            rows.add_row("loss", measures(train))
+        if trained is not None:
+            rows.add_row("train", metrics_line(trained.terms))
             rows.add_row("", Text(sparkline(self.losses, 60), style="cyan"))
-        if self.held_out:
-            rows.add_row("held out", f"{measures(self.held_out)}  (step {self.held_out['step']:,})")
-        if train:
-            rows.add_row("speed", f"{train['tokens_per_second']:,.0f} tokens/s, {train['share']:.0%} of the machine's matrix products")
-            rows.add_row("time left", duration(train["seconds_left"]))
+        if evaluated is not None:
+            rows.add_row("eval", f"{metrics_line(evaluated.metrics)}  (step {evaluated.step:,})")
+        if trained is not None:
+            rows.add_row("speed", f"{trained.tokens_per_second:,.0f} tokens/s, MFU {trained.mfu:.0%}")
+            rows.add_row("time left", duration(trained.seconds_left))
         notes = Text("\n".join(self.messages), style="dim")
         return Panel(Group(rows, notes), title=str(self.run), title_align="left")
 

@@ -20,7 +20,7 @@ from bertworks.cli.params import params
 from bertworks.cli.predict import compare, evaluate, predict
 from bertworks.cli.prepare import prepare
 from bertworks.cli.pretrain import WithKeys, pretrain, resume, verify_resume
-from bertworks.cli.show import leave, show_error
+from bertworks.cli.show import exit_process, show_error
 from bertworks.cli.tokenize import tokenize
 from bertworks.cli.tour import tour
 from bertworks.cli.vocab import app as vocab
@@ -77,4 +77,4 @@ def run() -> None:
         app()
     except BertworksError as error:
         show_error(error)
-        leave(error.exit_code)
+        exit_process(error.exit_code)

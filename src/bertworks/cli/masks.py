@@ -24,13 +24,13 @@ def masks(
     """Show training examples: what is hidden, replaced or kept, in colours; whole words; labels of pairs."""
     from bertworks.config import check_data
     from bertworks.data.shards import Shards
-    from bertworks.runs.masks import print_views, view_masks, write_masks_page
+    from bertworks.reports.masks import print_views, view_masks, write_masks_page
 
     config = check_data({"masking": masking, "pairs": pairs, "max_length": max_length, "mask_rate": mask_rate})
     found, views = view_masks(Shards(shards), config, seed=seed, epoch=epoch, lines=lines)
     out = console()
     print_views(out, views)
-    out.print(f"[dim]{found.plan.tally}[/dim]")
+    out.print(f"[dim]{found.plan.stats}[/dim]")
     if html is not None:
         write_masks_page(html, found, views)
         out.print(f"page written to {html}", markup=False)

@@ -1,24 +1,31 @@
-"""`bertworks predict`, `evaluate` and `compare`: what a fine-tuned model says, how good it is, and whether another is better."""
+"""`bertworks predict`, `evaluate` and `compare`: what a fine-tuned model predicts, how good it is, and whether another is better."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bertworks.cli.show import AsJson, AsJsonLines, show_json, show_table
+from bertworks.cli.options import (
+    Choices,
+    Context,
+    Device,
+    Label,
+    OnLongOption,
+    Pair,
+    Question,
+    SkipBad,
+    Text,
+    Text2,
+    Threads,
+    column_options,
+    use_threads,
+)
+from bertworks.cli.show import AsJson, AsJsonLines, progress_bar, show_json, show_table
 
 if TYPE_CHECKING:
-    from bertworks.runs.results import Results
-
-Text = Annotated[str | None, typer.Option(help="Column of the text; as in training, or guessed.")]
-Pair = Annotated[list[str] | None, typer.Option(help="Column of the second text; of each way to go on (choice).")]
-UNSURE = {  # what becomes of answers in several parts
-    "tag": "texts have words that are less sure than {}: their tag is ?",
-    "multilabel": "texts have classes that are less sure than {}: these are undecided",
-}
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Go on without rows that are no examples, and count them.")]
+    from bertworks.tasks.evaluation import EvalResults
 
 
 def predict(
@@ -26,100 +33,126 @@ def predict(
     file: Annotated[str, typer.Argument(help="A table, or a file with a text on each line; '-' for standard input.")],
     out: Annotated[Path | None, typer.Option(help="Write to this file: .csv and .tsv beside the columns of the table, or .jsonl.")] = None,
     text: Text = None,
+    text2: Text2 = None,
+    question: Question = None,
+    context: Context = None,
+    choices: Choices = None,
     pair: Pair = None,
     min_confidence: Annotated[
-        float, typer.Option(min=0, max=1, help="Where the model is less sure than this, no answer; tag: ? for the word.")
+        float, typer.Option(min=0, max=1, help="Where the model is less confident than this, no prediction; tag: ? for the word.")
     ] = 0.0,
-    on_long: Annotated[Literal["window", "truncate", "error"] | None, typer.Option(help="Texts longer than the model.")] = None,
+    on_long: OnLongOption = None,
     skip_bad: SkipBad = False,
+    device: Device = "auto",
+    threads: Threads = None,
     json: AsJsonLines = False,
 ) -> None:
-    """Answers of a fine-tuned model, one for each text."""
-    from bertworks.cli.show import progress_bar
-    from bertworks.runs.answers import answer_all, check_out, opened_out
-    from bertworks.runs.results import unfinished
-    from bertworks.tasks.inputs import Inputs
+    """Predictions of a fine-tuned model, one for each text."""
+    from bertworks.runs.predictions import check_output, inputs_for, open_output, predict_file
+    from bertworks.runs.results import remarks_if_unfinished
+    from bertworks.train.runtime import choose_device
     from bertworks.workbench import load
 
-    check_out(out, file, as_json=json)
-    bench = load(run)
-    learned, _ = bench.task()
-    inputs = Inputs(file, learned, text=text, pair=pair or (), skip_bad=skip_bad)
-    with progress_bar("answers") as advance, opened_out(out, inputs.header, as_json=json) as write:
-        ledger, silent = answer_all(bench, inputs, write, on_long=on_long, min_confidence=min_confidence, progress=advance)
-    what = UNSURE.get(learned.task.shape, "less sure than {}: no answer")
-    said = [f"{silent:,} of {ledger.texts:,} {what.format(min_confidence)}"] if min_confidence else []
-    for remark in (*unfinished(Path(run)), *inputs.remarks, *said, str(ledger)):
-        typer.echo(remark, err=True)
+    check_output(out, file, as_json=json)
+    use_threads(threads)
+    predictor = load(run, device=choose_device(device)).predictor
+    predictor.check_confidence(min_confidence)
+    schema = predictor.task.schema
+    columns = column_options(schema, text=text, text2=text2, question=question, context=context, choices=choices, pair=pair)
+    inputs = inputs_for(predictor, file, named=columns, skip_bad=skip_bad)
+    with progress_bar("predictions") as advance, open_output(out, inputs.header, as_json=json) as write:
+        ledger, n_abstained = predict_file(predictor, inputs, write, on_long=on_long, min_confidence=min_confidence, progress=advance)
+    help_text = predictor.task.abstained_help.format(min_confidence)
+    abstained = [f"{n_abstained:,} of {ledger.texts:,} {help_text}"] if min_confidence else []
+    for remark in (*remarks_if_unfinished(Path(run)), *inputs.remarks, *abstained, ledger):
+        typer.echo(str(remark), err=True)
 
 
 def evaluate(
     run: Annotated[Path, typer.Argument(help="A run of `bertworks finetune`.")],
     data: Annotated[Path, typer.Option(help="Examples with labels: a file like the one it was trained on, or a data set's folder.")],
     text: Text = None,
+    text2: Text2 = None,
+    question: Question = None,
+    context: Context = None,
+    choices: Choices = None,
+    label: Label = None,
     pair: Pair = None,
-    label: Annotated[
-        list[str] | None, typer.Option(help="Column of the labels; of each class (multilabel). As in training, or guessed.")
-    ] = None,
     skip_bad: SkipBad = False,
+    device: Device = "auto",
+    threads: Threads = None,
     json: AsJson = False,
 ) -> None:
-    """How good a fine-tuned model is on other examples, with 95 % intervals."""
-    from bertworks.cli.show import progress_bar
-    from bertworks.runs.finetune import evaluate as look
-    from bertworks.runs.results import unfinished
+    """How good a fine-tuned model is on other examples, with 95 % confidence intervals."""
+    from bertworks.runs.finetune import evaluate as evaluate_run
+    from bertworks.runs.record import FINETUNE, SEEDS, RunRecord
+    from bertworks.runs.results import remarks_if_unfinished
+    from bertworks.tasks.source import Source
+    from bertworks.train.runtime import choose_device
 
+    use_threads(threads)
+    source = Source.model_validate(RunRecord.read(run, FINETUNE, SEEDS).source)
+    named = {"text": text, "text2": text2, "question": question, "context": context}
+    columns = column_options(source.row_schema, **named, choices=choices, label=label, pair=pair)
     with progress_bar("examples") as advance:
-        named = ",".join(label) if label else None
-        results, ledger, remarks = look(run, data, text=text, pair=tuple(pair or ()), label=named, skip_bad=skip_bad, progress=advance)
-    if json:
-        others = {split: {"measures": other.measures, "intervals": other.intervals} for split, other in results.others.items()}
-        show_json({"measures": results.measures, "intervals": results.intervals, "ledger": vars(ledger), "others": others})
-    else:
-        show_table(
-            ("measure", "value", "95 % interval"),
-            _measured("", results) + [row for one in results.others.items() for row in _measured(*one)],
+        found = evaluate_run(
+            run,
+            data,
+            columns=columns if columns.named() else None,
+            skip_bad=skip_bad,
+            device=str(choose_device(device)),
+            progress=advance,
         )
-    for remark in (*unfinished(run), *remarks, str(ledger)):
-        typer.echo(remark, err=True)
+    results = found.results
+    if json:
+        extra = {split: {"metrics": other.metrics, "intervals": other.intervals} for split, other in results.extra_eval.items()}
+        show_json({"metrics": results.metrics, "intervals": results.intervals, "ledger": vars(found.ledger), "extra_eval": extra})
+    else:
+        rows = _rows("", results) + [row for one in results.extra_eval.items() for row in _rows(*one)]
+        show_table(("metric", "value", f"95 % CI, n={len(results.example_scores):,}"), rows)
+    for remark in (*remarks_if_unfinished(run), *found.remarks, found.ledger):
+        typer.echo(str(remark), err=True)
 
 
 def compare(
     first: Annotated[Path, typer.Argument(help="A run of `bertworks finetune`, of one seed or several.")],
-    second: Annotated[Path, typer.Argument(help="Another, judged by the same examples.")],
+    second: Annotated[Path, typer.Argument(help="Another, evaluated on the same examples.")],
     json: AsJson = False,
 ) -> None:
-    """Whether two fine-tuned models differ by more than chance."""
-    from bertworks.runs.seeds import compare as find
+    """Whether two fine-tuned models differ significantly."""
+    from bertworks.runs.compare import compare as compare_runs
 
-    found, seeds, remarks = find(first, second)
+    found = compare_runs(first, second)
     if json:
-        measures = {one.name: {**vars(one), "beyond_noise": one.beyond_noise} for one in found}
-        show_json({"measures": measures, "seeds": seeds, "remarks": list(map(str, remarks))})
+        metrics: dict[str, Any] = {
+            one.metric.name: {"first": one.first, "second": one.second, "interval": one.interval, "significant": one.significant}
+            for one in found.metrics
+        }
+        show_json({"metrics": metrics, "seeds": found.n_seeds, "remarks": list(map(str, found.remarks))})
         return
     rows = [
         (
-            _name(one.name),
+            _name(one.metric.name),
             f"{one.first:.4f}",
             f"{one.second:.4f}",
             f"{one.second - one.first:+.4f}",
             _interval(one.interval, "+"),
-            "more than noise" if one.beyond_noise else "inside the noise",
+            "significant (95 %)" if one.significant else "not significant (95 %)",
         )
-        for one in found
+        for one in found.metrics
     ]
-    show_table(("measure", str(first), str(second), "difference", "95 % interval", ""), rows)
-    for remark in remarks:
-        typer.echo(remark, err=True)
+    show_table(("metric", str(first), str(second), "difference", "95 % CI", ""), rows)
+    for remark in found.remarks:
+        typer.echo(str(remark), err=True)
 
 
-def _measured(split: str, results: Results) -> list[tuple[str, str, str]]:
-    of = f"{split}: " if split else ""
-    return [(of + _name(name), f"{value:.4f}", _interval(results.intervals[name])) for name, value in results.measures.items()]
+def _rows(split: str, results: EvalResults) -> list[tuple[str, str, str]]:
+    prefix = f"{split}: " if split else ""
+    return [(prefix + _name(name), f"{value:.4f}", _interval(results.intervals[name])) for name, value in results.metrics.items()]
 
 
-def _name(measure: str) -> str:
-    return measure.replace("_", " ")
+def _name(metric: str) -> str:
+    return metric.replace("_", " ")
 
 
 def _interval(edges: tuple[float, float], sign: str = "") -> str:

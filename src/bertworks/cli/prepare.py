@@ -26,12 +26,12 @@ def prepare(
     """Tokenise text once for every objective. A run that was stopped goes on where it was."""
     from time import monotonic
 
-    from bertworks.data.corpus import Corpus, Reading
+    from bertworks.data.corpus import Corpus, ReadOptions
     from bertworks.data.prepare import prepare as run
     from bertworks.model.locate import locate
     from bertworks.text.tokenizer import Tokenizer
 
-    corpus, start = Corpus(sources, Reading(column, line_docs, strict)), monotonic()
+    corpus, start = Corpus(sources, ReadOptions(column, line_docs, strict)), monotonic()
     with progress_bar("preparing", in_bytes=True) as advance:
         manifest = run(corpus, Tokenizer.load(locate(tokenizer)), out, words=words, workers=workers, progress=advance)
     seconds, counts = monotonic() - start, manifest.counts

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand
 
-from bertworks.cli.show import console, leave, show_json, show_table
+from bertworks.cli.options import Threads
+from bertworks.cli.show import console, exit_process, show_json, show_table
 
 
 class WithKeys(TyperCommand):
@@ -20,9 +21,9 @@ class WithKeys(TyperCommand):
         show_table(("key of --set", "what it is"), self.keys().items())
 
     def keys(self) -> dict[str, str]:
-        from bertworks.runs.settings import PRETRAIN, keys
+        from bertworks.runs.settings import PRETRAIN, setting_keys
 
-        return keys(PRETRAIN)
+        return setting_keys(PRETRAIN)
 
 
 def pretrain(
@@ -37,38 +38,48 @@ def pretrain(
     masking: Annotated[Literal["token", "word", "ngram", "span"] | None, typer.Option(help="What is masked together.")] = None,
     budget: Annotated[str | None, typer.Option(help="Stop after this time, learning rate at zero: 90s, 10m, 1.5h. Default 10m.")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Or after so many steps.")] = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Or after so many passes over the text.")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Or after so many epochs.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value; the keys are listed below.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...; a GPU if there is one, if not given.")] = None,
+    threads: Threads = None,
     show: Annotated[bool, typer.Option("--show", help="Print the whole config and stop.")] = False,
 ) -> None:
     """Pre-train a model on prepared text. A run that was stopped goes on with `bertworks resume`."""
     from time import monotonic
 
     began = monotonic()
-    from bertworks.cli.live import watching
+    from bertworks.cli.live import live_view
     from bertworks.data.shards import Shards
     from bertworks.errors import BadConfig
+    from bertworks.runs.context import Host
     from bertworks.runs.pretrain import pretrain as run
-    from bertworks.runs.settings import parse_duration, settle
-    from bertworks.train.ranks import from_environment
+    from bertworks.runs.settings import loop_options, resolve_pretrain
+    from bertworks.train.distributed import from_environment
+    from bertworks.train.runtime import own_process
     from bertworks.workbench import load
 
-    limits = {"steps": steps, "epochs": epochs, "budget": parse_duration(budget) if budget is not None else None}
-    limit = {name: value for name, value in limits.items() if value is not None}
     text = Shards(shards)
     start = load(init) if init is not None else None
     if start is not None:
         text.check_tokenizer(start.tokenizer, str(init))
-    config = settle(text.tokenizer, preset=preset, init=start, objective=objective, settings=settings or (), limit=limit, masking=masking)
+    config = resolve_pretrain(
+        text.tokenizer,
+        preset=preset,
+        init=start,
+        objective=objective,
+        settings=settings or (),
+        options=loop_options(steps=steps, epochs=epochs, budget=budget, device=device, threads=threads),
+        masking=masking,
+    )
     if show:
         show_json(config.model_dump(mode="json"))
         return
     if out is None:
         raise BadConfig("a run needs a folder", remedy="--out RUN", code="missing-option")
-    ranks = from_environment()
-    with watching(out, quiet=not ranks.first) as watch:
-        outcome = run(config, text, out, init=init, preset=preset, ranks=ranks, watch=watch, began=began)
-    leave(outcome.exit_code)
+    distributed = from_environment()
+    with own_process(began) as runtime, live_view(out, quiet=not distributed.is_main) as on_event:
+        outcome = run(config, text, out, init=init, preset=preset, host=Host(runtime, distributed, on_event))
+    exit_process(outcome.exit_code)
 
 
 def resume(
@@ -80,23 +91,21 @@ def resume(
     from time import monotonic
 
     began = monotonic()
-    from bertworks.cli.live import watching
+    from bertworks.cli.live import live_view
     from bertworks.errors import BadConfig
-    from bertworks.runs import finetune, pretrain, seeds
-    from bertworks.runs.folder import read_run
-    from bertworks.train.ranks import from_environment
+    from bertworks.runs.context import Host
+    from bertworks.runs.record import PRETRAIN, RunRecord
+    from bertworks.runs.run import resume_run
+    from bertworks.train.distributed import from_environment
+    from bertworks.train.runtime import own_process
 
-    ranks, kind = from_environment(), read_run(run)["kind"]
-    if kind in finetune.KINDS and (shards is not None or workers is not None):
-        raise BadConfig("a fine-tuning has no shards and no loader processes", remedy="leave --shards and --workers out")
-    with watching(run, quiet=not ranks.first) as watch:
-        if kind == finetune.KIND:
-            outcome = finetune.resume(run, ranks=ranks, watch=watch, began=began)
-        elif kind == finetune.SEEDS:
-            outcome = seeds.resume(run, ranks=ranks, watch=watch)
-        else:
-            outcome = pretrain.resume(run, shards=shards, workers=workers, ranks=ranks, watch=watch, began=began)
-    leave(outcome.exit_code)
+    distributed = from_environment()
+    if RunRecord.read(run).kind != PRETRAIN and (shards is not None or workers is not None):
+        remedy = "leave --shards and --workers out"
+        raise BadConfig("a fine-tuning has no shards and no loader processes", remedy=remedy, code="no-effect")
+    with own_process(began) as runtime, live_view(run, quiet=not distributed.is_main) as on_event:
+        outcome = resume_run(run, Host(runtime, distributed, on_event), shards=shards, workers=workers)
+    exit_process(outcome.exit_code)
 
 
 def verify_resume(

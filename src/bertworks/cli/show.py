@@ -62,7 +62,7 @@ def show_error(error: BertworksError) -> None:
             typer.echo(f"  {title}: {text}", err=True)
 
 
-def leave(code: int) -> NoReturn:
+def exit_process(code: int) -> NoReturn:
     """End the process. Gloo's threads outlive their group once DistributedDataParallel has used it; if the interpreter were taken down
     while one of them lets go of a tensor, the process would abort, with all its work done. So processes of torchrun just stop."""
     if int(os.environ.get("WORLD_SIZE", 1)) == 1:

@@ -21,13 +21,14 @@ def tour(
 
     screen = console()
     screen.print("[bold]bertworks[/bold]: one workbench for the BERT family\n")
-    from bertworks.cli.live import watching
+    from bertworks.cli.live import live_view
     from bertworks.cli.show import progress_bar
     from bertworks.runs.settings import parse_duration
     from bertworks.runs.tour import tour as run_tour
 
+    seconds = parse_duration(budget)
     try:
-        signal = run_tour(screen, text or [], out, progress_bar, watching, budget=parse_duration(budget), resumed=resume)
+        signal = run_tour(screen, text or [], out, progress_bar, live_view, budget=seconds, resumed=resume)
     except KeyboardInterrupt:
         signal = 2
     if signal:

@@ -51,7 +51,7 @@ def train(
     if as_json:
         show_json({"out": str(out), "kind": kind, "size": tokenizer.vocab_size, "characters": sample.kept, "seconds": round(seconds, 2)})
         return
-    for remark in corpus.tally.remarks():
+    for remark in corpus.stats.remarks():
         typer.echo(str(remark))
     typer.echo(f"{tokenizer.vocab_size:,} entries, {kind}, {'cased' if cased else 'uncased'}, learned from {sample}")
     if tokenizer.vocab_size < size:
@@ -76,12 +76,12 @@ def check(
 
     from bertworks.model.locate import locate
     from bertworks.runs.tables import vocabulary_table
-    from bertworks.text.doctor import examine
+    from bertworks.text.coverage import measure_coverage
     from bertworks.text.tokenizer import Tokenizer
 
     tokenizer, corpus = Tokenizer.load(locate(model)), _corpus(sources, column, line_docs, strict)
     sample = _sample(corpus, sample_mb, seed)
-    found = examine(tokenizer, sample.texts)
+    found = measure_coverage(tokenizer, sample.texts)
     scripts = found.scripts(worst)
     if as_json:
         values = {name: {**asdict(script), "pieces_per_word": script.pieces_per_word} for name, script in scripts.items()}
@@ -89,7 +89,7 @@ def check(
         show_json({"pieces_per_word": found.pieces_per_word, "unknown": unknown, "scripts": values})
         return
     out = console()
-    for remark in corpus.tally.remarks():
+    for remark in corpus.stats.remarks():
         out.print(str(remark), markup=False)
     out.print(f"{sample}; {found.occurrences:,} words, {found.pieces_per_word:.3f} pieces per word")
     out.print(vocabulary_table(scripts, tokenizer))
@@ -122,14 +122,14 @@ def extend(
     if as_json:
         show_json({"out": str(out), **done.as_dict()})
         return
-    for line in [*map(str, corpus.tally.remarks()), *done.lines(), f"written to {out}"]:
+    for line in [*map(str, corpus.stats.remarks()), *done.lines(), f"written to {out}"]:
         typer.echo(line)
 
 
 def _corpus(sources: list[str], column: str | None, line_docs: bool, strict: bool) -> Corpus:
-    from bertworks.data.corpus import Corpus, Reading
+    from bertworks.data.corpus import Corpus, ReadOptions
 
-    return Corpus(sources, Reading(column, line_docs, strict))
+    return Corpus(sources, ReadOptions(column, line_docs, strict))
 
 
 def _sample(corpus: Corpus, sample_mb: int, seed: int) -> Sample:

@@ -12,18 +12,18 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 
-from bertworks.data.packed import Damaged, unpacked
-from bertworks.data.tables import TABLES, Row, decoded, kind_of, rows_of, suffix_of
+from bertworks.data.compression import CORRUPT, decompressed
+from bertworks.data.tables import TABLE_SUFFIXES, Row, decoded_lines, inner_suffix, read_rows, table_format
 from bertworks.errors import BadText, NotFound, Remark
 
-TEXTS = (".txt", ".text", ".md", ".rst")
+TEXT_SUFFIXES = (".txt", ".text", ".md", ".rst")
 USUAL_COLUMNS = ("text", "content", "document", "article", "body", "review", "sentence", "paragraph")
 LONGEST_DOCUMENT = 2**22  # characters; longer ones become several
 GUESSED_FROM = 100  # rows
 
 
 @dataclass
-class Tally:
+class ReadStats:
     """What the reading found."""
 
     files: int = 0
@@ -32,13 +32,13 @@ class Tally:
     replaced: int = 0  # signs that were not UTF-8
     split_documents: int = 0
     bad_rows: int = 0
-    other_files: int = 0
+    skipped_files: int = 0
     columns: dict[str, str] = field(default_factory=dict)  # which column held the text, by file
 
     def remarks(self) -> list[Remark]:
         said = [Remark("text-column", f"text column of {file}: {column!r}") for file, column in islice(self.columns.items(), 10)]
-        if self.other_files:
-            said.append(Remark("other-files", f"{self.other_files:,} files of other kinds were left out"))
+        if self.skipped_files:
+            said.append(Remark("other-files", f"{self.skipped_files:,} files of other kinds were left out"))
         if self.replaced:
             said.append(Remark("replaced-characters", f"{self.replaced:,} signs were not UTF-8 and became U+FFFD"))
         if self.bad_rows:
@@ -50,7 +50,7 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadOptions:
     """How the files are to be read."""
 
     column: str | None = None  # of the text in tables; guessed if not given
@@ -61,13 +61,13 @@ class Reading:
 class Corpus:
     """Documents, one after the other, in the order of the files; each is text whose lines are paragraphs."""
 
-    def __init__(self, sources: Sequence[str], reading: Reading | None = None) -> None:
-        self.reading, self.tally = reading or Reading(), Tally()
+    def __init__(self, sources: Sequence[str], options: ReadOptions | None = None) -> None:
+        self.options, self.stats = options or ReadOptions(), ReadStats()
         self.paths: list[Path | None] = []  # None is standard input
         for source in sources:
             self.paths += [None] if source == "-" else self._files(source)
         if not self.paths:
-            remedy = f"known kinds: {', '.join([*TEXTS, *TABLES])}"
+            remedy = f"known kinds: {', '.join([*TEXT_SUFFIXES, *TABLE_SUFFIXES])}"
             raise NotFound("no files of text", place=", ".join(sources), remedy=remedy, code="no-text-files")
         sizes = [None if path is None or not path.is_file() else path.stat().st_size for path in self.paths]
         self.total = None if None in sizes else sum(size or 0 for size in sizes)  # bytes
@@ -80,14 +80,14 @@ class Corpus:
         return self.done + self._position()
 
     def __iter__(self) -> Iterator[str]:
-        self.tally = Tally(other_files=self.tally.other_files)
+        self.stats = ReadStats(skipped_files=self.stats.skipped_files)
         self.done = 0
         for path in self.paths:
-            self.tally.files += 1
+            self.stats.files += 1
             for document in self._documents(path):
                 for part in self._bounded(document):
-                    self.tally.documents += 1
-                    self.tally.characters += len(part)
+                    self.stats.documents += 1
+                    self.stats.characters += len(part)
                     yield part
             self._position = lambda: 0
             self.done += 0 if path is None else path.stat().st_size
@@ -104,12 +104,12 @@ class Corpus:
             if source and path.is_dir():
                 found = sorted(file for file in _walk(path) if file.is_file())
                 known = [file for file in found if _kind(file) is not None]
-                self.tally.other_files += len(found) - len(known)
+                self.stats.skipped_files += len(found) - len(known)
                 return known
             if not source or not path.exists():
                 raise NotFound("no such file or folder", place=source or "''")
         except OSError as error:
-            raise NotFound(f"cannot be read: {error.strerror}", place=_shown(error.filename or path), code="unreadable") from None
+            raise NotFound(f"cannot be read: {error.strerror}", place=_printable(error.filename or path), code="unreadable") from None
         return [path]
 
     def _bounded(self, document: str) -> Iterator[str]:
@@ -117,7 +117,7 @@ class Corpus:
             if document and not document.isspace():
                 yield document
             return
-        self.tally.split_documents += 1
+        self.stats.split_documents += 1
         while len(document) > LONGEST_DOCUMENT:
             space = max(document.rfind("\n", 0, LONGEST_DOCUMENT), document.rfind(" ", 0, LONGEST_DOCUMENT))
             end = space if space > 0 else LONGEST_DOCUMENT
@@ -127,17 +127,17 @@ class Corpus:
             yield document
 
     def _documents(self, path: Path | None) -> Iterator[str]:
-        name = "standard input" if path is None else _shown(path)
+        name = "standard input" if path is None else _printable(path)
         kind = "text" if path is None else _kind(path) or "text"
         try:
-            with unpacked(path) as (stream, position):
+            with decompressed(path) as (stream, position):
                 self._position = position
                 if kind == "text":
-                    lines = decoded(stream, name, self)
-                    yield from self._line_documents(lines) if self.reading.line_docs else self._blank_line_documents(lines)
+                    lines = decoded_lines(stream, name, self)
+                    yield from self._line_documents(lines) if self.options.line_docs else self._blank_line_documents(lines)
                 else:
-                    yield from self._table(rows_of(stream, kind, name, self), name)
-        except Damaged as error:
+                    yield from self._table(read_rows(stream, kind, name, self), name)
+        except CORRUPT as error:
             code = "truncated-file" if isinstance(error, EOFError) else "unreadable"
             raise NotFound(f"cannot be read: {getattr(error, 'strerror', None) or error}", place=name, code=code) from None
 
@@ -150,7 +150,7 @@ class Corpus:
         for line in lines:
             blank = not line or line.isspace()
             if (blank or size + len(line) > LONGEST_DOCUMENT) and paragraphs:
-                self.tally.split_documents += not blank
+                self.stats.split_documents += not blank
                 yield "\n".join(paragraphs)
                 paragraphs, size = [], 0
             if not blank:
@@ -173,7 +173,7 @@ class Corpus:
 
     def _column(self, rows: list[Row], name: str) -> str:
         columns = list(dict.fromkeys(key for row in rows for key in row if key is not None))
-        chosen = self.reading.column
+        chosen = self.options.column
         if chosen is None:
             lengths = {key: sum(len(row[key]) for row in rows if isinstance(row.get(key), str)) for key in columns}
             usual = [key for key in columns if key.lower() in USUAL_COLUMNS and lengths[key]]
@@ -181,20 +181,20 @@ class Corpus:
             if chosen is None or not lengths[chosen]:
                 cause = f"no column with text; columns: {', '.join(columns)}"
                 raise BadText(cause, place=name, remedy="name it with --column", code="no-text-column")
-            self.tally.columns[name] = chosen
+            self.stats.columns[name] = chosen
         elif chosen not in columns:
             raise BadText(f"no column {chosen!r}", place=name, remedy=f"columns: {', '.join(columns)}", code="missing-column")
         return chosen
 
     def bad_row(self, cause: str, place: str, code: str = "bad-row") -> None:
-        if self.reading.strict:
+        if self.options.strict:
             raise BadText(cause, place=place, code=code)
-        self.tally.bad_rows += 1
+        self.stats.bad_rows += 1
 
-    def bad_signs(self, count: int, cause: str, place: str, code: str = "not-utf8") -> None:
-        if self.reading.strict:
+    def bad_characters(self, count: int, cause: str, place: str, code: str = "not-utf8") -> None:
+        if self.options.strict:
             raise BadText(cause, place=place, code=code)
-        self.tally.replaced += count
+        self.stats.replaced += count
 
 
 def _walk(folder: Path) -> Iterator[Path]:
@@ -208,10 +208,10 @@ def _walk(folder: Path) -> Iterator[Path]:
         yield from (Path(here) / name for name in files if not name.startswith("."))
 
 
-def _shown(path: object) -> str:
+def _printable(path: object) -> str:
     """A name that can be printed and written, whatever its bytes are."""
     return os.fsencode(str(path)).decode("utf-8", "replace")
 
 
 def _kind(path: Path) -> str | None:
-    return kind_of(path) or ("text" if suffix_of(path) in TEXTS else None)
+    return table_format(path) or ("text" if inner_suffix(path) in TEXT_SUFFIXES else None)

@@ -25,25 +25,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertworks.config import DataConfig
-from bertworks.data.chance import Purpose, chance
-from bertworks.data.shards import Content, Shards
+from bertworks.data.rng import Stream, rng
+from bertworks.data.shards import ShardContent, Shards
 from bertworks.errors import BadConfig, BadText, BertworksError, SaveFailed
 from bertworks.files import read_json, whole_file, write_json
 
-Part = Literal["train", "held_out"]
+Split = Literal["train", "held_out"]
 EXAMPLE = np.dtype([("a", "<i8"), ("b", "<i8"), ("a_size", "<u4"), ("b_size", "<u4"), ("breaks", "<u4"), ("label", "i1")])
 NO_LABEL, TRUE_ORDER, OTHER = -1, 0, 1  # in order; from another document, or swapped
 PASSAGE = 200  # sentences that are held out together, at most
 KEPT_PLANS = 32
-TRIES = 1000  # at a sentence that is not held out
+MAX_TRIES = 1000  # at a sentence that is not held out
 NEVER = 2**62
 MILLION = 1_000_000
-Row = tuple[int, int, int, int, int, int]
-Stretch = tuple[int, int, int]
+PlanRow = tuple[int, int, int, int, int, int]
+SentenceRange = tuple[int, int, int]
 
 
 @dataclass
-class PlanTally:
+class PlanStats:
     """Tokens in + repeated = tokens out + lost; repeated are those seen once more as the B of another document's A."""
 
     examples: int = 0
@@ -64,27 +64,27 @@ class PlanTally:
 @dataclass(frozen=True)
 class Plan:
     examples: NDArray[np.void]  # of EXAMPLE, mapped
-    tally: PlanTally
-    frame_size: int
+    stats: PlanStats
+    n_special: int
 
     @property
     def lengths(self) -> NDArray[np.int64]:
         """With special tokens."""
         sizes: NDArray[np.int64] = self.examples["a_size"].astype(np.int64) + self.examples["b_size"] + self.examples["breaks"]
-        return sizes + self.frame_size
+        return sizes + self.n_special
 
 
-def make_plan(shards: Shards, config: DataConfig, part: Part, seed: int, epoch: int, cache: Path | None = None) -> Plan:
+def make_plan(shards: Shards, config: DataConfig, part: Split, seed: int, epoch: int, cache: Path | None = None) -> Plan:
     """The examples of an epoch, read from the cache if they were planned before."""
     paired = config.pairs in ("nsp", "sop")
-    frame_size = (shards.tokenizer.pair_frame if paired else shards.tokenizer.frame).size
+    frame_size = (shards.tokenizer.pair_template if paired else shards.tokenizer.template).n_special
     room = config.max_length - frame_size
     if room < 2:
         raise BadConfig(f"max_length = {config.max_length} leaves no room beside {frame_size} special tokens", code="no-room")
-    drawn = paired or (config.pairs == "none" and config.short_rate > 0)
+    drawn = paired or (config.pairs == "none" and config.short_seq_prob > 0)
     key = {
         "shards": [entry.sha256 for entry in shards.manifest.shards],
-        "config": config.model_dump(include={"pairs", "max_length", "cross_documents", "short_rate", "held_out"}),
+        "config": config.model_dump(include={"pairs", "max_length", "cross_documents", "short_seq_prob", "held_out"}),
         "draws": [part, seed if drawn else 0, epoch if drawn else 0],
         "tokenizer": shards.manifest.tokenizer,
         "version": 1,
@@ -104,17 +104,17 @@ def _cache(shards: Shards) -> Path:
     return shards.folder / "plans" if writable else Path.home() / ".cache" / "bertworks" / "plans"
 
 
-def _read_tally(path: Path) -> PlanTally | None:
+def _read_tally(path: Path) -> PlanStats | None:
     """What stands beside a plan, if both are there and whole; a plan that is not is made again."""
     try:
         record = read_json(path.with_suffix(".json"))
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        return PlanTally(**record["tally"]) if record.get("sha256") == digest else None
+        return PlanStats(**record["tally"]) if record.get("sha256") == digest else None
     except (BertworksError, OSError, KeyError, TypeError):
         return None
 
 
-def _write_plan(planner: Planner, seed: int, epoch: int, path: Path) -> PlanTally:
+def _write_plan(planner: Planner, seed: int, epoch: int, path: Path) -> PlanStats:
     digest = hashlib.sha256()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -122,23 +122,23 @@ def _write_plan(planner: Planner, seed: int, epoch: int, path: Path) -> PlanTall
         raise SaveFailed(f"could not write: {error.strerror}", place=str(path.parent)) from None
     with whole_file(path) as file:
         for shard in range(len(planner.shards)):
-            rows = planner.plan(shard, chance(seed, Purpose.EXAMPLES, epoch, shard)).tobytes()
+            rows = planner.plan(shard, rng(seed, Stream.EXAMPLES, epoch, shard)).tobytes()
             file.write(rows)
             digest.update(rows)
-    write_json(path.with_suffix(".json"), {"tally": asdict(planner.tally), "sha256": digest.hexdigest()})
+    write_json(path.with_suffix(".json"), {"tally": asdict(planner.stats), "sha256": digest.hexdigest()})
     with suppress(OSError):  # another process may be tidying up too
         for old in sorted(path.parent.glob("*.json"), key=lambda one: one.stat().st_mtime)[:-KEPT_PLANS]:
             old.unlink(missing_ok=True)
             old.with_suffix(".plan").unlink(missing_ok=True)
-    return planner.tally
+    return planner.stats
 
 
 class Planner:
     """Plans shards one by one."""
 
-    def __init__(self, shards: Shards, config: DataConfig, part: Part, room: int) -> None:
-        self.shards, self.config, self.part, self.room = shards, config, part, room
-        self.tally = PlanTally()
+    def __init__(self, shards: Shards, config: DataConfig, split: Split, max_tokens: int) -> None:
+        self.shards, self.config, self.split, self.max_tokens = shards, config, split, max_tokens
+        self.stats = PlanStats()
         counts = shards.manifest.counts
         self.n_documents = counts.documents
         self.separated = "sep" in shards.tokenizer.special
@@ -151,32 +151,32 @@ class Planner:
     def plan(self, shard: int, rng: np.random.Generator) -> NDArray[np.void]:
         content, base = self.shards[shard], int(self.shards.token_edges[shard])
         tokens = [base, *(content.sentences.astype(np.int64) + base).tolist()]  # where each sentence begins, and the end
-        stretches = list(self._stretches(shard, content))
-        self.tally.tokens_in += sum(tokens[last] - tokens[first] for _, first, last in stretches)
+        stretches = list(self._sentence_ranges(shard, content))
+        self.stats.tokens_in += sum(tokens[last] - tokens[first] for _, first, last in stretches)
         if self.config.pairs in ("nsp", "sop"):
             rows = list(self._pairs(rng, tokens, stretches))
         else:
             ends = [tokens[end] for end in content.documents.tolist()] if self.separated else []
-            rows = list(self._runs(rng, tokens, stretches, ends))
+            rows = list(self._packed(rng, tokens, stretches, ends))
         table = np.array(rows, dtype=EXAMPLE)
-        self.tally.examples += len(rows)
-        self.tally.tokens_out += int(table["a_size"].sum() + table["b_size"].sum())
+        self.stats.examples += len(rows)
+        self.stats.tokens_out += int(table["a_size"].sum() + table["b_size"].sum())
         return table
 
-    def _stretches(self, shard: int, content: Content) -> Iterator[Stretch]:
+    def _sentence_ranges(self, shard: int, content: ShardContent) -> Iterator[SentenceRange]:
         """The stretches of this part: which document, first sentence, last sentence."""
         before, number, start = int(self.shards.sentence_edges[shard]), int(self.shards.document_edges[shard]), 0
         for document, end in enumerate(content.documents.tolist(), start=number):
             at = start
             while at < end:
-                held, stop = self.held_out.look(before + at)
+                held, stop = self.held_out.lookup(before + at)
                 stop = min(end, stop - before)
-                if held == (self.part == "held_out"):
+                if held == (self.split == "held_out"):
                     yield document, at, stop
                 at = stop
             start = end
 
-    def _runs(self, rng: np.random.Generator, tokens: list[int], stretches: list[Stretch], ends: list[int]) -> Iterator[Row]:
+    def _packed(self, rng: np.random.Generator, tokens: list[int], stretches: list[SentenceRange], ends: list[int]) -> Iterator[PlanRow]:
         """Full sentences, or all text, up to the room; a document that begins inside an example costs a separator."""
         whole = self.config.pairs == "none"
         if self.config.cross_documents or not whole:
@@ -191,7 +191,7 @@ class Planner:
         for _, first, last in stretches:
             at, stop = tokens[first], tokens[last]
             while at < stop:
-                room = self._target(draws) if whole else self.room
+                room = self._target_length(draws) if whole else self.max_tokens
                 end = min(stop, at + room)
                 while end > at + 1 and end - at + _between(ends, first_end(at), end) > room:
                     end -= 1
@@ -201,42 +201,42 @@ class Planner:
                 yield at, 0, end - at, 0, _between(ends, first_end(at), end), NO_LABEL
                 at = end
 
-    def _pairs(self, rng: np.random.Generator, tokens: list[int], stretches: list[Stretch]) -> Iterator[Row]:
+    def _pairs(self, rng: np.random.Generator, tokens: list[int], stretches: list[SentenceRange]) -> Iterator[PlanRow]:
         draws, swapping = _uniforms(rng), self.config.pairs == "sop"
         for document, first, last in stretches:
             at = first
             while at < last:
-                target = self._target(draws)
+                target = self._target_length(draws)
                 end = min(last, max(at + 1, bisect_left(tokens, tokens[at] + target)))
                 other = next(draws) < 0.5
                 middle = at + 1 + int(next(draws) * (end - at - 1)) if end - at > 1 else end
                 begin, cut, stop = tokens[at], tokens[middle], tokens[end]
                 if stop - begin < 2:  # too short for either label
-                    self.tally.lost += stop - begin
+                    self.stats.lost += stop - begin
                     at = end
                     continue
                 if other and not swapping:
-                    b, b_size = self._elsewhere(draws, document, max(1, target - (cut - begin)))
-                    self.tally.repeated += b_size
-                    yield self._shortened(rng, begin, cut - begin, b, b_size, OTHER)
+                    b, b_size = self._random_sentences(draws, document, max(1, target - (cut - begin)))
+                    self.stats.repeated += b_size
+                    yield self._truncated(rng, begin, cut - begin, b, b_size, OTHER)
                     at = middle  # the rest goes back, to be used again
                     continue
                 at = end
                 if middle == end:  # a single sentence is divided itself
                     cut = begin + (stop - begin) // 2
                 if other:
-                    yield self._shortened(rng, cut, stop - cut, begin, cut - begin, OTHER)
+                    yield self._truncated(rng, cut, stop - cut, begin, cut - begin, OTHER)
                 else:
-                    yield self._shortened(rng, begin, cut - begin, cut, stop - cut, TRUE_ORDER)
+                    yield self._truncated(rng, begin, cut - begin, cut, stop - cut, TRUE_ORDER)
 
-    def _target(self, draws: Iterator[float]) -> int:
+    def _target_length(self, draws: Iterator[float]) -> int:
         """Mostly all the room; sometimes less, so that short texts are seen too."""
-        short = self.config.short_rate > 0 and next(draws) < self.config.short_rate
-        return 2 + int(next(draws) * (self.room - 1)) if short else self.room
+        short = self.config.short_seq_prob > 0 and next(draws) < self.config.short_seq_prob
+        return 2 + int(next(draws) * (self.max_tokens - 1)) if short else self.max_tokens
 
-    def _elsewhere(self, draws: Iterator[float], document: int, target: int) -> tuple[int, int]:
+    def _random_sentences(self, draws: Iterator[float], document: int, target: int) -> tuple[int, int]:
         """Sentences of another document, of `target` tokens or a little more; never of text held out from training."""
-        for _ in range(TRIES):
+        for _ in range(MAX_TRIES):
             other = int(next(draws) * (self.n_documents - 1))
             other += other >= document
             shard = int(np.searchsorted(self.shards.document_edges, other, side="right")) - 1
@@ -244,8 +244,8 @@ class Planner:
             first = int(content.documents[local - 1]) if local else 0
             last = int(content.documents[local])
             begin = first + int(next(draws) * (last - first))
-            held, stop = self.held_out.look(int(self.shards.sentence_edges[shard]) + begin)
-            if held and self.part == "train":
+            held, stop = self.held_out.lookup(int(self.shards.sentence_edges[shard]) + begin)
+            if held and self.split == "train":
                 continue
             last = min(last, stop - int(self.shards.sentence_edges[shard]))
             start = int(content.sentences[begin - 1]) if begin else 0
@@ -255,9 +255,9 @@ class Planner:
         cause = "too few documents to draw pairs from beside the text that is held out"
         raise BadText(cause, place=str(self.shards.folder), remedy=remedy, code="too-few-documents")
 
-    def _shortened(self, rng: np.random.Generator, a: int, a_size: int, b: int, b_size: int, label: int) -> Row:
+    def _truncated(self, rng: np.random.Generator, a: int, a_size: int, b: int, b_size: int, label: int) -> PlanRow:
         """What is too much goes from the longer half, token by token, from its front or its end (BERT's own code)."""
-        excess = a_size + b_size - self.room
+        excess = a_size + b_size - self.max_tokens
         if excess > 0:
             uneven = min(excess, abs(a_size - b_size))
             from_a, from_b = (uneven, 0) if a_size > b_size else (0, uneven)
@@ -265,8 +265,8 @@ class Planner:
             a, b = a + int(rng.binomial(from_a, 0.5)), b + int(rng.binomial(from_b, 0.5))
             a_size, b_size = a_size - from_a, b_size - from_b
             random_b = label == OTHER and self.config.pairs == "nsp"
-            self.tally.lost += from_a + (0 if random_b else from_b)
-            self.tally.repeated -= from_b if random_b else 0
+            self.stats.lost += from_a + (0 if random_b else from_b)
+            self.stats.repeated -= from_b if random_b else 0
         return a, b, a_size, b_size, 0, label
 
 
@@ -277,10 +277,10 @@ class HeldOut:
         self.share = round(share * MILLION)
         self.passage = max(1, min(PASSAGE, int(sentences * share / 2)))  # sentences
         passages = -(-sentences // self.passage)
-        first = int(chance(0, Purpose.HELD_OUT).integers(max(1, min(passages, MILLION // self.share)))) if self.share else 0
+        first = int(rng(0, Stream.HELD_OUT).integers(max(1, min(passages, MILLION // self.share)))) if self.share else 0
         self.phase = MILLION - (first + 1) * self.share
 
-    def look(self, sentence: int) -> tuple[bool, int]:
+    def lookup(self, sentence: int) -> tuple[bool, int]:
         """Whether a sentence is held out, and the next one that is on the other side."""
         if not self.share:
             return False, NEVER
@@ -291,9 +291,9 @@ class HeldOut:
         return held, following * self.passage
 
 
-def _joined(stretches: list[Stretch]) -> list[Stretch]:
+def _joined(stretches: list[SentenceRange]) -> list[SentenceRange]:
     """Stretches that follow each other, as one."""
-    joined: list[Stretch] = []
+    joined: list[SentenceRange] = []
     for document, first, last in stretches:
         if joined and joined[-1][2] == first:
             document, first = joined.pop()[:2]

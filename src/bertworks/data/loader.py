@@ -18,14 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertworks.config import DataConfig
-from bertworks.data.chance import Purpose, chance
-from bertworks.data.examples import NO_LABEL, Part, Plan, make_plan
-from bertworks.data.masking import STRETCHES, choose, corrupt, rank
+from bertworks.data.examples import NO_LABEL, Plan, Split, make_plan
+from bertworks.data.masking import SPAN_LENGTHS, choose_targets, mask_targets, prediction_order
+from bertworks.data.rng import Stream, rng
 from bertworks.data.shards import Shards
 from bertworks.errors import BadConfig, BadShards, Unsupported
 
 Hide = Literal["masked", "replaced", "permuted", "nothing"]
-WINDOW = 64  # batches whose examples are sorted together
+SORTED_BATCHES = 64  # batches whose examples are sorted together
 # Held-out targets are all hidden: where one in ten is left to be copied, a model looks clever that knows nothing of its context.
 EVALUATION = {"masking": "token", "mask_rate": 0.15, "mask_share": 1.0, "random_share": 0.0, "mask_epochs": 1}
 EVALUATION_SEED = 20_181_011
@@ -33,18 +33,18 @@ Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Example:
+class TokenSequence:
     """One sequence as the model will see it before anything is hidden."""
 
     ids: Numbers
     segments: Numbers
-    free: NDArray[np.bool_]  # not special: may be predicted
+    maskable: NDArray[np.bool_]  # not special: may be predicted
     word_starts: NDArray[np.bool_]
     label: int  # 0 in order, 1 other, -1 no pair
 
 
 @dataclass(frozen=True)
-class Hidden:
+class Corrupted:
     """What was done to an example."""
 
     ids: Numbers
@@ -54,7 +54,7 @@ class Hidden:
 
 
 @dataclass(frozen=True)
-class Batch:
+class PretrainBatch:
     """Sequences one after the other; nothing is padded."""
 
     ids: Numbers  # (N,) what the model sees
@@ -79,34 +79,34 @@ class Loader:
         hide: Hide = "masked",
         batch_tokens: int = 4096,
         seed: int = 0,
-        part: Part = "train",
+        split: Split = "train",
         cache: Path | None = None,
     ) -> None:
-        if part == "held_out":
+        if split == "held_out":
             config, seed = config.model_copy(update=EVALUATION), EVALUATION_SEED
         if batch_tokens < config.max_length:
             raise BadConfig(f"batch_tokens = {batch_tokens} is less than max_length = {config.max_length}", code="batch-too-small")
         manifest = shards.manifest
-        if config.pairs in ("nsp", "sop") and not len(shards.tokenizer.pair_frame.parts[1][0]):
+        if config.pairs in ("nsp", "sop") and not len(shards.tokenizer.pair_template.parts[1][0]):
             cause = "this tokenizer sets nothing between the two halves of a pair"
             raise Unsupported(cause, remedy="use pairs none or stream", code="no-pair-separator")
-        if hide != "nothing" and STRETCHES[config.masking].words and manifest.counts.han_documents and manifest.segmenter is None:
+        if hide != "nothing" and SPAN_LENGTHS[config.masking].words and manifest.counts.han_documents and manifest.segmenter is None:
             remedy = "prepare them again with --words auto, or mask tokens"
             cause = "Chinese text whose words are not known (--words char)"
             raise BadShards(cause, place=str(shards.folder), remedy=remedy, code="no-word-boundaries")
-        self.shards, self.config, self.hide, self.batch_tokens, self.seed, self.part = shards, config, hide, batch_tokens, seed, part
+        self.shards, self.config, self.hide, self.batch_tokens, self.seed, self.split = shards, config, hide, batch_tokens, seed, split
         self.cache, tokenizer = cache, shards.tokenizer
-        self.frame = tokenizer.pair_frame if config.pairs in ("nsp", "sop") else tokenizer.frame
-        self.mask = tokenizer.id_of("mask") if hide in ("masked", "replaced") else -1
-        self.separator = tokenizer.id_of("sep") if "sep" in tokenizer.special else None
-        self.special = tokenizer.special_ids()
-        self.ordinary = np.flatnonzero(~self.special)
+        self.template = tokenizer.pair_template if config.pairs in ("nsp", "sop") else tokenizer.template
+        self.mask_id = tokenizer.id_of("mask") if hide in ("masked", "replaced") else -1
+        self.separator_id = tokenizer.id_of("sep") if "sep" in tokenizer.special else None
+        self.is_special = tokenizer.special_ids()
+        self.ordinary_ids = np.flatnonzero(~self.is_special)
 
     def epoch(self, number: int) -> Epoch:
-        plan = make_plan(self.shards, self.config, self.part, self.seed, self.draw(number), self.cache)
+        plan = make_plan(self.shards, self.config, self.split, self.seed, self.mask_epoch(number), self.cache)
         return Epoch(self, number, plan)
 
-    def draw(self, epoch: int) -> int:
+    def mask_epoch(self, epoch: int) -> int:
         """The epoch whose draws this one uses: with `mask_epochs` they repeat."""
         return epoch % self.config.mask_epochs if self.config.mask_epochs else epoch
 
@@ -118,38 +118,38 @@ class Epoch:
         self.loader, self.number, self.plan, self.streamed = loader, number, plan, loader.config.pairs == "stream"
         self.lengths = lengths = plan.lengths
         order = np.arange(len(lengths))
-        if loader.part == "train":
-            order = chance(loader.seed, Purpose.ORDER, number).permutation(len(lengths))
-        window = max(1, int(WINDOW * loader.batch_tokens / lengths.mean())) if len(lengths) else 1
+        if loader.split == "train":
+            order = rng(loader.seed, Stream.ORDER, number).permutation(len(lengths))
+        window = max(1, int(SORTED_BATCHES * loader.batch_tokens / lengths.mean())) if len(lengths) else 1
         self.order = order[np.lexsort((lengths[order], np.arange(len(order)) // window))]
-        self.cuts = _cut(lengths[self.order], loader.batch_tokens)
-        self.turns = np.arange(len(self))
-        if loader.part == "train":
-            self.turns = chance(loader.seed, Purpose.BATCHES, number).permutation(len(self))
+        self.boundaries = _batch_boundaries(lengths[self.order], loader.batch_tokens)
+        self.batch_order = np.arange(len(self))
+        if loader.split == "train":
+            self.batch_order = rng(loader.seed, Stream.BATCHES, number).permutation(len(self))
 
     def __len__(self) -> int:
-        return len(self.cuts) - 1
+        return len(self.boundaries) - 1
 
-    def members(self, batch: int) -> Numbers:
+    def examples_of(self, batch: int) -> Numbers:
         """Which examples a batch is made of."""
-        turn = self.turns[batch]
-        return self.order[self.cuts[turn] : self.cuts[turn + 1]]
+        turn = self.batch_order[batch]
+        return self.order[self.boundaries[turn] : self.boundaries[turn + 1]]
 
-    def __getitem__(self, batch: int) -> Batch:
+    def __getitem__(self, batch: int) -> PretrainBatch:
         if not 0 <= batch < len(self):
             raise IndexError(batch)
-        return self.gather(self.members(batch))
+        return self.gather(self.examples_of(batch))
 
-    def gather(self, members: Sequence[int] | Numbers) -> Batch:
+    def gather(self, members: Sequence[int] | Numbers) -> PretrainBatch:
         """A batch of any examples. Each is hidden by its own number, whatever else is in the batch."""
         examples = [self.example(int(member)) for member in members]
-        hidden = [self.hide(int(member), example) for member, example in zip(members, examples, strict=True)]
+        hidden = [self.corrupted(int(member), example) for member, example in zip(members, examples, strict=True)]
         lengths = np.array([len(example.ids) for example in examples], dtype=np.int64)
         starts = np.cumsum(lengths) - lengths
         targets = [one.targets + start for one, start in zip(hidden, starts, strict=True)]
         ranks = [one.ranks for one in hidden if one.ranks is not None]
         uniforms = [one.uniforms for one in hidden if one.uniforms is not None]
-        return Batch(
+        return PretrainBatch(
             ids=np.concatenate([one.ids for one in hidden]),
             segments=np.concatenate([example.segments for example in examples]),
             lengths=lengths,
@@ -161,12 +161,12 @@ class Epoch:
             uniforms=np.concatenate(uniforms) if uniforms else None,
         )
 
-    def example(self, number: int) -> Example:
-        row, frame, loader = self.plan.examples[number], self.loader.frame, self.loader
-        separator = loader.separator if row["breaks"] else None
-        texts = [loader.shards.stretch(int(row["a"]), int(row["a_size"]), separator, leading=self.streamed)]
+    def example(self, number: int) -> TokenSequence:
+        row, frame, loader = self.plan.examples[number], self.loader.template, self.loader
+        separator = loader.separator_id if row["breaks"] else None
+        texts = [loader.shards.token_range(int(row["a"]), int(row["a_size"]), separator, leading=self.streamed)]
         if row["label"] != NO_LABEL:
-            texts.append(loader.shards.stretch(int(row["b"]), int(row["b_size"])))
+            texts.append(loader.shards.token_range(int(row["b"]), int(row["b_size"])))
         ids, segments, free, starts = [], [], [], []
         for at, (special, special_segments) in enumerate(frame.parts):
             ids.append(special.astype(np.int64))
@@ -176,28 +176,28 @@ class Epoch:
             if at < len(texts):
                 ids.append(texts[at].ids)
                 segments.append(np.full(len(texts[at].ids), frame.segments[at]))
-                free.append(texts[at].own & ~loader.special[texts[at].ids])
+                free.append(texts[at].is_text & ~loader.is_special[texts[at].ids])
                 starts.append(texts[at].word_starts)
         joined = np.concatenate
-        return Example(joined(ids), joined(segments), joined(free), joined(starts), int(row["label"]))
+        return TokenSequence(joined(ids), joined(segments), joined(free), joined(starts), int(row["label"]))
 
-    def hide(self, number: int, example: Example) -> Hidden:
-        loader, config, draw = self.loader, self.loader.config, self.loader.draw(self.number)
+    def corrupted(self, number: int, example: TokenSequence) -> Corrupted:
+        loader, config, draw = self.loader, self.loader.config, self.loader.mask_epoch(self.number)
         ids = example.ids
         if loader.hide == "nothing":
-            return Hidden(ids, np.empty(0, np.int64))
-        where = chance(loader.seed, Purpose.WHERE, draw, number)
-        targets = choose(where, config.masking, config.mask_rate, example.free, example.word_starts)
+            return Corrupted(ids, np.empty(0, np.int64))
+        where = rng(loader.seed, Stream.WHERE, draw, number)
+        targets = choose_targets(where, config.masking, config.mask_rate, example.maskable, example.word_starts)
         if loader.hide == "permuted":
-            return Hidden(ids, targets, ranks=rank(chance(loader.seed, Purpose.RANKS, draw, number), targets, len(ids)))
-        what = chance(loader.seed, Purpose.WHAT, draw, number)
-        ids = corrupt(what, ids, targets, loader.mask, loader.ordinary, config.mask_share, config.random_share)
+            return Corrupted(ids, targets, ranks=prediction_order(rng(loader.seed, Stream.RANKS, draw, number), targets, len(ids)))
+        what = rng(loader.seed, Stream.WHAT, draw, number)
+        ids = mask_targets(what, ids, targets, loader.mask_id, loader.ordinary_ids, config.mask_share, config.random_share)
         if loader.hide == "replaced":
-            return Hidden(ids, targets, uniforms=chance(loader.seed, Purpose.UNIFORM, draw, number).random(len(targets)))
-        return Hidden(ids, targets)
+            return Corrupted(ids, targets, uniforms=rng(loader.seed, Stream.UNIFORM, draw, number).random(len(targets)))
+        return Corrupted(ids, targets)
 
 
-def _cut(lengths: Numbers, budget: int) -> Numbers:
+def _batch_boundaries(lengths: Numbers, budget: int) -> Numbers:
     """Where batches begin, and the end: as many sequences as the budget takes."""
     ends, cuts = np.cumsum(lengths), [0]
     while cuts[-1] < len(lengths):

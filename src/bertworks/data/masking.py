@@ -17,36 +17,36 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bertworks.config import Where
+from bertworks.config import MaskUnit
 
 Positions = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Stretches:
+class SpanLengths:
     words: bool  # units are words, not tokens
     weights: tuple[float, ...]  # of lengths 1, 2, 3, ... in units
 
 
-STRETCHES: dict[Where, Stretches] = {
-    "token": Stretches(words=False, weights=(1.0,)),
-    "word": Stretches(words=True, weights=(1.0,)),
-    "ngram": Stretches(words=True, weights=(1.0, 1 / 2, 1 / 3)),
-    "span": Stretches(words=True, weights=tuple(0.2 * 0.8**length for length in range(10))),
+SPAN_LENGTHS: dict[MaskUnit, SpanLengths] = {
+    "token": SpanLengths(words=False, weights=(1.0,)),
+    "word": SpanLengths(words=True, weights=(1.0,)),
+    "ngram": SpanLengths(words=True, weights=(1.0, 1 / 2, 1 / 3)),
+    "span": SpanLengths(words=True, weights=tuple(0.2 * 0.8**length for length in range(10))),
 }
 
 
-def choose(rng: np.random.Generator, where: Where, rate: float, free: Flags, word_starts: Flags) -> Positions:
+def choose_targets(rng: np.random.Generator, unit: MaskUnit, rate: float, maskable: Flags, word_starts: Flags) -> Positions:
     """The positions to predict, in order. `free` are those that may be; special tokens are not."""
-    kind = STRETCHES[where]
-    begins, ends, after = _units(free, word_starts if kind.words else np.ones_like(free))
+    kind = SPAN_LENGTHS[unit]
+    begins, ends, after = _units(maskable, word_starts if kind.words else np.ones_like(maskable))
     order = rng.permutation(len(begins)).tolist()
     weights = np.cumsum(kind.weights)
     lengths = (np.searchsorted(weights, rng.random(len(begins)) * weights[-1], side="right") + 1).tolist()
     last_chance = rng.random()
-    left = rate * float(free.sum())
-    chosen, taken = np.zeros(len(free), dtype=np.bool_), [False] * len(begins)
+    left = rate * float(maskable.sum())
+    chosen, taken = np.zeros(len(maskable), dtype=np.bool_), [False] * len(begins)
     for first, length in zip(order, lengths, strict=True):
         if taken[first]:
             continue
@@ -67,18 +67,18 @@ def choose(rng: np.random.Generator, where: Where, rate: float, free: Flags, wor
     return np.flatnonzero(chosen)
 
 
-def _units(free: Flags, starts: Flags) -> tuple[list[int], list[int], list[int]]:
+def _units(maskable: Flags, starts: Flags) -> tuple[list[int], list[int], list[int]]:
     """Where each unit begins and ends, and the unit up to which the text goes on without a special token."""
-    opens = free & (starts | ~np.concatenate([[False], free[:-1]]))
+    opens = maskable & (starts | ~np.concatenate([[False], maskable[:-1]]))
     begins = np.flatnonzero(opens)
-    stops = np.flatnonzero(opens | ~free)
-    ends = np.append(stops, len(free))[np.searchsorted(stops, begins, side="right")]
+    stops = np.flatnonzero(opens | ~maskable)
+    ends = np.append(stops, len(maskable))[np.searchsorted(stops, begins, side="right")]
     gaps = np.flatnonzero(ends[:-1] != begins[1:]) + 1
     after = np.append(gaps, len(begins))[np.searchsorted(gaps, np.arange(len(begins)), side="right")]
     return begins.tolist(), ends.tolist(), after.tolist()
 
 
-def corrupt(
+def mask_targets(
     rng: np.random.Generator,
     ids: NDArray[np.int64],
     targets: Positions,
@@ -95,7 +95,7 @@ def corrupt(
     return new
 
 
-def rank(rng: np.random.Generator, targets: Positions, length: int) -> NDArray[np.int64]:
+def prediction_order(rng: np.random.Generator, targets: Positions, length: int) -> NDArray[np.int64]:
     """XLNet's order of prediction: a random rank for each target; all other tokens, at -1, are given to everyone."""
     ranks = np.full(length, -1, dtype=np.int64)
     ranks[targets] = rng.permutation(len(targets))

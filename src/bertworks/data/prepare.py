@@ -28,15 +28,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertworks.data.corpus import Corpus
-from bertworks.data.shards import FORMAT, MANIFEST, TOKENIZER, Content, Counts, Manifest, ShardEntry, read_content, token_dtype
+from bertworks.data.shards import FORMAT, MANIFEST, TOKENIZER, Manifest, ShardContent, ShardCounts, ShardEntry, read_content, token_dtype
 from bertworks.errors import BadText, BertworksError, SaveFailed
 from bertworks.files import locked, read_json, whole_file, write_json
+from bertworks.text.cached_encoder import HAN, CachedEncoder, Words, segmenter_version
 from bertworks.text.sentences import RULES, split_sentences
-from bertworks.text.speller import HAN, Speller, Words, segmenter_version
 from bertworks.text.tokenizer import Tokenizer
 
-BLOCK = 2**23  # characters
-TOGETHER = 2**16  # characters spelled in one go
+BLOCK_CHARACTERS = 2**23  # characters
+CHARACTERS_AT_ONCE = 2**16  # characters spelled in one go
 RECORD = np.dtype([("digest", "V16"), ("characters", "<u4"), ("han", "?")])  # of a document
 DIGESTS_AT_ONCE = 2**20  # looked through for duplicates
 Progress = Callable[[int, int | None], None]
@@ -87,7 +87,7 @@ def prepare(
             shutil.rmtree(work, ignore_errors=True)
             return _check_same(corpus, settings, Manifest.read(out), out)
         _make_folders(out, tokenizer)
-        blocks = _spell_all(corpus, settings, out, workers or available_cores(), progress)
+        blocks = _encode_all(corpus, settings, out, workers or available_cores(), progress)
         if not blocks:
             names = ", ".join("standard input" if path is None else str(path) for path in corpus.paths[:3])
             raise BadText("there is no text in it", place=names, code="no-text")
@@ -136,7 +136,7 @@ def _blocks(corpus: Corpus, settings: Settings) -> Iterator[Block]:
     for document in corpus:
         documents.append(document)
         size += len(document) + 1
-        if size >= BLOCK:
+        if size >= BLOCK_CHARACTERS:
             yield Block(number, documents, _source(salt, documents), corpus.position)
             documents, size, number = [], 0, number + 1
     if documents:
@@ -152,7 +152,7 @@ def _source(salt: bytes, documents: list[str]) -> str:
     return digest.hexdigest()
 
 
-def _spell_all(corpus: Corpus, settings: Settings, out: Path, workers: int, progress: Progress) -> list[tuple[str, str]]:
+def _encode_all(corpus: Corpus, settings: Settings, out: Path, workers: int, progress: Progress) -> list[tuple[str, str]]:
     """Every block's name and source, once all of them are parts in `.work`."""
     blocks: list[tuple[str, str]] = []
     with ExitStack() as stack:
@@ -170,7 +170,7 @@ def _spell_all(corpus: Corpus, settings: Settings, out: Path, workers: int, prog
             if len(running) > workers:
                 _collect(running)
             try:
-                running[pool.submit(_spell, block)] = block.number
+                running[pool.submit(_encode_block, block)] = block.number
             except BrokenProcessPool:
                 raise _worker_died() from None
         while running:
@@ -205,7 +205,7 @@ def _worker_died() -> BertworksError:
 
 @dataclass
 class _Worker:
-    speller: Speller
+    encoder: CachedEncoder
     dtype: type[np.uint16] | type[np.uint32]
     work: Path
 
@@ -220,7 +220,7 @@ def _start_worker(out: Path, words: Words) -> None:
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
     tokenizer = Tokenizer.load(out / TOKENIZER)
-    _worker = _Worker(Speller(tokenizer, words), token_dtype(tokenizer.vocab_size), out / ".work")
+    _worker = _Worker(CachedEncoder(tokenizer, words), token_dtype(tokenizer.vocab_size), out / ".work")
 
 
 def _end_with(parent: int) -> None:
@@ -229,9 +229,9 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-def _spell(block: Block) -> None:
+def _encode_block(block: Block) -> None:
     """A block becomes a part. Its .json comes last: where it is, the part is whole."""
-    content = _spell_documents(block.documents, _worker)
+    content = _encode_documents(block.documents, _worker)
     records = [
         (hashlib.sha256(document.encode()).digest()[:16], len(document), HAN.search(document) is not None) for document in block.documents
     ]
@@ -242,21 +242,21 @@ def _spell(block: Block) -> None:
         file.write(table)
     sizes = {"documents": len(content.documents), "sentences": len(content.sentences), "tokens": len(content.tokens)}
     hashes = {"part": digest, "documents": hashlib.sha256(table).hexdigest()}
-    write_json(_worker.work / f"{block.name}.json", {**sizes, "segmenter": _worker.speller.segmenter, "sha256": hashes})
+    write_json(_worker.work / f"{block.name}.json", {**sizes, "segmenter": _worker.encoder.segmenter, "sha256": hashes})
 
 
-def _spell_documents(documents: list[str], worker: _Worker) -> Content:
+def _encode_documents(documents: list[str], worker: _Worker) -> ShardContent:
     """All documents of a block; sentences without any token are left out."""
     ids, starts, lengths, owners = [], [], [], []
     for sentences, opens, owner in _gathered(documents):
-        spelled = worker.speller.spell(sentences, opens)
+        spelled = worker.encoder.encode(sentences, opens)
         kept = spelled.lengths > 0
         ids.append(spelled.ids.astype(worker.dtype))
-        starts.append(spelled.starts)
+        starts.append(spelled.word_starts)
         lengths.append(spelled.lengths[kept])
         owners.append(np.array(owner, dtype=np.int64)[kept])
     sentence_counts = np.bincount(np.concatenate(owners), minlength=len(documents))
-    return Content.pack(
+    return ShardContent.pack(
         np.cumsum(sentence_counts, dtype=np.uint32),
         np.cumsum(np.concatenate(lengths), dtype=np.uint32),
         np.concatenate(starts),
@@ -278,7 +278,7 @@ def _gathered(documents: list[str]) -> Iterator[tuple[list[str], list[bool], lis
             opens += [first, *[False] * (len(found) - 1)] if found else []
             owners += [number] * len(found)
             first, size = first and not found, size + len(paragraph)
-            if size >= TOGETHER:
+            if size >= CHARACTERS_AT_ONCE:
                 yield sentences, opens, owners
                 sentences, opens, owners, size = [], [], [], 0
     yield sentences, opens, owners  # perhaps none at all
@@ -291,7 +291,7 @@ def _finish(blocks: list[tuple[str, str]], settings: Settings, corpus: Corpus, t
     repeated = _repeated([work / f"{name}.documents" for name, _ in blocks])
     entries, at = [], 0
     for number, ((name, source), part) in enumerate(zip(blocks, parts, strict=True)):
-        sizes = Counts(documents=part["documents"], sentences=part["sentences"], tokens=part["tokens"])
+        sizes = ShardCounts(documents=part["documents"], sentences=part["sentences"], tokens=part["tokens"])
         content = read_content(np.memmap(work / f"{name}.part", mode="r"), sizes, dtype)
         records = np.fromfile(work / f"{name}.documents", dtype=RECORD)
         keep = ~repeated[at : at + len(records)] & (np.diff(content.documents, prepend=np.uint32(0)) > 0)
@@ -299,20 +299,20 @@ def _finish(blocks: list[tuple[str, str]], settings: Settings, corpus: Corpus, t
         content = content if keep.all() else content.keep_documents(keep)
         with whole_file(out / f"{number:06}.shard") as file:
             size, digest = content.write(file)
-        entries.append(ShardEntry(f"{number:06}.shard", size, digest, source, _count(content, records[keep], tokenizer.unknown)))
+        entries.append(ShardEntry(f"{number:06}.shard", size, digest, source, _count(content, records[keep], tokenizer.unknown_id)))
     for stranger in set(out.glob("*.shard")) - {out / entry.file for entry in entries}:
         stranger.unlink()  # of a run over other text that was killed here
-    total = sum((entry.counts for entry in entries), Counts())
+    total = sum((entry.counts for entry in entries), ShardCounts())
     if not total.tokens:
         remedy = "is it a tokenizer for this language?"
         raise BadText("the tokenizer has no token for any of the text", remedy=remedy, code="no-tokens")
     segmenter = next((part["segmenter"] for part in parts if part["segmenter"]), None)
-    reading = {**asdict(corpus.tally), "remarks": [str(remark) for remark in corpus.tally.remarks()]}
+    reading = {**asdict(corpus.stats), "remarks": [str(remark) for remark in corpus.stats.remarks()]}
     return Manifest(settings.tokenizer, tokenizer.vocab_size, settings.words, segmenter, total, int(repeated.sum()), reading, entries)
 
 
-def _count(content: Content, records: NDArray[np.void], unknown: int | None) -> Counts:
-    return Counts(
+def _count(content: ShardContent, records: NDArray[np.void], unknown: int | None) -> ShardCounts:
+    return ShardCounts(
         documents=len(content.documents),
         sentences=len(content.sentences),
         words=int(content.word_starts(0, len(content.tokens)).sum()),

@@ -32,14 +32,14 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 TOKENIZER = "tokenizer"
 Ends = NDArray[np.uint32]
-CLOSED = ConfigDict(extra="forbid")  # how manifests are read: no field too many, none of another type
+STRICT = ConfigDict(extra="forbid")  # how manifests are read: no field too many, none of another type
 
 
 @dataclass(frozen=True)
-class Counts:
+class ShardCounts:
     """Of a shard, or of all of them together."""
 
-    __pydantic_config__ = CLOSED
+    __pydantic_config__ = STRICT
 
     documents: int = 0
     sentences: int = 0
@@ -49,12 +49,12 @@ class Counts:
     characters: int = 0
     han_documents: int = 0  # with Chinese characters
 
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(**{name: value + getattr(other, name) for name, value in asdict(self).items()})
+    def __add__(self, other: ShardCounts) -> ShardCounts:
+        return ShardCounts(**{name: value + getattr(other, name) for name, value in asdict(self).items()})
 
 
 @dataclass(frozen=True)
-class Content:
+class ShardContent:
     """What a shard holds."""
 
     documents: Ends
@@ -93,13 +93,13 @@ class Content:
             size += len(raw)
         return size, digest.hexdigest()
 
-    def keep_documents(self, keep: NDArray[np.bool_]) -> Content:
+    def keep_documents(self, keep: NDArray[np.bool_]) -> ShardContent:
         """Without the other documents."""
         sentence_counts = np.diff(self.documents, prepend=np.uint32(0))
         token_counts = np.diff(self.sentences, prepend=np.uint32(0))
         sentences = np.repeat(keep, sentence_counts)
         tokens = np.repeat(sentences, token_counts)
-        return Content.pack(
+        return ShardContent.pack(
             np.cumsum(sentence_counts[keep], dtype=np.uint32),
             np.cumsum(token_counts[sentences], dtype=np.uint32),
             self.word_starts(0, len(self.tokens))[tokens],
@@ -108,36 +108,36 @@ class Content:
 
 
 @dataclass(frozen=True)
-class TokenStretch:
+class TokenRange:
     ids: NDArray[np.int64]
     word_starts: NDArray[np.bool_]
-    own: NDArray[np.bool_]  # of the text, not a separator
+    is_text: NDArray[np.bool_]  # of the text, not a separator
 
 
 @dataclass(frozen=True)
 class ShardEntry:
     """A line of the manifest."""
 
-    __pydantic_config__ = CLOSED
+    __pydantic_config__ = STRICT
 
     file: str
     bytes: int
     sha256: str
     source: str  # hash of the text it was made from, and of how
-    counts: Counts
+    counts: ShardCounts
 
 
 @dataclass(frozen=True)
 class Manifest:
     """What `manifest.json` says."""
 
-    __pydantic_config__ = CLOSED
+    __pydantic_config__ = STRICT
 
     tokenizer: str  # hash
     vocab_size: int
     words: str  # auto or char
     segmenter: str | None  # what found the words of Chinese text
-    counts: Counts
+    counts: ShardCounts
     duplicates: int  # documents left out
     reading: dict[str, Any]  # what was replaced or left out while reading
     shards: list[ShardEntry] = field(default_factory=list)
@@ -181,8 +181,8 @@ class Shards:
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
         self.manifest = Manifest.read(self.folder)
-        self.opened: dict[int, Content] = {}
-        if sum((entry.counts for entry in self.manifest.shards), Counts()) != self.manifest.counts:
+        self.opened: dict[int, ShardContent] = {}
+        if sum((entry.counts for entry in self.manifest.shards), ShardCounts()) != self.manifest.counts:
             raise BadShards("the counts of the shards are not the counts of all", place=str(self.folder / MANIFEST), code="bad-manifest")
         for number, entry in enumerate(self.manifest.shards):
             if entry.file != f"{number:06}.shard":
@@ -220,12 +220,12 @@ class Shards:
     def sentence_edges(self) -> NDArray[np.int64]:
         return np.cumsum([0, *(entry.counts.sentences for entry in self.manifest.shards)])
 
-    def __getitem__(self, index: int) -> Content:
+    def __getitem__(self, index: int) -> ShardContent:
         if index not in self.opened:
             self.opened[index] = self._open(self.manifest.shards[index])
         return self.opened[index]
 
-    def stretch(self, begin: int, size: int, separator: int | None = None, leading: bool = False) -> TokenStretch:
+    def token_range(self, begin: int, size: int, separator: int | None = None, leading: bool = False) -> TokenRange:
         """Tokens by their number among all tokens, inside one shard.
 
         A separator, if one is given, goes where a document ends; `leading`, also before the first token.
@@ -234,12 +234,12 @@ class Shards:
         content, begin = self[shard], begin - int(self.token_edges[shard])
         ids, word_starts = content.tokens[begin : begin + size].astype(np.int64), content.word_starts(begin, begin + size)
         if separator is None:
-            return TokenStretch(ids, word_starts, np.ones(size, dtype=np.bool_))
+            return TokenRange(ids, word_starts, np.ones(size, dtype=np.bool_))
         breaks = content.document_ends(begin - 1 if leading and begin else begin, begin + size) - begin
         own = np.insert(np.ones(size, dtype=np.bool_), breaks, False)
-        return TokenStretch(np.insert(ids, breaks, separator), np.insert(word_starts, breaks, True), own)
+        return TokenRange(np.insert(ids, breaks, separator), np.insert(word_starts, breaks, True), own)
 
-    def _open(self, entry: ShardEntry) -> Content:
+    def _open(self, entry: ShardEntry) -> ShardContent:
         path = self.folder / entry.file
         with path.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != entry.sha256:
@@ -249,7 +249,7 @@ class Shards:
         return read_content(raw, entry.counts, self.manifest.dtype)
 
 
-def read_content(raw: NDArray[np.uint8], counts: Counts, dtype: type[np.uint16] | type[np.uint32]) -> Content:
+def read_content(raw: NDArray[np.uint8], counts: ShardCounts, dtype: type[np.uint16] | type[np.uint32]) -> ShardContent:
     """The sections of a shard as views of its bytes."""
     sizes = (counts.documents * 4, counts.sentences * 4, -(-counts.tokens // 8), counts.tokens * np.dtype(dtype).itemsize)
     sections, at = [], 0
@@ -259,4 +259,4 @@ def read_content(raw: NDArray[np.uint8], counts: Counts, dtype: type[np.uint16] 
     if at != len(raw):
         raise BadShards(f"{at:,} bytes expected, {len(raw):,} found", code="wrong-size")
     documents, sentences, words, tokens = sections
-    return Content(documents.view(np.uint32), sentences.view(np.uint32), words, tokens.view(dtype))
+    return ShardContent(documents.view(np.uint32), sentences.view(np.uint32), words, tokens.view(dtype))

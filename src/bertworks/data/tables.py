@@ -14,10 +14,10 @@ from itertools import chain, dropwhile, islice
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from bertworks.data.packed import PACKED
+from bertworks.data.compression import COMPRESSED
 from bertworks.errors import BadText, Unsupported
 
-TABLES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
+TABLE_SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
 LONGEST_LINE = 2**25  # bytes
 MOST_LINES = 10_000  # of a row
 PARQUET_ROWS = 256  # held at once
@@ -34,36 +34,36 @@ CSV_ERRORS = {  # what csv says -> what is meant, and its code
 Row = dict[str, Any]
 
 
-class Reader(Protocol):
+class ReadErrors(Protocol):
     """Who reads, and decides what becomes of damage."""
 
     def bad_row(self, cause: str, place: str, code: str = ...) -> None: ...
 
-    def bad_signs(self, count: int, cause: str, place: str, code: str = ...) -> None:
+    def bad_characters(self, count: int, cause: str, place: str, code: str = ...) -> None:
         """Signs that were not whole, and became U+FFFD."""
 
 
-def suffix_of(path: Path) -> str:
+def inner_suffix(path: Path) -> str:
     """Of what is inside, where a file is packed."""
-    return Path(path.stem).suffix.lower() if path.suffix.lower() in PACKED else path.suffix.lower()
+    return Path(path.stem).suffix.lower() if path.suffix.lower() in COMPRESSED else path.suffix.lower()
 
 
-def kind_of(path: Path) -> str | None:
+def table_format(path: Path) -> str | None:
     """Which table a file holds, by its name."""
-    return TABLES.get(suffix_of(path))
+    return TABLE_SUFFIXES.get(inner_suffix(path))
 
 
-def rows_of(stream: IO[bytes], kind: str, name: str, reader: Reader, *, all_columns: bool = False) -> Iterator[tuple[str, Row]]:
+def read_rows(stream: IO[bytes], kind: str, name: str, reader: ReadErrors, *, all_columns: bool = False) -> Iterator[tuple[str, Row]]:
     """The rows of a table, each with its place. Parquet's columns of numbers by the thousand, such as vectors, only if asked for."""
     if kind == "parquet":
         return parquet_rows(stream, name, all_columns=all_columns)
     if kind == "json":
         return json_file_rows(stream, name, reader)
-    lines = decoded(stream, name, reader)
+    lines = decoded_lines(stream, name, reader)
     return json_rows(lines, name, reader) if kind == "jsonl" else csv_rows(lines, name, "\t" if kind == "tsv" else ",", reader)
 
 
-def decoded(stream: IO[bytes], name: str, reader: Reader) -> Iterator[str]:
+def decoded_lines(stream: IO[bytes], name: str, reader: ReadErrors) -> Iterator[str]:
     """Lines without their ends."""
     number = 0
     while line := stream.readline(LONGEST_LINE + 1):
@@ -82,11 +82,11 @@ def decoded(stream: IO[bytes], name: str, reader: Reader) -> Iterator[str]:
         except UnicodeDecodeError as error:
             text = line.decode(errors="replace")
             damaged = text.count("\ufffd") - line.count("\ufffd".encode())
-            reader.bad_signs(damaged, f"not UTF-8 at byte {error.start} of the line", place, "not-utf8")
+            reader.bad_characters(damaged, f"not UTF-8 at byte {error.start} of the line", place, "not-utf8")
         yield text.rstrip("\r\n")
 
 
-def json_rows(lines: Iterator[str], name: str, reader: Reader) -> Iterator[tuple[str, Row]]:
+def json_rows(lines: Iterator[str], name: str, reader: ReadErrors) -> Iterator[tuple[str, Row]]:
     for number, line in enumerate(lines, start=1):
         place = f"{name}, line {number}"
         if not line or line.isspace():
@@ -99,7 +99,7 @@ def json_rows(lines: Iterator[str], name: str, reader: Reader) -> Iterator[tuple
         yield from _json_row(row, place, reader)
 
 
-def json_file_rows(stream: IO[bytes], name: str, reader: Reader) -> Iterator[tuple[str, Row]]:
+def json_file_rows(stream: IO[bytes], name: str, reader: ReadErrors) -> Iterator[tuple[str, Row]]:
     """A list of objects, bare or under "data"; or else an object on each line."""
     content = stream.read()
     try:
@@ -107,7 +107,7 @@ def json_file_rows(stream: IO[bytes], name: str, reader: Reader) -> Iterator[tup
     except (ValueError, RecursionError) as error:
         if not _is_object(content.lstrip().split(b"\n", 1)[0]):
             raise BadText(f"not JSON: {str(error)[:200]}", place=name, code="not-json") from None
-        yield from json_rows(decoded(BytesIO(content), name, reader), name, reader)
+        yield from json_rows(decoded_lines(BytesIO(content), name, reader), name, reader)
         return
     rows = found.get("data", [found]) if isinstance(found, dict) else found
     for number, row in enumerate(rows if isinstance(rows, list) else [rows], start=1):
@@ -121,28 +121,30 @@ def _is_object(line: bytes) -> bool:
         return False
 
 
-def _json_row(row: Any, place: str, reader: Reader) -> Iterator[tuple[str, Row]]:
+def _json_row(row: Any, place: str, reader: ReadErrors) -> Iterator[tuple[str, Row]]:
     if isinstance(row, dict):
-        yield place, whole(row, place, reader)
+        yield place, repair_surrogates(row, place, reader)
     else:
         reader.bad_row("not a JSON object", place, "not-an-object")
 
 
-def whole(value: Any, place: str, reader: Reader) -> Any:
+def repair_surrogates(value: Any, place: str, reader: ReadErrors) -> Any:
     """JSON can hold half characters, which no file of ours could."""
     if isinstance(value, dict):
-        return {whole(key, place, reader): whole(one, place, reader) for key, one in value.items()}
+        return {repair_surrogates(key, place, reader): repair_surrogates(one, place, reader) for key, one in value.items()}
     if isinstance(value, list):
-        return [whole(one, place, reader) for one in value]
+        return [repair_surrogates(one, place, reader) for one in value]
     if not isinstance(value, str) or value.isascii():
         return value
     mended = value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if mended != value:
-        reader.bad_signs(mended.count("\ufffd") - value.count("\ufffd"), "half a character (a lone surrogate)", place, "lone-surrogate")
+        reader.bad_characters(
+            mended.count("\ufffd") - value.count("\ufffd"), "half a character (a lone surrogate)", place, "lone-surrogate"
+        )
     return mended
 
 
-def csv_rows(lines: Iterator[str], name: str, delimiter: str, reader: Reader) -> Iterator[tuple[str, Row]]:
+def csv_rows(lines: Iterator[str], name: str, delimiter: str, reader: ReadErrors) -> Iterator[tuple[str, Row]]:
     csv.field_size_limit(LONGEST_LINE)
     numbered = dropwhile(lambda pair: not pair[1].strip(), enumerate(lines, start=1))
     sample = list(islice(numbered, SAMPLED))
@@ -153,7 +155,7 @@ def csv_rows(lines: Iterator[str], name: str, delimiter: str, reader: Reader) ->
         delimiter = _delimiter(sample[0][1], delimiter)
     quoted = delimiter != "\t" or _are_quoted([line for _, line in sample])
     header: list[str] | None = None
-    usual = _usual_cells([line for _, line in sample], delimiter)
+    usual = _column_values([line for _, line in sample], delimiter)
     for number, row in _cells(chain(sample, numbered), delimiter, quoted, usual, name, reader):
         place = f"{name}, line {number}"
         if header is None and number != sample[0][0]:
@@ -174,7 +176,7 @@ def _delimiter(header: str, usual: str) -> str:
 
 
 def _cells(
-    lines: Iterator[tuple[int, str]], delimiter: str, quoted: bool, usual: Sequence[_Usual], name: str, reader: Reader
+    lines: Iterator[tuple[int, str]], delimiter: str, quoted: bool, usual: Sequence[_ColumnValues], name: str, reader: ReadErrors
 ) -> Iterator[tuple[int, list[str]]]:
     """Rows, each with the number of its first line. Where quotes do not fit, the line in which a row begins is bad, and reading goes on
     in the next."""
@@ -193,7 +195,7 @@ def _cells(
         rows = csv.reader(feed(), delimiter=delimiter, quoting=quoting, strict=True)
         try:
             for row in rows:
-                if any(_has_swallowed(cell, delimiter, usual) for cell in row):
+                if any(_has_swallowed_rows(cell, delimiter, usual) for cell in row):
                     raise csv.Error("unexpected end of data")
                 if row:
                     yield fed[0][0], row
@@ -207,30 +209,30 @@ def _cells(
 
 
 @dataclass(frozen=True)
-class _Usual:
+class _ColumnValues:
     """What the cells of a column hold."""
 
-    often: set[str]  # what stands in several rows: labels, mostly
-    numbers: bool  # nothing else does
+    frequent: set[str]  # what stands in several rows: labels, mostly
+    is_numeric: bool  # nothing else does
 
     @classmethod
-    def of(cls, cells: Sequence[str]) -> _Usual:
+    def of(cls, cells: Sequence[str]) -> _ColumnValues:
         often = {cell for cell, count in Counter(cells).items() if count > 1 and cell.strip()}
         return cls(often, bool(cells) and all(NUMBER.fullmatch(cell) for cell in cells))
 
     def holds(self, cells: Sequence[str]) -> bool:
-        numbers = self.numbers and len(cells) >= SOME_LINES and all(NUMBER.fullmatch(cell) for cell in cells)
-        return numbers or all(cell in self.often for cell in cells)
+        numbers = self.is_numeric and len(cells) >= SOME_LINES and all(NUMBER.fullmatch(cell) for cell in cells)
+        return numbers or all(cell in self.frequent for cell in cells)
 
 
-def _usual_cells(lines: Sequence[str], delimiter: str) -> list[_Usual]:
+def _column_values(lines: Sequence[str], delimiter: str) -> list[_ColumnValues]:
     """Of each column, in rows without quotes."""
     width = lines[0].count(delimiter) + 1 if lines else 0
     rows = [cells for line in lines[1:] if '"' not in line and len(cells := line.split(delimiter)) == width]
-    return [_Usual.of([row[at] for row in rows]) for at in range(width)]
+    return [_ColumnValues.of([row[at] for row in rows]) for at in range(width)]
 
 
-def _has_swallowed(cell: str, delimiter: str, usual: Sequence[_Usual]) -> bool:
+def _has_swallowed_rows(cell: str, delimiter: str, usual: Sequence[_ColumnValues]) -> bool:
     """Whether a quote that was not closed has made a cell of whole rows: there are tabs in it; or each of its lines has the columns of a
     row, and they are very many or all hold what is usual in one of the columns."""
     if "\n" not in cell:

@@ -26,7 +26,7 @@ from bertworks.model.layout import Layout, Run
 # ready, with fewer digits, and two processes would make different weights of one seed. One element is computed by one thread.
 torch.ones(1).sin()
 
-Bend = Callable[[Tensor, Run], tuple[Tensor, Tensor | None]]
+Positions = Callable[[Tensor, Run], tuple[Tensor, Tensor | None]]
 """(q, run) -> (q', bias): the queries as they meet the keys, and what is added to the scores, (R, H, Tq, Tk)."""
 
 Score = Callable[[Tensor, Tensor], Tensor]
@@ -64,16 +64,16 @@ def record_attention() -> Iterator[Recording]:
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, layout: Layout, *, n_heads: int, causal: bool, drop: Dropout, bend: Bend, score: Score | None
+    q: Tensor, k: Tensor, v: Tensor, layout: Layout, *, n_heads: int, causal: bool, drop: Dropout, positions: Positions, score: Score | None
 ) -> Tensor:
     """q (Nq, H*D), k and v (Nk, H*D) -> (Nq, H*D). Without a `score` of its own, attention is a scaled dot product."""
     recordings, layer, outputs = _recordings.get(), AttentionLayer(), []
-    by_kernel = score is None and (q.device.type != "cpu" or not drop.at_work)  # on processors the kernel knows no dropout
+    by_kernel = score is None and (q.device.type != "cpu" or not drop.active)  # on processors the kernel knows no dropout
     query_sizes, key_sizes = [rows * n for rows, n, _ in layout.shapes], [rows * n for rows, _, n in layout.shapes]
     flat_runs = zip(torch.split(q, query_sizes), torch.split(k, key_sizes), torch.split(v, key_sizes), strict=True)
     for (rows, _, _), run, flat in zip(layout.shapes, layout.runs, flat_runs, strict=True):
         run_q, run_k, run_v = (t.view(rows, -1, n_heads, t.size(-1) // n_heads).transpose(1, 2) for t in flat)
-        bent_q, bias = bend(run_q, run)
+        bent_q, bias = positions(run_q, run)
         if by_kernel:
             output = _dot_product_attention(bent_q, run_k, run_v, run, bias, causal, drop)
         else:
@@ -92,7 +92,7 @@ def _dot_product_attention(q: Tensor, k: Tensor, v: Tensor, run: Run, bias: Tens
     plain = causal and bias is None and run.queries.ranks is None and q.size(2) == k.size(2)  # the kernel knows this mask itself
     sees = None if plain else run.sees(causal)
     mask = sees if bias is None else bias if sees is None else bias.masked_fill(~sees, -math.inf)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=plain, dropout_p=drop.p if drop.at_work else 0.0)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=plain, dropout_p=drop.p if drop.active else 0.0)
 
 
 def _dot_products(q: Tensor, k: Tensor) -> Tensor:
@@ -128,17 +128,17 @@ class Attention(nn.Module):
             n_heads=self.n_heads,
             causal=self.causal,
             drop=self.drop,
-            bend=self.bend(layout),
+            positions=self.positions(layout),
             score=self.score,
         )
         out: Tensor = self.out(y)
         return out
 
-    def bend(self, layout: Layout) -> Bend:
-        return _straight
+    def positions(self, layout: Layout) -> Positions:
+        return no_positions
 
 
-def _straight(q: Tensor, run: Run) -> tuple[Tensor, None]:
+def no_positions(q: Tensor, run: Run) -> tuple[Tensor, None]:
     return q, None
 
 
@@ -152,7 +152,7 @@ class RelativeAttention(Attention):
         self.content_bias, self.distance_bias, self.segment_bias = (nn.Parameter(torch.empty(config.n_heads, size)) for _ in range(3))
         self.segments = nn.Parameter(torch.empty(2, config.n_heads, size))  # same, other
 
-    def bend(self, layout: Layout) -> Bend:
+    def positions(self, layout: Layout) -> Positions:
         far = max(n_keys for _, _, n_keys in layout.shapes)
         steps = torch.arange(-far, far, device=self.distance.weight.device)
         table = self.distance(torch.cat(sinusoids(steps, self.distance.in_features), -1).to(self.distance.weight.dtype))

@@ -13,12 +13,12 @@ class Dropout(nn.Dropout):
     """Torch draws one number for each element, in one thread, which takes a third of a training step. The rate is rounded to 1 / 65,536."""
 
     @property
-    def at_work(self) -> bool:
+    def active(self) -> bool:
         return self.training and self.p > 0
 
     def forward(self, x: Tensor) -> Tensor:
         lost = round(self.p * LEVELS)
-        if not self.at_work or x.device.type != "cpu" or lost in (0, LEVELS):
+        if not self.active or x.device.type != "cpu" or lost in (0, LEVELS):
             return F.dropout(x, self.p, self.training)
         n = x.numel()
         drawn = torch.empty(-(-n // 4), dtype=torch.int64).random_(-(2**63), None).view(torch.int16)[:n].view(x.shape)

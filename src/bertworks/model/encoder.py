@@ -22,7 +22,7 @@ from bertworks.errors import BadConfig
 from bertworks.model.attention import ATTENTION, sinusoids
 from bertworks.model.dropout import Dropout
 from bertworks.model.layout import Layout, Tokens
-from bertworks.model.rows import FewRows
+from bertworks.model.partial_embedding import PartialEmbedding
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -84,9 +84,9 @@ class Embedding(nn.Module):
         super().__init__()
         size = config.embedding_width
         self.first_position = config.first_position
-        self.tokens: nn.Embedding | FewRows = _table(config.vocab_size, size)
+        self.tokens: nn.Embedding | PartialEmbedding = _table(config.vocab_size, size)
         self.positions = _positions(config)
-        self.segments = _table(config.n_segments, size) if config.n_segments else Nothing()
+        self.segments = _table(config.n_segments, size) if config.n_segments else NoEmbedding()
         self.norm = nn.LayerNorm(size, eps=config.norm_eps) if config.embedding_norm else nn.Identity()
         self.drop = Dropout(config.dropout)
 
@@ -107,7 +107,7 @@ def _positions(config: EncoderConfig) -> nn.Module:
     if config.positions == "learned":
         assert config.n_positions is not None  # the config has checked it
         return _table(config.n_positions + config.first_position, config.embedding_width)
-    return Sinusoids(config.embedding_width) if config.positions == "sinusoidal" else Nothing()
+    return Sinusoids(config.embedding_width) if config.positions == "sinusoidal" else NoEmbedding()
 
 
 class Sinusoids(nn.Module):
@@ -121,7 +121,7 @@ class Sinusoids(nn.Module):
         return torch.stack(sinusoids(positions, self.size), -1).flatten(-2)
 
 
-class Nothing(nn.Module):
+class NoEmbedding(nn.Module):
     """An embedding that is not there."""
 
     def forward(self, _: Tensor) -> float:
@@ -142,7 +142,16 @@ class Encoder(nn.Module):
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.norm_eps) if config.norm_order == "pre" else nn.Identity()
         self.recompute = False  # on the way back, each layer is computed again: less memory, same numbers
         if config.attention == "relative":
-            self.blank = nn.Parameter(torch.empty(config.hidden_size))  # what a query stream knows of its token: nothing
+            self.mask_state = nn.Parameter(torch.empty(config.hidden_size))  # what a query stream knows of its token: nothing
+
+    @property
+    def token_table(self) -> Tensor:
+        """The embedding of every token, (V, embedding_width)."""
+        return self.embed.tokens.weight
+
+    @property
+    def device(self) -> torch.device:
+        return self.token_table.device
 
     def forward(self, tokens: Tokens, keep_layers: bool = False) -> States:
         x = self.project(self.embed(tokens))
@@ -154,7 +163,7 @@ class Encoder(nn.Module):
         last = self.norm(x)
         return States(last, (*kept[:-1], last) if keep_layers else ())
 
-    def at(self, tokens: Tokens, chosen: Tensor, n_chosen: Sequence[int]) -> Tensor:
+    def states_at(self, tokens: Tokens, chosen: Tensor, n_chosen: Sequence[int]) -> Tensor:
         """The last states of the tokens `chosen` (M,), `n_chosen` of each sequence: (M, hidden), as `forward` would give them.
 
         The last layer works for these alone; the others are only looked at. In masked pre-training that is 15 % of the tokens.
@@ -167,7 +176,7 @@ class Encoder(nn.Module):
         states: Tensor = self.norm(x)
         return states
 
-    def predict(self, tokens: Tokens, ranks: Tensor, targets: Tensor, n_targets: Sequence[int]) -> Tensor:
+    def two_stream(self, tokens: Tokens, ranks: Tensor, targets: Tensor, n_targets: Sequence[int]) -> Tensor:
         """XLNet's two streams: states (M, hidden) for `targets` (M,), which know their place and what is ranked below them.
 
         The content stream h is the ordinary encoder; the query stream g runs through the same layers, looks at h, and never
@@ -176,12 +185,13 @@ class Encoder(nn.Module):
         content = tokens.layout.ranked(ranks)
         query = content.targets(targets, n_targets)
         h = self.project(self.embed(tokens))
-        g = self.embed.drop(self.blank.expand(len(targets), -1))
+        g = self.embed.drop(self.mask_state.expand(len(targets), -1))
         *below, last = self.layers()
-        for layer in below:
-            g = self._layer(*layer, g, query, h)
-            h = self._layer(*layer, h, content)
-        g = self._layer(*last, g, query, h)  # nobody looks at the last h
+        for attention, ffn in below:
+            g = self._layer(attention, ffn, g, query, attention.pre(h))
+            h = self._layer(attention, ffn, h, content)
+        attention, ffn = last
+        g = self._layer(attention, ffn, g, query, attention.pre(h))  # nobody looks at the last h
         states: Tensor = self.norm(g)
         return states
 

@@ -28,6 +28,7 @@ from bertworks.model.model import Model
 from bertworks.model.weights import INDEX, PICKLE, WEIGHTS, Stored, open_weights, read_pickle, weight_files, write_weights
 
 CONFIG = "config.json"
+NAMES_BEFORE = {"encoder.blank": "encoder.mask_state"}  # of our own format, before version 0.2
 GENERATOR = "generator"  # a folder in the folder of an ELECTRA discriminator: what it was trained with
 
 
@@ -80,6 +81,7 @@ def _assemble(hf: dict[str, Any], stored: Mapping[str, Stored], folder: Path) ->
         with torch.device("meta"):
             model = Model(config, _strings(hf, "heads", folder), summary="summary.dense.weight" in stored)
         entries = [Entry(name, (name,)) for name in model.state_dict()]
+        stored = {NAMES_BEFORE.get(name, name): tensor for name, tensor in stored.items()}
     else:
         stored = _renamed(config, stored, folder)
         heads, summary = find_heads(config, stored.keys(), _strings(hf, "architectures", folder))
@@ -198,7 +200,7 @@ def describe(model: Model, hf_config: Mapping[str, Any]) -> dict[str, Any]:
         return {**own_config(model.config), "heads": list(model.heads)}
     carried = hf_config if hf_config.get("model_type") == hf["model_type"] else {}
     carried = {key: value for key, value in carried.items() if key not in ("auto_map", OURS)}
-    return {**carried, **hf, "architectures": [name], "dtype": str(model.encoder.embed.tokens.weight.dtype).removeprefix("torch.")}
+    return {**carried, **hf, "architectures": [name], "dtype": str(model.encoder.token_table.dtype).removeprefix("torch.")}
 
 
 def replace_folder(folder: Path, write: Callable[[Path], None], *, stale: Iterable[str] = ()) -> None:

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from bertworks.config import ModelConfig
 from bertworks.model.dropout import Dropout
 from bertworks.model.encoder import ACTIVATIONS
+from bertworks.model.fused_cross_entropy import LMLoss, fused_cross_entropy
 from bertworks.model.layout import Layout
-from bertworks.model.vocabulary import Guesses, vocabulary_loss
 
 
 class Summary(nn.Module):
@@ -54,8 +54,8 @@ class LanguageHead(nn.Module):
     def forward(self, states: Tensor, table: Tensor) -> Tensor:
         return F.linear(self._transform(states), table, self.bias)
 
-    def guess(self, states: Tensor, table: Tensor, labels: Tensor, uniforms: Tensor | None) -> Guesses:
-        return vocabulary_loss(self._transform(states), table, self.bias, labels, uniforms)
+    def loss(self, states: Tensor, table: Tensor, labels: Tensor, uniforms: Tensor | None) -> LMLoss:
+        return fused_cross_entropy(self._transform(states), table, self.bias, labels, uniforms)
 
     def _transform(self, states: Tensor) -> Tensor:
         y: Tensor = self.norm(self.activation(self.dense(states)))
@@ -117,4 +117,4 @@ HEADS: dict[str, Callable[[ModelConfig], nn.Module]] = {
     "token": _token,  # a class for each token
     "span": _span,  # start and end of an answer
 }
-OF_SUMMARY = frozenset({"pair", "sequence", "choice"})
+SUMMARY_HEADS = frozenset({"pair", "sequence", "choice"})

@@ -50,7 +50,7 @@ def _kernel(theirs: str, ours: str, n_heads: int, *, transposed: bool) -> Entry:
 
 def _xlnet(config: ModelConfig) -> Iterator[Entry]:
     c = config.encoder
-    yield Entry("transformer.mask_emb", ("encoder.blank",), lambda t: t[0].view(1, 1, -1), lambda t: [t.view(-1)])
+    yield Entry("transformer.mask_emb", ("encoder.mask_state",), lambda t: t[0].view(1, 1, -1), lambda t: [t.view(-1)])
     for layer in range(c.n_layers):
         theirs, ours = f"transformer.layer.{layer}.rel_attn.", f"encoder.attentions.{layer}.attn."
         for name, our_name in {"q": "q", "k": "k", "v": "v", "r": "distance"}.items():

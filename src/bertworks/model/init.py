@@ -26,7 +26,7 @@ from bertworks.config import EncoderConfig
 from bertworks.model.attention import Attention, sinusoids
 from bertworks.model.encoder import Encoder, FeedForwardPart
 
-AROUND = (-1, 1, -2, 2)  # where the heads look, in turn
+LOCAL_OFFSETS = (-1, 1, -2, 2)  # where the heads look, in turn
 MOST_WAVES = 32  # of the positions, a sine and a cosine each
 LONGEST = 100.0  # wave, the shortest being 1; times 2 pi tokens
 SCORE = 32.0  # what a head gives the token it looks for, before the softmax; far ones get about 0
@@ -46,7 +46,7 @@ def initialise(module: nn.Module, config: EncoderConfig, generator: torch.Genera
                 parameter.normal_(0.0, config.init_range, generator=generator)
 
 
-def can_look_around(config: EncoderConfig) -> bool:
+def can_init_local_attention(config: EncoderConfig) -> bool:
     """With learned positions, room for them, and both sides to see: left to right it does harm, the last word is there already."""
     room = min(config.embedding_width // 8, config.hidden_size // config.n_heads // 2)
     plain = config.positions == "learned" and config.attention == "dot" and not config.causal
@@ -59,7 +59,7 @@ def _n_waves(config: EncoderConfig) -> int:
 
 
 @torch.no_grad()
-def look_around(encoder: Encoder) -> None:
+def init_local_attention(encoder: Encoder) -> None:
     """For encoders whose weights have just been made."""
     config, embed, n_waves = encoder.config, encoder.embed, _n_waves(encoder.config)
     assert isinstance(embed.positions, nn.Embedding)  # it can look around
@@ -79,7 +79,7 @@ def look_around(encoder: Encoder) -> None:
     seen = torch.linspace(0, n_waves - 1, min(n_waves, head_size // 2)).long()  # a narrow head sees some of the waves
     sharpness = math.sqrt(SCORE * math.sqrt(head_size) / (2 * len(seen)))
     n_tied = config.n_heads - config.n_heads // 4  # the others are free, for what is far away
-    steps = itertools.cycle(AROUND)
+    steps = itertools.cycle(LOCAL_OFFSETS)
     look = sharpness * torch.eye(2 * n_waves, dtype=torch.float32)[torch.cat([seen, n_waves + seen])]
     for module in encoder.modules():
         if isinstance(module, FeedForwardPart):

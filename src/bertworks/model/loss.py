@@ -1,25 +1,34 @@
 """The contract between whatever is trained and the trainer: sums and counts, never means.
 
 `counts(batch)` says, without a forward pass, how many things each term of the loss is a sum over. The trainer adds these counts over
-all the portions and processes of a step before the first backward pass, and divides each term by its own count. So the loss is the
+all the micro-batches and processes of a step before the first backward pass, and divides each term by its own count. So the loss is the
 mean over the whole step, exactly, however the step is cut.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
 
+Title = tuple[str, str]
+"""What people read: English, Chinese."""
+
 
 @dataclass(frozen=True)
 class Term:
-    """A part of the loss, or with weight 0 a measure that is only watched and gets no gradient."""
+    """A part of the loss, or with weight 0 a metric that is only watched and gets no gradient."""
 
     name: str
     total: Tensor  # a sum over as many things as `counts` says under this name
     weight: float = 1.0
+
+
+def accuracy(name: str, n_right: Tensor) -> Term:
+    """How many of a term's things are right."""
+    return Term(f"{name}_accuracy", n_right, 0.0)
 
 
 Loss = tuple[Term, ...]
@@ -27,6 +36,8 @@ Loss = tuple[Term, ...]
 
 class Trainable(nn.Module):
     """What the trainer trains."""
+
+    terms: Mapping[str, Title]  # of its loss, and what people read of each; `NAME_accuracy` needs no title of its own
 
     def counts(self, batch: Any) -> dict[str, int]:
         raise NotImplementedError

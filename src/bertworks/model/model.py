@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from bertworks.config import ModelConfig
 from bertworks.errors import BadConfig, Unsupported, nearest
 from bertworks.model.encoder import Encoder
-from bertworks.model.heads import HEADS, OF_SUMMARY, LanguageHead, Summary
+from bertworks.model.fused_cross_entropy import LMLoss
+from bertworks.model.heads import HEADS, SUMMARY_HEADS, LanguageHead, Summary
 from bertworks.model.init import initialise
 from bertworks.model.layout import Layout
-from bertworks.model.vocabulary import Guesses
 
 
 class Model(nn.Module):
@@ -29,7 +29,7 @@ class Model(nn.Module):
             if name not in HEADS:
                 raise Unsupported(f"no such head: {name!r}", remedy=nearest(name, HEADS))
         self.encoder = Encoder(config.encoder)
-        needed = bool(OF_SUMMARY & set(names)) or (config.heads.pooler and not names if summary is None else summary)
+        needed = bool(SUMMARY_HEADS & set(names)) or (config.heads.pooler and not names if summary is None else summary)
         self.summary = Summary(config) if needed else None
         self.heads = nn.ModuleDict({name: HEADS[name](config) for name in HEADS if name in names})
 
@@ -39,7 +39,7 @@ class Model(nn.Module):
         names = tuple(heads)
         with torch.device("meta"):
             needed = sum(parameter.nbytes for parameter in cls(config, names).parameters())
-        available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else needed
         if needed > available:
             cause = f"this model takes {needed / 2**30:,.0f} GiB, this machine has {available / 2**30:,.0f}"
             raise BadConfig(cause, code="model-too-large")
@@ -55,14 +55,14 @@ class Model(nn.Module):
             remedy = f"load a folder with one, or new(preset, heads=[{head!r}])"
             raise Unsupported(f"this model has no {head!r} head; {has}", remedy=remedy, code="missing-head")
         if head == "lm":
-            return self.heads["lm"](states, self.encoder.embed.tokens.weight)  # type: ignore[no-any-return]
-        if head in OF_SUMMARY:
+            return self.heads["lm"](states, self.encoder.token_table)  # type: ignore[no-any-return]
+        if head in SUMMARY_HEADS:
             assert self.summary is not None  # __init__ made it together with the head
             states = self.summary(states if layout is None else self.summary.select(states, layout))
         return self.heads[head](states)  # type: ignore[no-any-return]
 
-    def guess(self, states: Tensor, labels: Tensor, uniforms: Tensor | None = None) -> Guesses:
+    def lm_loss(self, states: Tensor, labels: Tensor, uniforms: Tensor | None = None) -> LMLoss:
         """The `lm` head judged by labels (M,): what cross-entropy on `read("lm", ...)` says, without a table of logits."""
         head = self.heads["lm"]
         assert isinstance(head, LanguageHead)
-        return head.guess(states, self.encoder.embed.tokens.weight, labels, uniforms)
+        return head.loss(states, self.encoder.token_table, labels, uniforms)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bertworks.errors import BadConfig, Remark, Unsupported
 from bertworks.files import read_any_json, read_json
-from bertworks.model.layout import Layout
+from bertworks.model.layout import PADDING_RANK, Layout, Run
 
 Mode = Literal["mean", "first", "last", "max"]
 THEIR_MODES: dict[str, Mode] = {"mean": "mean", "cls": "first", "lasttoken": "last", "max": "max"}
@@ -65,14 +65,24 @@ class Pooling:
         return replace(self, mode=mode)  # type: ignore[arg-type]
 
     def pool(self, states: Tensor, layout: Layout) -> Tensor:
-        """(N, hidden) -> (B, hidden)."""
+        """(N, hidden) -> (B, hidden). Padding, which only rectangular layouts have, does not count."""
         if self.mode == "first":
             return states.index_select(0, layout.starts)
         if self.mode == "last":
             return states.index_select(0, layout.lasts)
-        runs = torch.split(states, [rows * length for rows, length, _ in layout.shapes])
-        rows = [run.view(rows, length, -1) for run, (rows, length, _) in zip(runs, layout.shapes, strict=True)]
-        return torch.cat([run.mean(1) if self.mode == "mean" else run.amax(1) for run in rows])
+        sizes = [rows * length for rows, length, _ in layout.shapes]
+        parts = zip(torch.split(states, sizes), layout.shapes, layout.runs, strict=True)
+        return torch.cat([self._pool_rows(part.view(rows, length, -1), run) for part, (rows, length, _), run in parts])
+
+    def _pool_rows(self, rows: Tensor, run: Run) -> Tensor:
+        """(R, T, hidden) -> (R, hidden)."""
+        ranks = run.keys.ranks
+        if ranks is None:
+            return rows.mean(1) if self.mode == "mean" else rows.amax(1)
+        is_text = (ranks < PADDING_RANK).unsqueeze(-1)
+        if self.mode == "mean":
+            return (rows * is_text).sum(1) / is_text.sum(1)
+        return rows.masked_fill(~is_text, -torch.inf).amax(1)
 
     @classmethod
     def load(cls, folder: Path) -> Pooling:

@@ -11,7 +11,7 @@ from torch import Tensor
 from bertworks.config import ModelConfig
 from bertworks.errors import BadConfig
 from bertworks.model.model import Model
-from bertworks.model.rows import FewRows
+from bertworks.model.partial_embedding import PartialEmbedding
 
 OF_VOCABULARY = ("encoder.embed.tokens.weight", "heads.lm.bias")
 POSITIONS, SEGMENTS = "encoder.embed.positions.weight", "encoder.embed.segments.weight"
@@ -52,23 +52,23 @@ def refit(model: Model, config: ModelConfig, heads: Sequence[str], seed: int, *,
     return new
 
 
-def use_few_rows(model: Model, used: Tensor) -> None:
+def use_partial_embedding(model: Model, used: Tensor) -> None:
     """Of the tokens' embedding; where it learns at all."""
     tokens = model.encoder.embed.tokens
     if tokens.weight.requires_grad:
-        model.encoder.embed.tokens = FewRows(tokens.weight.detach(), used)
+        model.encoder.embed.tokens = PartialEmbedding(tokens.weight.detach(), used)
 
 
 @torch.no_grad()
-def with_all_rows(model: Model) -> Model:
+def with_full_embedding(model: Model) -> Model:
     """The same model with a plain embedding, to be saved."""
     tokens = model.encoder.embed.tokens
-    if not isinstance(tokens, FewRows):
+    if not isinstance(tokens, PartialEmbedding):
         return model
     with torch.device("meta"):
         whole = Model(model.config, tuple(model.heads), summary=model.summary is not None)
     state = model.state_dict()
-    state["encoder.embed.tokens.weight"] = tokens.whole()
+    state["encoder.embed.tokens.weight"] = tokens.full_table()
     whole.load_state_dict(state, assign=True)
     return whole.train(model.training)
 

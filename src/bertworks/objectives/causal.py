@@ -5,32 +5,33 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from bertworks.data.loader import Batch, Hide, Numbers
+from bertworks.data.loader import Hide, Numbers, PretrainBatch
 from bertworks.model.loss import Loss
-from bertworks.objectives.objective import Objective, counted, guessed
+from bertworks.objectives.objective import Objective, term_counts, with_accuracy
 
 
 class Causal(Objective):
     """Every token but the first of its sequence is predicted."""
 
     hide: Hide = "nothing"
-    loss = "next"
+    main_term = "next"
+    terms = {"next": ("next token", "下一个词元")}
 
-    def counts(self, batch: Batch) -> dict[str, int]:
-        return counted("next", len(batch.ids) - len(batch.lengths))
+    def counts(self, batch: PretrainBatch) -> dict[str, int]:
+        return term_counts("next", len(batch.ids) - len(batch.lengths))
 
-    def answers(self, batch: Batch) -> tuple[Numbers, Numbers]:
-        where = _before(batch) + 1
+    def targets(self, batch: PretrainBatch) -> tuple[Numbers, Numbers]:
+        where = _inputs(batch) + 1
         return where, batch.ids[where]
 
-    def look(self, batch: Batch) -> Tensor:
-        return self.model.encoder(self.tokens(batch)).last.index_select(0, self.tensor(_before(batch)))  # type: ignore[no-any-return]
+    def target_states(self, batch: PretrainBatch) -> Tensor:
+        return self.model.encoder(self.tokens(batch)).last.index_select(0, self.tensor(_inputs(batch)))  # type: ignore[no-any-return]
 
-    def forward(self, batch: Batch) -> Loss:
-        guesses = self.model.guess(self.look(batch), self.tensor(self.answers(batch)[1]))
-        return guessed("next", guesses.loss, guesses.right)
+    def forward(self, batch: PretrainBatch) -> Loss:
+        predicted = self.model.lm_loss(self.target_states(batch), self.tensor(self.targets(batch)[1]))
+        return with_accuracy("next", predicted.loss, predicted.n_correct)
 
 
-def _before(batch: Batch) -> Numbers:
+def _inputs(batch: PretrainBatch) -> Numbers:
     """The positions that have a next one in their sequence."""
     return np.delete(np.arange(len(batch.ids)), np.cumsum(batch.lengths) - 1)

@@ -7,23 +7,24 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from bertworks.data.loader import Batch, Hide
+from bertworks.data.loader import Hide, PretrainBatch
 from bertworks.model.loss import Loss
-from bertworks.objectives.objective import Objective, counted, guessed, per_sequence
+from bertworks.objectives.objective import Objective, per_sequence, term_counts, with_accuracy
 
 
 class Permuted(Objective):
     hide: Hide = "permuted"
-    loss = "permuted"
+    main_term = "permuted"
+    terms = {"permuted": ("permuted tokens", "乱序预测的词元")}
 
-    def counts(self, batch: Batch) -> dict[str, int]:
-        return counted("permuted", len(batch.targets))
+    def counts(self, batch: PretrainBatch) -> dict[str, int]:
+        return term_counts("permuted", len(batch.targets))
 
-    def look(self, batch: Batch) -> Tensor:
+    def target_states(self, batch: PretrainBatch) -> Tensor:
         assert batch.ranks is not None  # the loader made them
         ranks, targets = self.tensor(batch.ranks), self.tensor(batch.targets)
-        return self.model.encoder.predict(self.tokens(batch), ranks, targets, per_sequence(batch, batch.targets))
+        return self.model.encoder.two_stream(self.tokens(batch), ranks, targets, per_sequence(batch, batch.targets))
 
-    def forward(self, batch: Batch) -> Loss:
-        guesses = self.model.guess(self.look(batch), self.tensor(batch.labels))
-        return guessed("permuted", guesses.loss, guesses.right)
+    def forward(self, batch: PretrainBatch) -> Loss:
+        predicted = self.model.lm_loss(self.target_states(batch), self.tensor(batch.labels))
+        return with_accuracy("permuted", predicted.loss, predicted.n_correct)

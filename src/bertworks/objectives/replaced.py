@@ -15,12 +15,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertworks.config import ModelConfig
-from bertworks.data.loader import Batch, Hide
+from bertworks.data.loader import Hide, PretrainBatch
 from bertworks.model.folder import GENERATOR
 from bertworks.model.layout import Tokens
-from bertworks.model.loss import Loss, Term
+from bertworks.model.loss import Loss, Term, accuracy
 from bertworks.model.model import Model
-from bertworks.objectives.objective import Objective, Sums, counted, guessed
+from bertworks.objectives.objective import Objective, Sums, term_counts, with_accuracy
 
 BINS = 100_000  # of the discriminator's scores; what AUC is read from
 
@@ -37,7 +37,9 @@ def generator_config(config: ModelConfig, share: float) -> ModelConfig:
 
 class Replaced(Objective):
     hide: Hide = "replaced"
-    loss = "masked"
+    main_term = "masked"
+    terms = {"masked": ("masked tokens", "被遮盖的词元"), "replaced": ("replaced tokens", "被替换的词元")}
+    extra_metrics = {"replaced_auc": ("AUC, replaced tokens", "AUC：被替换的词元")}
 
     def __init__(self, model: Model, generator: Model, weight: float) -> None:
         super().__init__(model)
@@ -48,45 +50,45 @@ class Replaced(Objective):
         return {"": self.model, GENERATOR: self.generator}
 
     @property
-    def speaker(self) -> Model:
+    def lm_model(self) -> Model:
         return self.generator
 
-    def look(self, batch: Batch) -> Tensor:
-        return self.targets_of(self.generator, batch)
+    def target_states(self, batch: PretrainBatch) -> Tensor:
+        return self.states_at_targets(self.generator, batch)
 
-    def counts(self, batch: Batch) -> dict[str, int]:
-        return counted("masked", len(batch.targets)) | counted("replaced", len(batch.ids))
+    def counts(self, batch: PretrainBatch) -> dict[str, int]:
+        return term_counts("masked", len(batch.targets)) | term_counts("replaced", len(batch.ids))
 
-    def forward(self, batch: Batch) -> Loss:
-        return self._loss(*self._play(batch))
+    def forward(self, batch: PretrainBatch) -> Loss:
+        return self._loss(*self._run_generator(batch))
 
-    def _loss(self, guesses: Loss, scores: Tensor, replaced: Tensor) -> Loss:
+    def _loss(self, predicted: Loss, scores: Tensor, replaced: Tensor) -> Loss:
         right = ((scores.detach() > 0) == replaced).sum()
-        found = F.binary_cross_entropy_with_logits(scores, replaced.to(scores.dtype), reduction="sum")
-        return (*guesses, Term("replaced", found, self.weight), Term("replaced_accuracy", right, 0.0))
+        loss = F.binary_cross_entropy_with_logits(scores, replaced.to(scores.dtype), reduction="sum")
+        return (*predicted, Term("replaced", loss, self.weight), accuracy("replaced", right))
 
-    def evidence(self, batch: Batch) -> Sums:
-        guesses, scores, replaced = self._play(batch)
+    def eval_sums(self, batch: PretrainBatch) -> Sums:
+        predicted, scores, replaced = self._run_generator(batch)
         bins = (scores.double().sigmoid() * BINS).long().clamp(max=BINS - 1)
-        return self.sums(self._loss(guesses, scores, replaced), batch) | {
+        return self.sums(self._loss(predicted, scores, replaced), batch) | {
             "scores of replaced": torch.bincount(bins[replaced], minlength=BINS),
             "scores of original": torch.bincount(bins[~replaced], minlength=BINS),
         }
 
-    def judge(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
-        measures = super().judge(sums)
+    def summarise(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
+        metrics = super().summarise(sums)
         positive, negative = sums["scores of replaced"].double(), sums["scores of original"].double()
         if positive.sum() > 0 and negative.sum() > 0:
             below = negative.cumsum(0) - negative / 2  # ties count half
-            measures["replaced_auc"] = float((positive * below).sum() / (positive.sum() * negative.sum()))
-        return measures
+            metrics["replaced_auc"] = float((positive * below).sum() / (positive.sum() * negative.sum()))
+        return metrics
 
-    def _play(self, batch: Batch) -> tuple[Loss, Tensor, Tensor]:
+    def _run_generator(self, batch: PretrainBatch) -> tuple[Loss, Tensor, Tensor]:
         """The generator's loss, the discriminator's scores (N,), and which tokens were replaced (N,)."""
         assert batch.uniforms is not None  # the loader drew them
         tokens, targets, labels = self.tokens(batch), self.tensor(batch.targets), self.tensor(batch.labels)
-        guesses = self.generator.guess(self.look(batch), labels, self.tensor(batch.uniforms))
-        seen = Tokens(tokens.ids.index_copy(0, targets, guesses.drawn), tokens.layout)
-        replaced = torch.zeros_like(tokens.ids, dtype=torch.bool).index_copy(0, targets, guesses.drawn != labels)
+        predicted = self.generator.lm_loss(self.target_states(batch), labels, self.tensor(batch.uniforms))
+        seen = Tokens(tokens.ids.index_copy(0, targets, predicted.samples), tokens.layout)
+        replaced = torch.zeros_like(tokens.ids, dtype=torch.bool).index_copy(0, targets, predicted.samples != labels)
         scores = self.model.read("replaced", self.model.encoder(seen).last)
-        return guessed("masked", guesses.loss, guesses.right), scores, replaced
+        return with_accuracy("masked", predicted.loss, predicted.n_correct), scores, replaced

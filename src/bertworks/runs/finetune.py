@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from bertworks.config import FinetuneConfig, LearnedConfig, TaskConfig, check_finetune
-from bertworks.data.chance import Purpose, chance
-from bertworks.data.feed import Feed, Share
+from bertworks.config import FinetuneConfig, TaskArtifact, check_finetune
+from bertworks.data.batches import BatchStream, RankShard
+from bertworks.data.rng import Stream, rng
+from bertworks.datasets.checks import TaskData, fingerprint
+from bertworks.datasets.columns import NamedColumns
+from bertworks.datasets.example import Example
 from bertworks.errors import BadText, NotFound, Remark, Unsupported
 from bertworks.files import write_json
 from bertworks.model.attention import Attention
@@ -20,233 +22,287 @@ from bertworks.model.init import initialise
 from bertworks.model.locate import MODEL, RUN
 from bertworks.model.model import Model
 from bertworks.model.pooling import Pooling
-from bertworks.model.resize import refit, use_few_rows, with_all_rows
-from bertworks.runs.folder import Outcome, Record, identity, named, new_record, opened, read_run
-from bertworks.runs.report import REPORT
-from bertworks.runs.results import RESULTS, OverSeeds, Results, answers, count_tokens, judge, look
-from bertworks.runs.task_report import write_task_report
-from bertworks.tasks.checks import Data, fingerprint
-from bertworks.tasks.example import Example, Features, tokens_in
-from bertworks.tasks.order import Order
-from bertworks.tasks.rows import Columns
-from bertworks.tasks.shapes import HEADS, make_task
-from bertworks.tasks.source import Source, read_data, read_more
-from bertworks.tasks.task import Progress, Task
-from bertworks.tasks.windows import Reader
+from bertworks.model.resize import refit, use_partial_embedding, with_full_embedding
+from bertworks.reports.finetune import write_finetune_report
+from bertworks.reports.page import REPORT
+from bertworks.runs.context import Host, Outcome, RunContext, open_run, resolve_name
+from bertworks.runs.record import FINETUNE, SEEDS, RunRecord
+from bertworks.runs.results import RESULTS
+from bertworks.tasks.evaluation import (
+    EvalResults,
+    SeedSummary,
+    calibrate_and_score,
+    count_tokens,
+    evaluate_task,
+    metric_values,
+    score,
+    tuned_predictions,
+)
+from bertworks.tasks.features import Features, ShuffledExamples, token_ids
+from bertworks.tasks.inference import AnyTask, Progress, evaluation_mode, no_progress, run_windows
+from bertworks.tasks.shapes import make_task, shape_of
+from bertworks.tasks.source import Source, read_data, read_eval_data
+from bertworks.tasks.windows import SlidingWindows
 from bertworks.text.ledger import Ledger
-from bertworks.train.clock import Clock
-from bertworks.train.log import Watch
-from bertworks.train.looks import Hopeless, Looks, never
-from bertworks.train.machine import choose_device, matrix_rate
-from bertworks.train.ranks import Ranks
+from bertworks.train.events import Finished, Started
+from bertworks.train.policy import EvaluationPolicy, Pruner, never_prune
+from bertworks.train.runtime import choose_device, measure_peak_flops
 from bertworks.train.trainer import Trainer
 from bertworks.workbench import Workbench, load
 
-KIND, SEEDS = "finetune", "seeds"
-LOOK_TOKENS = 65_536  # of dev, that a look may read on the way of a run by the clock
-KINDS = (KIND, SEEDS)
-PROBLEMS = {"classify": "single_label_classification", "regress": "regression", "multilabel": "multi_label_classification"}
+EVALUATION_TOKENS = 65_536  # of dev, that an evaluation on the way of a run with a budget may read
 
 
 def finetune(
-    config: FinetuneConfig,
-    data: Data,
-    source: Source,
-    out: Path,
-    *,
-    init: str,
-    ranks: Ranks,
-    watch: Watch,
-    began: float,
-    hopeless: Hopeless = never,
+    config: FinetuneConfig, data: TaskData, source: Source, out: Path, *, init: str, host: Host, pruner: Pruner = never_prune
 ) -> Outcome:
     """A new run. After torchrun has started the processes again, the same run goes on."""
-    record = new_record(KIND, config, init=named(init), source=source.settled(data.columns), data=data.fingerprint)
-    return _run(record, data, out, ranks, watch, began, hopeless, new=True)
+    resolved = source.resolved(data.columns).model_dump(mode="json")
+    record = RunRecord.new(FINETUNE, config, init=resolve_name(init), source=resolved, data=data.fingerprint)
+    return _run(record, data, out, host, pruner, new=True)
 
 
-def resume(out: Path, *, ranks: Ranks, watch: Watch, began: float, hopeless: Hopeless = never) -> Outcome:
-    record = read_run(out, KIND)
-    return _run(record, read_again(record, out), out, ranks, watch, began, hopeless, new=False)
+def resume(out: Path, *, host: Host, pruner: Pruner = never_prune) -> Outcome:
+    record = RunRecord.read(out, FINETUNE)
+    return _run(record, read_again(record, out), out, host, pruner, new=False)
 
 
-def read_again(record: Record, out: Path) -> Data:
+def read_again(record: RunRecord, out: Path) -> TaskData:
     """The examples of a run, if they are still the same."""
     remedy = "put the files back as they were"
     try:
-        data = read_data(Source.model_validate(record["source"]))
+        data = read_data(Source.model_validate(record.source))
     except NotFound as error:
-        raise NotFound(f"the examples of this run: {error.cause}", place=error.place, remedy=remedy) from None
-    if data.fingerprint != record["data"]:
+        raise NotFound(f"the examples of this run: {error.cause}", place=error.place, remedy=remedy, code=error.code) from None
+    if data.fingerprint != record.data:
         raise BadText("these are not the examples that the run began with", place=str(out), remedy=remedy, code="examples-changed")
     return data
 
 
-def _run(record: Record, data: Data, out: Path, ranks: Ranks, watch: Watch, began: float, hopeless: Hopeless, *, new: bool) -> Outcome:
-    config = check_finetune(record["config"], str(out / RUN))
-    with opened(record, config.train, out, ranks, watch, new=new) as run:
-        start = run.origin()
+@dataclass(frozen=True)
+class Splits:
+    """The examples of a run as the model reads them."""
+
+    train: list[Features]
+    dev: list[Features]
+    sample: list[int]  # of dev, that evaluations on the way read
+
+    @classmethod
+    def read(cls, task: AnyTask, data: TaskData, windows: SlidingWindows, *, by_clock: bool) -> Splits:
+        train, dev = (task.features(examples, windows) for examples in (data.train, data.dev))
+        return cls(train, dev, token_subset(dev, EVALUATION_TOKENS) if by_clock else list(range(len(dev))))
+
+    @property
+    def dev_cost(self) -> float:
+        """Of all of dev, in evaluations on the way."""
+        return sum(one.length for one in self.dev) / sum(self.dev[at].length for at in self.sample)
+
+
+def _run(record: RunRecord, data: TaskData, out: Path, host: Host, pruner: Pruner, *, new: bool) -> Outcome:
+    config = check_finetune(record.config, str(out / RUN))
+    with open_run(record, config.train, out, host, new=new) as run:
+        start = run.initial_model()
         if start is None:
             raise Unsupported("a fine-tuning starts from a model", place=str(out))
         task = build_task(config, start, data.train)
-        reader = Reader.of(start.tokenizer, config.data)
-        train, dev = (task.features(examples, reader) for examples in (data.train, data.dev))
-        use_few_rows(task.model, torch.from_numpy(tokens_in([*train, *dev])))
+        by_clock = config.train.budget is not None
+        splits = Splits.read(task, data, SlidingWindows.from_config(start.tokenizer, config.data), by_clock=by_clock)
+        use_partial_embedding(task.model, torch.from_numpy(token_ids([*splits.train, *splits.dev])))
         task.to(run.device)
-        log = run.begin()
-        lineage, source = run.lineage(start, f"finetune {config.task.shape}"), record["source"]
-        some = part_of(dev, LOOK_TOKENS) if config.train.budget is not None else list(range(len(dev)))
-        seen, shown = [dev[at] for at in some], [data.dev[at] for at in some]
-        whole = sum(one.length for one in dev) / sum(one.length for one in seen)  # dev, in looks
-        order = Order(train, config.train.batch_size, config.train.seed)
-        tokens = int(order.lengths.mean() * config.train.batch_size)
-        trainer = Trainer(
-            task,
-            Feed(order, Share(ranks.rank, ranks.world, config.train.micro_tokens)),
-            config.optim,
-            config.train,
-            folder=out,
-            log=log,
-            ranks=ranks,
-            clock=Clock(config.train.budget, began=began),
-            stop=run.stop,
-            evaluate=Evaluation(task, seen, shown, config.task.measure, run.stop.check if ranks.world == 1 else None),
-            save_model=lambda: save_model(task, config, start, lineage, out, data.columns, source["dataset"]) if ranks.first else None,
-            identity=identity(record),
-            machine=run.machine,
-            matrix_rate=_rate(config, tokens, run.device),
-            looks=Looks(
-                "error",
-                first=config.train.budget is not None,  # a new head has nothing to show; but a budget has to know how long a look takes
-                patience=config.train.patience,
-                hopeless=hopeless,
-                after=whole * (1 + sum(map(len, data.others.values())) / len(data.dev)),  # `conclude` reads all splits once more
-            ),
-        )
-        run.go_on(trainer)
-        trainer.say({"kind": "start", **run.machine, "matrix_gflops": trainer.matrix_rate / 1e9, "train": len(train), "dev": len(dev)})
-        if HEADS[config.task.shape] in start.model.heads:
-            kept = keeps_head(config, start)
-            text = f"the model's own head {'goes on learning' if kept else 'is replaced by a new one'}"
-            trainer.say({"kind": "remark", "code": "head-kept" if kept else "head-replaced", "text": text})
-        if len(some) < len(dev):
-            text = f"looks at dev on the way read {len(some):,} of its {len(dev):,} examples, to save time; the end reads all"
-            trainer.say({"kind": "remark", "code": "looks-at-part-of-dev", "examples": len(some), "of": len(dev), "text": text})
-        for name, features, examples in (("train", train, data.train), ("dev", dev, data.dev)):
-            ledger = count_tokens(task, features, examples, reader)[""]
-            if ledger.windowed_texts or ledger.cut_texts or ledger.much_unknown:
-                trainer.say({"kind": "remark", "code": "ledger", "split": name, "ledger": vars(ledger), "text": f"{name}: {ledger}"})
+        trainer = _trainer(run, config, task, data, splits, start, pruner)
+        run.restore(trainer)
+        _announce(trainer, config, data, splits, start, task)
         signal = trainer.run()
-        if log is not None:
+        if trainer.context.log is not None:
             if not signal:
-                results = conclude(out, config, data, {"train": train, "dev": dev}, hopeless=trainer.state.hopeless)
-                others = {name: other.measures for name, other in results.others.items()}
-                end = {"kind": "end", "model": str(out / MODEL), "report": str(out / REPORT), "kept": results.measures, "others": others}
-                trainer.say({**end, "measure": config.task.measure, "interval": results.intervals[config.task.measure], "dev": len(dev)})
-            log.close()
-        return Outcome(signal, out, asked=run.stop.signal)
+                results = finalise(out, config, data, {"train": splits.train, "dev": splits.dev}, pruned=trainer.state.pruned)
+                trainer.emit(_finished(out, results, config.task.metric, len(data.dev)))
+            trainer.context.log.close()
+        return Outcome(out, signal, host.runtime.stop.signal)
 
 
-def conclude(
+def _trainer(
+    run: RunContext, config: FinetuneConfig, task: AnyTask, data: TaskData, splits: Splits, start: Workbench, pruner: Pruner
+) -> Trainer:
+    examples = ShuffledExamples(splits.train, config.train.batch_size, config.train.seed)
+    distributed, runtime = run.host.distributed, run.host.runtime
+    sample = [splits.dev[at] for at in splits.sample], [data.dev[at] for at in splits.sample]
+    lineage = run.lineage(start, f"finetune {config.task.shape}")
+    assert run.record.source is not None
+    artifact = TaskArtifact(
+        task=config.task,
+        data=config.data,
+        dataset=run.record.source["dataset"],
+        columns=data.columns.texts if data.columns is not None else (),
+    )
+    policy = EvaluationPolicy(
+        evaluate=DevEvaluation(task, *sample, config.task.metric, runtime.stop.raise_if_requested if distributed.world_size == 1 else None),
+        save_model=lambda: save_model(task, artifact, start, lineage, run.folder) if run.is_main else None,
+        monitor="error",
+        at_start=config.train.budget is not None,  # a new head has nothing to show; but a budget has to know how long it takes
+        patience=config.train.patience,
+        pruner=pruner,
+        extra_evaluations=splits.dev_cost * (1 + sum(map(len, data.extra_eval.values())) / len(data.dev)),  # `finalise` reads all once more
+    )
+    tokens = int(examples.lengths.mean() * config.train.batch_size)
+    context = run.begin(config.train.budget, _peak_flops(config, tokens, run.device))
+    batches = BatchStream(examples, RankShard(distributed.rank, distributed.world_size, config.train.micro_tokens))
+    return Trainer(task, batches, config.optim, config.train, context, policy)
+
+
+def _announce(trainer: Trainer, config: FinetuneConfig, data: TaskData, splits: Splits, start: Workbench, task: AnyTask) -> None:
+    context = trainer.context
+    trainer.emit(
+        Started(
+            machine=context.machine,
+            peak_gflops=context.peak_flops / 1e9,
+            terms=dict(task.terms),
+            train_examples=len(data.train),
+            dev_examples=len(data.dev),
+        )
+    )
+    if task.head in start.model.heads:
+        keeps = keeps_head(config, start)
+        what = "goes on learning" if keeps else "is replaced by a new one"
+        trainer.remark(Remark("head-kept" if keeps else "head-replaced", f"the model's own head {what}"))
+    if len(splits.sample) < len(splits.dev):
+        n, n_all = len(splits.sample), len(splits.dev)
+        trainer.remark(
+            Remark("dev-sampled", f"evaluations on the way read {n:,} of {n_all:,} dev examples, to save time; the end reads all")
+        )
+    for name, features, examples in (("train", splits.train, data.train), ("dev", splits.dev, data.dev)):
+        ledger = count_tokens(task, features, examples)[""]
+        if ledger.windowed_texts or ledger.cut_texts or ledger.has_many_unknown:
+            trainer.remark(Remark("ledger", f"{name}: {ledger}"))
+
+
+def _finished(out: Path, results: EvalResults, metric: str, n_dev: int) -> Finished:
+    return Finished(
+        model=str(out / MODEL),
+        report=str(out / REPORT),
+        metrics=results.metrics,
+        metric=metric,
+        interval=results.intervals[metric],
+        dev_examples=n_dev,
+        extra_eval={name: one.metrics for name, one in results.extra_eval.items()},
+    )
+
+
+def finalise(
     out: Path,
     config: FinetuneConfig,
-    data: Data,
-    read: Mapping[str, list[Features]],
+    data: TaskData,
+    read: dict[str, list[Features]],
     *,
-    hopeless: bool = False,
-    seeds: OverSeeds | None = None,
-) -> Results:
-    """The best model on dev once more: its confidence put right, what is known about it written down. `read`: splits that have been read
+    pruned: bool = False,
+    seeds: SeedSummary | None = None,
+) -> EvalResults:
+    """The best model on dev once more: its confidence calibrated, what is known about it written down. `read`: splits that have been read
     already. Of several `seeds`, the model is the best one's."""
     bench = load(out / MODEL)
-    assert bench.learned is not None  # save_model wrote it
-    task, reader = make_task(bench.model, bench.learned.task), Reader.of(bench.tokenizer, config.data)
-    task.to(choose_device(config.train, 0))
-    splits = {"train": data.train, "dev": data.dev, **data.others}
-    features = {name: read.get(name) or task.features(examples, reader) for name, examples in splits.items()}
-    results, changes = judge(task, features["dev"], data.dev)
+    assert bench.artifact is not None  # save_model wrote it
+    task, windows = make_task(bench.model, bench.artifact.task), SlidingWindows.from_config(bench.tokenizer, config.data)
+    task.to(choose_device(config.train.device))
+    splits = {"train": data.train, "dev": data.dev, **data.extra_eval}
+    features = {name: read.get(name) or task.features(examples, windows) for name, examples in splits.items()}
+    results, bench.artifact = calibrate_and_score(task, features["dev"], data.dev, bench.artifact)
     results = replace(
         results,
-        ledgers={name: count_tokens(task, features[name], examples, reader) for name, examples in splits.items()},
-        others={name: look(task, task.predict(features[name], examples), examples) for name, examples in data.others.items()},
+        ledgers={name: count_tokens(task, features[name], examples) for name, examples in splits.items()},
+        extra_eval={name: evaluate_task(task, features[name], examples) for name, examples in data.extra_eval.items()},
     )
-    bench.learned = changes.apply(bench.learned)
     bench.lineage.pop()  # that it was loaded just now
     bench.save(out / MODEL)
-    about = {"learned": bench.learned.model_dump(mode="json"), "dev": fingerprint(data.dev), "hopeless": hopeless}
-    write_task_report(out, results, config.task.measure, data.remarks, seeds)
-    write_json(out / RESULTS, {**results.as_dict(), **about, "seeds": None if seeds is None else seeds.as_dict()})  # last: it is complete
+    artifact = {"artifact": bench.artifact.model_dump(mode="json"), "dev": fingerprint(data.dev), "pruned": pruned}
+    write_finetune_report(out, results, task, config.task.metric, data.remarks, seeds)
+    write_json(
+        out / RESULTS, {**results.as_dict(), **artifact, "seeds": None if seeds is None else seeds.as_dict()}
+    )  # last: it is complete
     return results
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A trained model on other examples."""
+
+    results: EvalResults
+    ledger: Ledger
+    remarks: list[Remark]
 
 
 def evaluate(
     out: Path,
-    where: Path,
+    data: Path,
     *,
-    text: str | None = None,
-    pair: tuple[str, ...] = (),
-    label: str | None = None,
+    columns: NamedColumns | None = None,
     skip_bad: bool = False,
-    progress: Progress = lambda done, total: None,
-) -> tuple[Results, Ledger, list[Remark]]:
-    """A run's model on other examples of the same kind."""
-    named = {name: value for name, value in {"text": text, "pair": pair, "label": label}.items() if value}
-    source = Source.model_validate({**read_run(out, *KINDS)["source"], **named, "skip_bad": skip_bad})
-    bench = load(out)
-    learned, task = bench.task()
-    data = read_more(source, where, learned.task, strict=bool(named))
-    examples = data.dev
-    reader = Reader.of(bench.tokenizer, learned.data)
-    features = task.features(examples, reader)
-    results = look(task, task.predict(features, examples, progress), examples)
-    others = {name: look(task, task.predict(task.features(more, reader), more), more) for name, more in data.others.items() if more}
-    return replace(results, others=others), count_tokens(task, features, examples, reader)[""], data.remarks
+    device: str = "cpu",
+    progress: Progress = no_progress,
+) -> Evaluation:
+    """A run's model on other examples of the same kind; `columns`: those that the user names."""
+    source = Source.model_validate({**(RunRecord.read(out, FINETUNE, SEEDS).source or {}), "skip_bad": skip_bad})
+    bench = load(out, device=device)
+    predictor = bench.predictor
+    found = read_eval_data(source, data, predictor.artifact.task, named=columns)
+    windows = SlidingWindows.from_config(bench.tokenizer, predictor.artifact.data)
+
+    def results(examples: Sequence[Example], progress: Progress = no_progress) -> tuple[EvalResults, list[Features]]:
+        features = predictor.task.features(examples, windows)
+        predictions = predictor.task.decode_all(predictor.run(features, progress), features, examples)
+        return score(predictor.task, predictions, examples), features
+
+    on_dev, features = results(found.dev, progress)
+    extra = {name: results(examples)[0] for name, examples in found.extra_eval.items() if examples}
+    ledger = count_tokens(predictor.task, features, found.dev)[""]
+    return Evaluation(replace(on_dev, extra_eval=extra), ledger, found.remarks)
 
 
-def part_of(features: list[Features], tokens: int) -> list[int]:
+def token_subset(features: list[Features], tokens: int) -> list[int]:
     """Which examples have about so many tokens together, or all; always the same ones."""
-    order = chance(0, Purpose.HELD_OUT).permutation(len(features)).tolist()
+    order = rng(0, Stream.HELD_OUT).permutation(len(features)).tolist()
     ends = np.cumsum([features[at].length for at in order])
     return sorted(order[: max(1, int(np.searchsorted(ends, tokens, side="right")))])
 
 
-class Evaluation:
-    """Dev, the same for every process. `check` may break it off."""
+class DevEvaluation:
+    """Dev, the same for every process. `check` may interrupt it."""
 
     def __init__(
-        self, task: Task, features: list[Features], examples: list[Example], measure: str, check: Callable[[], None] | None = None
+        self, task: AnyTask, features: list[Features], examples: list[Example], metric: str, check: Callable[[], None] | None = None
     ) -> None:
-        self.task, self.features, self.examples, self.measure, self.check = task, features, examples, measure, check
+        self.task, self.features, self.examples, self.metric, self.check = task, features, examples, metric, check
 
     def __call__(self) -> dict[str, float]:
-        predictions, _ = answers(self.task, self.task.outputs(self.features, self._progress), self.features, self.examples)
-        measures = self.task.score(predictions, self.examples)
-        return {**measures, "error": 1.0 - measures[self.measure]}
+        with evaluation_mode(self.task):
+            outputs = run_windows(self.task, self.features, self._progress)
+        predictions, _ = tuned_predictions(self.task, outputs, self.features, self.examples)
+        metrics = metric_values(self.task, predictions, self.examples)
+        return {**metrics, "error": 1.0 - metrics[self.metric]}
 
     def _progress(self, done: int, total: int) -> None:
         if self.check is not None:
             self.check()
 
 
-def build_task(config: FinetuneConfig, start: Workbench, train: list[Example]) -> Task:
+def build_task(config: FinetuneConfig, start: Workbench, train: Sequence[Example]) -> AnyTask:
     """The task with its model: old weights, new head; upper layers anew and lower ones fixed if so asked."""
-    keep = keeps_head(config, start)
-    model = refit(start.model, config.model, [HEADS[config.task.shape]], config.train.seed, keep_heads=keep)
+    head = shape_of(config.task.shape).head
+    model = refit(start.model, config.model, [head], config.train.seed, keep_heads=keeps_head(config, start))
     model.encoder.recompute = config.train.recompute
-    _renew(model, config.train.reinit, config.train.seed)
+    _reinitialise(model, config.train.reinit, config.train.seed)
     _freeze(model, config.train.freeze)
     if config.train.attention_dropout is not None:
         for attention in (module for module in model.modules() if isinstance(module, Attention)):
             attention.drop.p = config.train.attention_dropout
-    return make_task(model, config.task, _class_weights(config.task, train)).train()
+    return make_task(model, config.task, train).train()
 
 
 def keeps_head(config: FinetuneConfig, start: Workbench) -> bool:
     """A head for other classes, or for numbers in other units, would only be in the way."""
-    return config.task.shape != "regress" and start.config.heads.labels == config.model.heads.labels
+    return shape_of(config.task.shape).keeps_head and start.config.heads.labels == config.model.heads.labels
 
 
-def _renew(model: Model, n_layers: int, seed: int) -> None:
+def _reinitialise(model: Model, n_layers: int, seed: int) -> None:
     encoder, generator = model.encoder, torch.Generator().manual_seed(seed)
     for attention, ffn in list(encoder.layers())[encoder.config.n_layers - n_layers :]:
         for part in (attention, ffn):
@@ -255,38 +311,21 @@ def _renew(model: Model, n_layers: int, seed: int) -> None:
 
 def _freeze(model: Model, n_layers: int) -> None:
     if model.encoder.config.attention == "relative":
-        model.encoder.blank.requires_grad_(False)  # of pre-training; no task asks for it
+        model.encoder.mask_state.requires_grad_(False)  # of pre-training; no task asks for it
     if n_layers:
         layers = list(model.encoder.layers())[:n_layers]
         for part in (model.encoder.embed, model.encoder.project, *(part for pair in layers for part in pair)):
             part.requires_grad_(False)
 
 
-def _class_weights(task: TaskConfig, train: list[Example]) -> list[float] | None:
-    """So that every class weighs the same in all, and an example one on average."""
-    if task.class_weights == "none" or task.shape != "classify":
-        return None
-    counts = Counter(str(example.answer) for example in train)
-    return [len(train) / (len(task.labels) * counts[label]) if counts[label] else 0.0 for label in task.labels]
-
-
-def save_model(
-    task: Task,
-    config: FinetuneConfig,
-    start: Workbench,
-    lineage: list[str],
-    out: Path,
-    columns: Columns | None = None,
-    dataset: str | None = None,
-) -> None:
-    hf_config = {**start.hf_config, "problem_type": PROBLEMS.get(config.task.shape)}
-    model, left = task.finished(config.task)
-    bench = Workbench(with_all_rows(model), start.tokenizer, Pooling(), hf_config, lineage, [])
-    texts = columns.texts if columns is not None else ()
-    bench.learned = LearnedConfig(task=left, data=config.data, dataset=dataset, columns=texts)
+def save_model(task: AnyTask, artifact: TaskArtifact, start: Workbench, lineage: list[str], out: Path) -> None:
+    hf_config = {**start.hf_config, "problem_type": task.problem_type}
+    model, left = task.exported(artifact.task)
+    bench = Workbench(with_full_embedding(model), start.tokenizer, Pooling(), hf_config, lineage, [])
+    bench.artifact = artifact.model_copy(update={"task": left})
     bench.save(out / MODEL)
 
 
-def _rate(config: FinetuneConfig, tokens: int, device: torch.device) -> float:
+def _peak_flops(config: FinetuneConfig, tokens: int, device: torch.device) -> float:
     encoder = config.model.encoder
-    return matrix_rate(max(1, min(tokens, 4096)), encoder.hidden_size, encoder.ffn_size, device, torch.get_default_dtype())
+    return measure_peak_flops(max(1, min(tokens, 4096)), encoder.hidden_size, encoder.ffn_size, device, torch.get_default_dtype())

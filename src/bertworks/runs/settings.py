@@ -8,31 +8,31 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bertworks.config import (
+    RENAMED,
     DataConfig,
     EncoderConfig,
     FinetuneConfig,
+    FinetuneLoop,
     Frozen,
     HeadConfig,
     ModelConfig,
     ObjectiveConfig,
     OptimConfig,
     PretrainConfig,
-    ReadConfig,
+    PretrainLoop,
     TaskConfig,
-    TrainConfig,
-    TuneConfig,
+    WindowConfig,
     check_finetune,
     check_pretrain,
 )
 from bertworks.errors import BadConfig, nearest
-from bertworks.model.init import can_look_around
+from bertworks.model.init import can_init_local_attention
 from bertworks.presets import preset as preset_config
 from bertworks.presets import recipe
-from bertworks.tasks.shapes import task_model
-from bertworks.tasks.source import measures_of
+from bertworks.tasks.shapes import SHAPES, shape_of, task_model
 from bertworks.text.ledger import OnLong
 from bertworks.text.tokenizer import Tokenizer
-from bertworks.train.looks import LOOKING
+from bertworks.train.policy import EVALUATION_SHARE
 from bertworks.workbench import Workbench, fit_to
 
 Sections = Mapping[str, tuple[type[Frozen], ...]]
@@ -41,25 +41,24 @@ PRETRAIN: Sections = {
     "objective": (ObjectiveConfig,),
     "data": (DataConfig,),
     "optim": (OptimConfig,),
-    "train": (TrainConfig,),
+    "train": (PretrainLoop,),
     "model": MODEL_PARTS,
 }
 FINETUNE: Sections = {
     "task": (TaskConfig,),
-    "data": (ReadConfig,),
+    "data": (WindowConfig,),
     "optim": (OptimConfig,),
-    "train": (TuneConfig,),
+    "train": (FinetuneLoop,),
     "model": MODEL_PARTS,
 }
 CHANGEABLE = ("n_positions", "n_segments", "dropout", "attention_dropout", "ffn_dropout", "head_dropout")  # of a trained model
 FROM_EXAMPLES = ("shape", "pairs", "counted_from", "shift", "scale")  # of a task
 DEFAULT_BUDGET = 600.0  # seconds
 DEFAULT_EPOCHS = 4
-CHOICES_AT_ONCE = 8  # each is read in three or four ways: as many texts as of other examples
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
-def keys(sections: Sections) -> dict[str, str]:
+def setting_keys(sections: Sections) -> dict[str, str]:
     """Every key that `--set` knows, and what it means."""
     named = (
         (f"{section}.{name}", field) for section, parts in sections.items() for part in parts for name, field in part.model_fields.items()
@@ -67,7 +66,7 @@ def keys(sections: Sections) -> dict[str, str]:
     return {name: field.description or "" for name, field in named}
 
 
-def is_free(key: str) -> bool:
+def is_settable(key: str) -> bool:
     """Whether a fine-tuning may set it: of a model that is there, and of a task that the examples show, most is fixed."""
     section, _, name = key.partition(".")
     return name in CHANGEABLE if section == "model" else not (section == "task" and name in FROM_EXAMPLES)
@@ -75,12 +74,13 @@ def is_free(key: str) -> bool:
 
 def parse_settings(settings: Iterable[str], sections: Sections) -> dict[str, dict[str, Any]]:
     """`optim.lr=1e-3` and the like, by section. Values are JSON where they can be, else text."""
-    known = keys(sections)
+    known = setting_keys(sections)
     found: dict[str, dict[str, Any]] = {section: {} for section in sections}
     for setting in settings:
         key, equals, value = (part.strip() for part in setting.partition("="))
         if not equals:
             raise BadConfig(f"{setting!r} is not key=value", remedy="for example --set optim.lr=1e-3", code="not-key-value")
+        key = RENAMED.get(key, key)
         if key not in known:
             same = [name for name in known if name.rpartition(".")[2] == key.rpartition(".")[2]]
             remedy = f"did you mean {same[0]!r}?" if same else nearest(key, known)
@@ -100,20 +100,34 @@ def parse_duration(text: str) -> float:
     return sum(float(number) * UNITS[unit or "s"] for number, unit in re.findall(r"(\d+(?:\.\d+)?)([smhd]?)", text))
 
 
-def settle(
+def loop_options(
+    *,
+    steps: int | None = None,
+    epochs: int | None = None,
+    budget: str | float | None = None,
+    device: str | None = None,
+    threads: int | None = None,
+) -> dict[str, Any]:
+    """Keys of the training loop that were given by options of their own."""
+    seconds = parse_duration(budget) if isinstance(budget, str) else budget
+    values = {"steps": steps, "epochs": epochs, "budget": seconds, "device": device, "threads": threads}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def resolve_pretrain(
     tokenizer: Tokenizer,
     *,
     preset: str | None = None,
     init: Workbench | None = None,
     objective: str | None = None,
     settings: Iterable[str] = (),
-    limit: Mapping[str, float],
+    options: Mapping[str, Any],
     masking: str | None = None,
 ) -> PretrainConfig:
-    """`limit`: steps, epochs or budget; without any, ten minutes."""
+    """`options`: keys of the loop that have options of their own; without steps, epochs and budget, ten minutes."""
     asked = parse_settings(settings, PRETRAIN)
-    options = [f"train.{name}" for name in limit] + ["data.masking"] * (masking is not None)
-    _check_once(options + ["objective.name", "data.pairs"] * (objective is not None), asked)
+    given = [f"train.{name}" for name in options] + ["data.masking"] * (masking is not None)
+    _check_once(given + ["objective.name", "data.pairs"] * (objective is not None), asked)
     if (preset is None) == (init is None):
         raise BadConfig("a run starts from a preset or from a model", remedy="name one of --preset and --init", code="preset-or-init")
     if init is not None:
@@ -134,7 +148,7 @@ def settle(
     longest = model.encoder.n_positions
     if longest is not None and "max_length" not in asked["data"]:
         parts["data"]["max_length"] = min(longest, DataConfig().max_length)
-    parts["train"] |= limit
+    parts["train"] |= options
     if not any(parts["train"].get(name) is not None for name in ("steps", "epochs", "budget")):
         parts["train"]["budget"] = DEFAULT_BUDGET
     if "dropout" not in asked["train"] and any(name.endswith("dropout") for name in asked["model"]):
@@ -142,9 +156,9 @@ def settle(
     hidden = [f"data.{name}" for name in asked["data"] if name.startswith("mask") or name == "random_share"] + ["--masking"] * bool(masking)
     idle = [f"objective.{name}" for name in asked["objective"] if name != "name" and parts["objective"]["name"] != "rtd"]
     idle += ["optim.cooldown"] * ("cooldown" in asked["optim"] and parts["optim"].get("schedule") != "constant")
-    idle += ["train.start"] * ("start" in asked["train"] and (init is not None or not can_look_around(model.encoder)))
+    idle += ["train.init"] * ("init" in asked["train"] and (init is not None or not can_init_local_attention(model.encoder)))
     if idle:
-        remedy = "leave it out; objective keys are for rtd, cooldown for constant, start for new models that can look around"
+        remedy = "leave it out; objective keys are for rtd, cooldown for constant, init for new models that can look around"
         raise BadConfig(f"without effect in this run: {', '.join(idle)}", remedy=remedy, code="no-effect", fields=idle)
     if parts["objective"]["name"] == "ltr" and hidden:
         remedy = "leave them out, or choose another objective"
@@ -152,19 +166,19 @@ def settle(
     return check_pretrain({"model": model.model_dump(), **parts})
 
 
-def settle_task(
+def resolve_finetune(
     init: Workbench,
     task: TaskConfig,
     *,
     settings: Iterable[str] = (),
-    limit: Mapping[str, float],
+    options: Mapping[str, Any],
     on_long: OnLong | None = None,
     sizes: tuple[int, int] | None = None,
 ) -> FinetuneConfig:
     """The config of a fine-tuning: what the task is, how models of this width like to learn it, and what the user wants otherwise. `sizes`:
     how many examples train and dev have; if dev is large, it is looked at less often."""
     asked = parse_settings(settings, FINETUNE)
-    _check_once([f"train.{name}" for name in limit] + ["data.on_long"] * (on_long is not None), asked)
+    _check_once([f"train.{name}" for name in options] + ["data.on_long"] * (on_long is not None), asked)
     _check_task(task, asked["task"])
     task = task.model_copy(update={"labels": tuple(asked["task"].get("labels", task.labels))})
     model = task_model(_changed(init, asked["model"]), task)
@@ -173,7 +187,7 @@ def settle_task(
     limits = (model.encoder.n_positions,) if "n_positions" in asked["model"] else (init.limit, model.encoder.n_positions, 512)
     longest = [n for n in limits if n is not None]
     data = {"max_length": min(longest, default=512), **asked["data"], **({"on_long": on_long} if on_long else {})}
-    train = {**({"batch_size": CHOICES_AT_ONCE} if task.shape == "choice" else {}), **asked["train"], **limit}
+    train = {**shape_of(task.shape).loop_defaults, **asked["train"], **options}
     if "attention_dropout" in asked["model"]:
         train.setdefault("attention_dropout", None)  # whoever sets the model's own wants it
     if not any(train.get(name) is not None for name in ("steps", "epochs", "budget")):
@@ -188,15 +202,15 @@ def settle_task(
     config = check_finetune({"model": model.model_dump(), **values})
     if sizes is None or "evaluations" in train or config.train.patience is not None:
         return config
-    return config.model_copy(update={"train": config.train.model_copy(update={"evaluations": _looks(config.train, *sizes)})})
+    return config.model_copy(update={"train": config.train.model_copy(update={"evaluations": _n_evaluations(config.train, *sizes)})})
 
 
-def _looks(train: TuneConfig, n_train: int, n_dev: int) -> int:
+def _n_evaluations(train: FinetuneLoop, n_train: int, n_dev: int) -> int:
     """So many that they take a small part of the time; to learn from an example takes three times as long as to look at one."""
     if train.epochs is None and train.steps is None:
         return train.evaluations
     learned = train.epochs * n_train if train.epochs is not None else (train.steps or 0) * train.batch_size
-    return max(2, min(train.evaluations, round(LOOKING * 3 * learned / n_dev)))
+    return max(2, min(train.evaluations, round(EVALUATION_SHARE * 3 * learned / n_dev)))
 
 
 def _check_task(task: TaskConfig, asked: Mapping[str, Any]) -> None:
@@ -205,10 +219,11 @@ def _check_task(task: TaskConfig, asked: Mapping[str, Any]) -> None:
     if fixed:
         cause = f"this follows from the examples: {', '.join(fixed)}"
         raise BadConfig(cause, remedy="leave it out", code="follows-from-examples", fields=fixed)
-    shapes = {"class_weights": ("classify",), "smoothing": ("classify", "tag"), "no_answer": ("span",), "transitions": ("tag",)}
-    idle = [f"task.{name}" for name in asked if task.shape not in shapes.get(name, (task.shape,))]
+    shape = shape_of(task.shape)
+    of_some = frozenset().union(*(other.options for other in SHAPES.values()))
+    idle = [f"task.{name}" for name in asked if name in of_some - shape.options]
     if idle:
-        raise BadConfig(f"without effect for {task.shape}: {', '.join(idle)}", remedy="leave it out", code="no-effect", fields=idle)
+        raise BadConfig(f"no effect with {task.shape}: {', '.join(idle)}", remedy="leave it out", code="no-effect", fields=idle)
     if asked.get("transitions", []) != []:
         cause, remedy = "task.transitions follow from the examples", "leave them out; [] lets anything follow anything"
         raise BadConfig(cause, remedy=remedy, code="follows-from-examples", fields=["task.transitions"])
@@ -216,10 +231,10 @@ def _check_task(task: TaskConfig, asked: Mapping[str, Any]) -> None:
     if not isinstance(labels, list | tuple) or sorted(labels, key=str) != sorted(task.labels):
         remedy = f"the same in another order: {json.dumps(task.labels, ensure_ascii=False)}"
         raise BadConfig(f"task.labels = {labels!r}", remedy=remedy, code="different-labels", fields=["task.labels"])
-    measure, known = asked.get("measure", task.measure), measures_of(task.shape, task.labels)
-    if measure not in known:
-        remedy = f"there is {', '.join(known)}"
-        raise BadConfig(f"task.measure = {measure!r}", remedy=remedy, code="unknown-measure", fields=["task.measure"])
+    metric = asked.get("metric", task.metric)
+    known = [one.name for one in shape.metrics_for(task.labels) if one.higher_is_better]
+    if metric not in known:
+        raise BadConfig(f"task.metric = {metric!r}", remedy=f"known: {', '.join(known)}", code="unknown-metric", fields=["task.metric"])
 
 
 def _check_once(options: Iterable[str], asked: Mapping[str, Mapping[str, Any]]) -> None:

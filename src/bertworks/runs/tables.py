@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bertworks.model.count import ParameterTable
-from bertworks.text.doctor import Script
+from bertworks.text.coverage import ScriptCoverage
 from bertworks.text.tokenizer import Tokenizer
 
 
@@ -47,7 +47,7 @@ def _cosine(value: float) -> Text:
     return Text(f"{round(value, 2) + 0.0:.2f}", style="bold green" if value > 0.5 else "yellow" if value > 0.25 else "dim")
 
 
-def vocabulary_table(scripts: dict[str, Script], tokenizer: Tokenizer) -> Table:
+def vocabulary_table(scripts: dict[str, ScriptCoverage], tokenizer: Tokenizer) -> Table:
     table = Table(title="How words split, by script", title_justify="left", box=SIMPLE_HEAD)
     for column in ("script", "words", "occurrences", "pieces per word", "unknown", "costliest: word (times) pieces"):
         table.add_column(column, justify="left" if column in ("script", "costliest: word (times) pieces") else "right")

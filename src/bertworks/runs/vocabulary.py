@@ -11,19 +11,19 @@ from bertworks.files import new_folder
 from bertworks.model.folder import CONFIG
 from bertworks.model.locate import locate
 from bertworks.model.resize import grow_vocabulary
-from bertworks.text.doctor import SPACED, Examination, examine, normal
-from bertworks.text.extension import Changes, Extension, compare, extend
+from bertworks.text.coverage import SPACED, Coverage, measure_coverage, normalized
+from bertworks.text.extension import Extension, SplitChanges, compare, extend
 from bertworks.text.tokenizer import Tokenizer
 from bertworks.text.words import Sample
 from bertworks.workbench import load
 
 
 @dataclass(frozen=True)
-class Extended:
+class ExtensionReport:
     extension: Extension
-    before: Examination
-    after: Examination
-    changes: Changes
+    before: Coverage
+    after: Coverage
+    changes: SplitChanges
     wanted: int
 
     @property
@@ -64,15 +64,17 @@ class Extended:
         return said + [f"still unknown: {count:,} {kind}" for kind, count in self.after.unknown_kinds().most_common()]
 
 
-def extend_model(name: str, texts: Iterable[str], add: int, aliases: dict[str, str], out: Path, *, budget: int, seed: int = 0) -> Extended:
+def extend_model(
+    name: str, texts: Iterable[str], add: int, aliases: dict[str, str], out: Path, *, budget: int, seed: int = 0
+) -> ExtensionReport:
     """Write `name` with `add` more words to `out`; a folder with only a tokenizer gives such a folder."""
     with new_folder(out) as new:
         folder = locate(name)
         tokenizer, sample = Tokenizer.load(folder), Sample.of(texts, budget, seed)
-        before = examine(tokenizer, sample.texts)
+        before = measure_coverage(tokenizer, sample.texts)
         extension = extend(tokenizer, before, add, aliases)
-        after = examine(extension.tokenizer, sample.texts)
-        named = [normal(tokenizer, one) for one in (*aliases, *aliases.values())]
+        after = measure_coverage(extension.tokenizer, sample.texts)
+        named = [normalized(tokenizer, one) for one in (*aliases, *aliases.values())]
         if (folder / CONFIG).is_file():
             bench = load(name)
             bench.model = grow_vocabulary(bench.model, extension.tokenizer.vocab_size, extension.rows)
@@ -81,7 +83,7 @@ def extend_model(name: str, texts: Iterable[str], add: int, aliases: dict[str, s
             bench.save(new)
         else:
             extension.tokenizer.save(new)
-    return Extended(extension, before, after, compare(before, after, [*extension.words, *named]), add)
+    return ExtensionReport(extension, before, after, compare(before, after, [*extension.words, *named]), add)
 
 
 def _some(words: list[str]) -> str:

@@ -1,1 +1,4 @@
-"""Shapes of tasks (code), data sets (rows of a table), and how both are measured."""
+"""What a fine-tuned model can be asked. A shape is one file: classify.py, regress.py, multilabel.py, tag.py, span.py, choice.py.
+
+`shapes.py` is the one table of them. docs/develop/add-a-task.md says what another shape takes.
+"""

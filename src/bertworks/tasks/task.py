@@ -1,213 +1,236 @@
-"""What all tasks have in common: a model with a head, examples as windows, and answers read off the head's logits.
+"""What all tasks have in common: a model with a head, examples as windows, and predictions read off the head's logits.
 
-    N  tokens of the batch      W  windows      M  tokens read      B  examples      C  classes
+    N  tokens of the batch      W  windows      M  tokens that heads read      B  examples      C  classes
 
-A *shape* is a class of its own (sequence, tag, span, choice); a data set is a row of a table. Training, evaluation, prediction and serving
-go the same way: `features` makes windows, `logits` reads them, `decode` says what they mean.
+A *shape* is one file with a `Task` and its `Schema`; a data set is a row of `catalogue.py`. Training, evaluation, prediction and serving
+go the same way: `features` makes windows, `logits` reads them, `decode` says what they mean, `score` compares that with the right answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from bertworks.config import TaskConfig
+from bertworks.config import HeadConfig, TaskArtifact, TaskConfig
+from bertworks.datasets.checks import TaskData
+from bertworks.datasets.example import Example
+from bertworks.datasets.schema import Schema
+from bertworks.measure.calibration import Cost, class_cost
+from bertworks.measure.metrics import Floats, Item, Metric, MetricValues
 from bertworks.model.layout import Tokens
-from bertworks.model.loss import Loss, Trainable
+from bertworks.model.loss import Loss, Title, Trainable
 from bertworks.model.model import Model
-from bertworks.tasks import metrics
-from bertworks.tasks.calibration import Cost, cost_of_classes
-from bertworks.tasks.example import Batch, Example, Features, Numbers, Values, gather
-from bertworks.tasks.metrics import Floats, Measures
-from bertworks.tasks.windows import Reader
+from bertworks.tasks.features import Array, Features, Numbers, TaskBatch
+from bertworks.tasks.windows import SlidingWindows
 
-PREDICT_TOKENS = 2048  # of a batch that is only looked at
-Progress = Callable[[int, int], None]  # done, of how many
-Outputs = list[Values]  # of one example: a table of logits for each window
+Outputs = list[Array]  # of one example: a table of logits for each window
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """An answer beside the right one, for people."""
+class Prediction:
+    """What a model says of one input; each shape has fields of its own."""
 
-    wrong: bool
-    sure: float  # how sure the model was, or how far off it is; the highest are shown
-    right: str
-    said: str
+    @property
+    def abstained(self) -> bool:
+        """Whether something was left open for lack of confidence."""
+        return False
+
+    def abstain_below(self, confidence: float) -> Self:
+        """The same, without what the model is less confident of than that."""
+        return self
+
+    def cells(self) -> dict[str, Any]:
+        """What fits into the cells of a table; the rest is for JSON."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {name: "" if value is None else value for name, value in values.items() if not isinstance(value, list | dict)}
 
 
-class Task(Trainable):
+@dataclass(frozen=True)
+class Score:
+    """A prediction beside the right answer."""
+
+    values: tuple[float, ...]  # from which all metrics follow
+    is_wrong: bool
+    severity: float  # of an error: how confident the model was, or how far off; the highest are shown
+    expected: str  # for people
+    predicted: str
+    confidences: tuple[tuple[float, bool], ...] = ()  # of each thing that is predicted, and whether it is right
+    expected_items: frozenset[Item] = frozenset()  # by class, where there are classes
+    predicted_items: frozenset[Item] = frozenset()
+
+
+@dataclass(frozen=True)
+class ErrorTable:
+    """How a report shows errors."""
+
+    title: Title = ("The most confident errors", "最有把握的错误")
+    severity: Title = ("confidence", "置信度")
+    format: str = ".0%"
+
+
+Answer = TypeVar("Answer")
+P = TypeVar("P", bound=Prediction)
+
+
+class Task(Trainable, Generic[Answer, P]):
     """An encoder, a head, and what its logits mean."""
 
-    head: ClassVar[str]
-    confident: ClassVar[bool] = True  # whether it knows how sure it is
+    schema: ClassVar[Schema]  # how examples are read
+    head: ClassVar[str]  # of the model
+    problem_type: ClassVar[str | None] = None  # what transformers' config.json calls it
+    metrics: ClassVar[tuple[Metric, ...]]  # models are compared by the first, if nothing else is said
+    options: ClassVar[frozenset[str]] = frozenset()  # fields of `TaskConfig` that may be set for this shape
+    loop_defaults: ClassVar[Mapping[str, Any]] = {}  # of the training loop
+    has_confidence: ClassVar[bool] = True
+    confidence_of: ClassVar[Title] = ("", "")  # what a confidence is about, if not the whole text
+    keeps_head: ClassVar[bool] = True  # a head that was trained for the same labels goes on learning
+    reads_pairs: ClassVar[bool] = False  # a text, or two that are read together
+    labels_whole_texts: ClassVar[bool] = False  # labels are classes of the whole text
+    compares_by_label: ClassVar[bool] = False  # scores name classes by their numbers: two runs need the same order of labels
+    errors: ClassVar[ErrorTable] = ErrorTable()
+    abstained_help: ClassVar[str] = "below a confidence of {}: no prediction"
+
     temperature = 1.0  # by which logits are divided, so that confidence is what it says
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, config: TaskConfig) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.labels = model, config.labels
 
     # ------------------------------------------------------------------ what a shape says
 
-    def features(self, examples: Sequence[Example], reader: Reader) -> list[Features]:
+    def features(self, examples: Sequence[Example], windows: SlidingWindows) -> list[Features]:
         raise NotImplementedError
 
-    def loss(self, logits: Tensor, batch: Batch) -> Loss:
+    def loss(self, logits: Tensor, batch: TaskBatch) -> Loss:
         raise NotImplementedError
 
-    def decode(self, outputs: Outputs, features: Features, example: Example) -> Any:
+    def decode(self, outputs: Outputs, features: Features, example: Example) -> P:
         raise NotImplementedError
 
-    def beliefs(self, outputs: Outputs, features: Features) -> Values:
+    def score(self, prediction: P, answer: Answer, texts: tuple[str, ...]) -> Score:
+        raise NotImplementedError
+
+    def metric_values(self, scores: Floats) -> MetricValues:
+        """What the scores of many examples, one in each row, amount to; NaN where they cannot show it."""
+        raise NotImplementedError
+
+    def class_logits(self, outputs: Outputs, features: Features) -> Array:
         """Logits of all that could be said, (R, C): a row for the text, or for each of its words or classes."""
         raise NotImplementedError
 
-    def truth(self, features: Features) -> Numbers:
-        """Which column of each row of `beliefs` is right, (R,)."""
+    def targets(self, features: Features) -> Numbers:
+        """Which column of each row of `class_logits` is right, (R,)."""
         raise NotImplementedError
 
-    def sureness(self, prediction: Any, example: Example) -> list[tuple[float, bool]]:
-        """Of each thing that is said, how sure it is, and whether it is right."""
-        raise NotImplementedError
+    # ------------------------------------------------------------------ what it may say otherwise
 
-    def evidence(self, prediction: Any, example: Example) -> tuple[float, ...]:
-        """What an answer says about the model, in numbers."""
-        raise NotImplementedError
-
-    def verdict(self, prediction: Any, example: Example) -> Verdict:
-        raise NotImplementedError
-
-    def measure(self, rows: Floats) -> Measures:
-        """What the evidence of many examples, one in each row, amounts to; NaN where they cannot show it."""
-        raise NotImplementedError
-
-    def by_class(self, predictions: Sequence[Any], examples: Sequence[Example]) -> dict[str, metrics.Counts]:
-        """How each class fares, where there are classes."""
+    @classmethod
+    def describe(cls, data: TaskData, labels: tuple[str, ...]) -> dict[str, Any]:
+        """Fields of `TaskConfig` that follow from the examples."""
         return {}
 
-    def unless_unsure(self, prediction: Any, least: float) -> Any:
-        """No answer, where the model is less sure than that."""
-        raise NotImplementedError
+    @classmethod
+    def is_meant_by(cls, problem_type: str | None, n_labels: int) -> bool:
+        """Whether a model with this shape's head, fine-tuned by others, is for it."""
+        return True
 
-    def finished(self, config: TaskConfig) -> tuple[Model, TaskConfig]:
+    @classmethod
+    def head_labels(cls, config: TaskConfig) -> tuple[str, ...]:
+        """The classes of the head; where there are none, not those of what the model did before."""
+        return config.labels or HeadConfig().labels
+
+    @classmethod
+    def metrics_for(cls, labels: Sequence[str]) -> tuple[Metric, ...]:
+        return cls.metrics
+
+    def fit(self, train: Sequence[Example]) -> None:
+        """What the loss takes from the training examples."""
+
+    def tune(self, outputs: Sequence[Outputs], features: Sequence[Features], examples: Sequence[Example]) -> dict[str, float]:
+        """Set what is best chosen on dev, beside the temperature; fields of `TaskArtifact`."""
+        return {}
+
+    def restore(self, artifact: TaskArtifact) -> None:
+        """Set what was chosen on dev."""
+        self.temperature = artifact.temperature
+
+    def calibration_cost(
+        self, outputs: Sequence[Outputs], predictions: Sequence[P], features: Sequence[Features], examples: Sequence[Example]
+    ) -> Cost:
+        """Of a temperature: how unlikely it makes what is right. Rows of different length are filled up with what is impossible."""
+        probabilities = pad_columns([self.probabilities(*pair) for pair in zip(outputs, features, strict=True)])
+        return class_cost(probabilities, np.concatenate([self.targets(one) for one in features]))
+
+    def exported(self, config: TaskConfig) -> tuple[Model, TaskConfig]:
         """The model to be saved, its logits as far as can be in the user's units, and what is left to be done to them."""
         return self.model, config
 
-    # ------------------------------------------------------------------ what follows from it
-
-    def room(self, example: Example, reader: Reader) -> int:
-        """Tokens of its texts that fit into a window."""
-        return reader.room(min(2, len(example.texts)))
-
-    def score(self, predictions: Sequence[Any], examples: Sequence[Example]) -> Measures:
-        return metrics.settled(self.measure(self.rows(predictions, examples)))
-
-    def chances(self, outputs: Outputs, features: Features) -> Values:
-        """`beliefs` as probabilities, (R, C)."""
-        return shares(self.beliefs(outputs, features) / self.temperature)
-
-    def cost(
-        self, outputs: Sequence[Outputs], predictions: Sequence[Any], features: Sequence[Features], examples: Sequence[Example]
-    ) -> Cost:
-        """Of a temperature: how unlikely it makes what is right. Rows of different length are filled up with what is impossible."""
-        chances = widened([self.chances(*pair) for pair in zip(outputs, features, strict=True)])
-        return cost_of_classes(chances, np.concatenate([self.truth(one) for one in features]))
-
-    def rows(self, predictions: Sequence[Any], examples: Sequence[Example]) -> Floats:
-        return np.array([self.evidence(*pair) for pair in zip(predictions, examples, strict=True)], np.float64)
-
-    def forward(self, batch: Batch) -> Loss:
-        return self.loss(self.logits(batch), batch)
-
-    def logits(self, batch: Batch) -> Tensor:
-        """Of the tokens read, (M, C)."""
-        return self.model.read(self.head, self.states(batch))
+    def shown_texts(self, example: Example) -> tuple[str, ...]:
+        """For people."""
+        return example.texts
 
     @property
-    def device(self) -> torch.device:
-        return self.model.encoder.embed.tokens.weight.device
+    def confusion_labels(self) -> tuple[str, ...]:
+        """Classes of which one is right and one is predicted: the first two of a score's values."""
+        return ()
 
-    def tensor(self, values: Values) -> Tensor:
-        return torch.from_numpy(values).to(self.device, non_blocking=True)
+    # ------------------------------------------------------------------ what follows from it
 
-    def states(self, batch: Batch) -> Tensor:
-        """Of the tokens read, (M, hidden). The last layer works for these alone."""
+    def probabilities(self, outputs: Outputs, features: Features) -> Array:
+        """Of `class_logits`, (R, C)."""
+        return softmax(self.class_logits(outputs, features) / self.temperature)
+
+    def decode_all(self, outputs: Sequence[Outputs], features: Sequence[Features], examples: Sequence[Example]) -> list[P]:
+        return [self.decode(*one) for one in zip(outputs, features, examples, strict=True)]
+
+    def scores(self, predictions: Sequence[P], examples: Sequence[Example]) -> list[Score]:
+        return [self.score(one, example.answer, example.texts) for one, example in zip(predictions, examples, strict=True)]
+
+    def forward(self, batch: TaskBatch) -> Loss:
+        return self.loss(self.logits(batch), batch)
+
+    def logits(self, batch: TaskBatch) -> Tensor:
+        """Of the tokens that the head reads, (M, C)."""
+        return self.model.read(self.head, self.states(batch))
+
+    def states(self, batch: TaskBatch) -> Tensor:
+        """Of the tokens that the head reads, (M, hidden). The last layer works for these alone."""
         # A model with one segment tells two texts apart by what stands between them.
         segments = self.tensor(batch.segments) if self.model.config.encoder.n_segments != 1 else None
         tokens = Tokens.ragged(self.tensor(batch.ids), batch.lengths.tolist(), segments)
-        return self.model.encoder.at(tokens, self.tensor(batch.read), batch.n_read.tolist())
+        return self.model.encoder.states_at(tokens, self.tensor(batch.positions), batch.n_positions.tolist())
 
-    def predict(
-        self, features: Sequence[Features], examples: Sequence[Example], progress: Progress = lambda done, total: None
-    ) -> list[Any]:
-        """An answer to each example, in their order."""
-        return self.decode_all(self.outputs(features, progress), features, examples)
+    @property
+    def device(self) -> torch.device:
+        return self.model.encoder.device
 
-    def decode_all(self, outputs: Sequence[Outputs], features: Sequence[Features], examples: Sequence[Example]) -> list[Any]:
-        return [self.decode(*one) for one in zip(outputs, features, examples, strict=True)]
-
-    @torch.inference_mode()
-    def outputs(self, features: Sequence[Features], progress: Progress = lambda done, total: None) -> list[Outputs]:
-        """The logits of each example, in their order. Windows go through the model by themselves, so a text may be of any length."""
-        training = self.training
-        parts = [replace(one, windows=(window,)) for one in features for window in one.windows]
-        owners = [at for at, one in enumerate(features) for _ in one.windows]
-        left = [len(one.windows) for one in features]
-        tables: list[Values] = [np.empty(0)] * len(parts)
-        self.eval()
-        try:
-            for members in token_batches([one.length for one in parts], PREDICT_TOKENS):
-                batch = gather(parts, members)
-                found = np.split(self.logits(batch).float().cpu().numpy(), np.cumsum(batch.n_read)[:-1])
-                for place, table in zip(members[batch.order].tolist(), found, strict=True):
-                    tables[place] = table
-                    left[owners[place]] -= 1
-                progress(left.count(0), len(features))
-        finally:
-            self.train(training)
-        rest = iter(tables)
-        return [list(islice(rest, len(one.windows))) for one in features]
+    def tensor(self, values: Array) -> Tensor:
+        return torch.from_numpy(values).to(self.device, non_blocking=True)
 
 
-def token_batches(lengths: Sequence[int], budget: int) -> Iterator[Values]:
-    """Texts of about the same length together, as many as the budget takes, at least one."""
-    order = np.argsort(lengths, kind="stable")
-    batch: list[int] = []
-    size = 0
-    for at in order.tolist():
-        if batch and size + lengths[at] > budget:
-            yield np.array(batch, np.int64)
-            batch, size = [], 0
-        batch.append(at)
-        size += lengths[at]
-    if batch:
-        yield np.array(batch, np.int64)
+def score_table(scores: Sequence[Score]) -> Floats:
+    """One example in each row."""
+    return np.array([score.values for score in scores], np.float64)
 
 
-def padded(logits: Tensor, sizes: Numbers) -> Tensor:
+def pad_rows(logits: Tensor, sizes: Numbers) -> Tensor:
     """Rows of unequal length, one below the other; what is not there is impossible."""
     rows = torch.split(logits, sizes.tolist())
     return torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=-torch.inf)
 
 
-def widened(tables: Sequence[Values]) -> Values:
+def pad_columns(tables: Sequence[Array]) -> Array:
     """Probabilities of a different number of things, one table below the other."""
     widest = max(table.shape[1] for table in tables)
     return np.concatenate([np.pad(table, ((0, 0), (0, widest - table.shape[1]))) for table in tables])
 
 
-def shares(logits: Values, axis: int = -1) -> Values:
-    """Probabilities that add up to one."""
+def softmax(logits: Array, axis: int = -1) -> Array:
     raised = np.exp(logits - logits.max(axis, keepdims=True))
-    found: Values = raised / raised.sum(axis, keepdims=True)
-    return found
-
-
-def by_label(labels: Sequence[str], values: Values) -> Mapping[str, float]:
-    return dict(zip(labels, map(float, values), strict=True))
+    probabilities: Array = raised / raised.sum(axis, keepdims=True)
+    return probabilities

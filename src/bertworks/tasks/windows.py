@@ -13,17 +13,17 @@ from typing import get_args
 
 import numpy as np
 
-from bertworks.config import ReadConfig
+from bertworks.config import WindowConfig
 from bertworks.errors import BadConfig, TooLong
-from bertworks.tasks.example import Numbers, TokenCounts, Values
+from bertworks.tasks.features import Array, Numbers, TokenCounts
 from bertworks.text.ledger import OnLong
-from bertworks.text.tokenizer import Frame, Tokenizer
+from bertworks.text.tokenizer import SpecialTokenTemplate, Tokenizer
 
-Part = tuple[int, int]  # where it begins and ends
-MOST_MEETINGS = 64  # windows of two long texts, if each part of one is to meet each of the other
+TokenRange = tuple[int, int]  # first token, and the one behind the last
+MAX_WINDOW_PAIRS = 64  # of two long texts, if each window of one is to meet each of the other
 
 
-def spread(length: int, room: int, overlap: int, fewest: int = 1) -> list[Part]:
+def spread(length: int, room: int, overlap: int, fewest: int = 1) -> list[TokenRange]:
     """Where windows of at most `room` begin and end, so that neighbours share at least `overlap`."""
     shared = min(overlap, room // 2)
     count = max(fewest, -(-(length - shared) // (room - shared)) if length > room else 1)
@@ -32,94 +32,95 @@ def spread(length: int, room: int, overlap: int, fewest: int = 1) -> list[Part]:
 
 
 @dataclass(frozen=True)
-class Cut:
-    """A window of a text or a pair before special tokens are set around: where each text begins and ends in it."""
+class WindowRanges:
+    """A window of a text or a pair before special tokens are set around: which tokens of each text are in it."""
 
-    parts: tuple[Part, ...]
+    texts: tuple[TokenRange, ...]
 
 
-class Reader:
+class SlidingWindows:
     """Tokens to windows, with what a model takes at once and what is to be done with more."""
 
     def __init__(self, tokenizer: Tokenizer, limit: int, overlap: int, on_long: OnLong, *, closed: bool = False) -> None:
         """`closed`: there is a special token behind the texts."""
         if on_long not in get_args(OnLong):
-            raise BadConfig(f"on_long = {on_long!r} is not one of {', '.join(get_args(OnLong))}")
+            cause = f"on_long = {on_long!r} is not one of {', '.join(get_args(OnLong))}"
+            raise BadConfig(cause, code="unknown-value", fields=["on_long"])
         self.tokenizer, self.limit, self.overlap, self.on_long, self.closed = tokenizer, limit, overlap, on_long, closed
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, config: ReadConfig, on_long: OnLong | None = None) -> Reader:
+    def from_config(cls, tokenizer: Tokenizer, config: WindowConfig, on_long: OnLong | None = None) -> SlidingWindows:
         return cls(tokenizer, config.max_length, config.overlap, on_long or config.on_long)
 
-    def sharing(self, overlap: int, *, closed: bool) -> Reader:
+    def with_overlap(self, overlap: int, *, closed: bool) -> SlidingWindows:
         """With windows that share at least so many tokens."""
-        return Reader(self.tokenizer, self.limit, max(self.overlap, overlap), self.on_long, closed=closed)
+        return SlidingWindows(self.tokenizer, self.limit, max(self.overlap, overlap), self.on_long, closed=closed)
 
-    def room(self, n_texts: int) -> int:
+    def capacity(self, n_texts: int) -> int:
         """Tokens of so many texts that fit into a window."""
-        return self.limit - self._frames[n_texts].size
+        return self.limit - self._templates[n_texts].n_special
 
-    def cut(self, lengths: tuple[int, ...], place: str) -> list[Cut]:
+    def ranges(self, lengths: tuple[int, ...], place: str) -> list[WindowRanges]:
         """Windows of one text, or of two. Of two the shorter is whole in each of them, or, if it takes more than half of the room, in
         windows of its own; each of these meets all of the other's, or if they were too many, the one at the same height."""
-        room = self.room(len(lengths))
+        room = self.capacity(len(lengths))
         if room < len(lengths):
-            raise BadConfig(f"a limit of {self.limit} tokens leaves no room for text beside the special ones")
+            raise BadConfig(f"a limit of {self.limit} tokens leaves no room for text beside the special ones", code="no-room")
         if sum(lengths) <= room:
-            return [Cut(tuple((0, length) for length in lengths))]
+            return [WindowRanges(tuple((0, length) for length in lengths))]
         if self.on_long == "error":
             remedy = "--on-long window reads it in windows, truncate cuts it"
             raise TooLong(f"{sum(lengths)} tokens, {room} fit into the model", place=place, remedy=remedy)
         if len(lengths) == 1:
-            cuts = [Cut((window,)) for window in spread(lengths[0], room, self.overlap)]
+            cuts = [WindowRanges((window,)) for window in spread(lengths[0], room, self.overlap)]
         else:
             cuts = list(self._pairs(lengths, room))
         return cuts[:1] if self.on_long == "truncate" else cuts
 
-    def _pairs(self, lengths: tuple[int, ...], room: int) -> Iterator[Cut]:
+    def _pairs(self, lengths: tuple[int, ...], room: int) -> Iterator[WindowRanges]:
         short = int(lengths[1] < lengths[0])
         half = min(lengths[short], room // 2)
         sides = (lengths[short], half), (lengths[1 - short], room - half)
         shorter, longer = (spread(*side, self.overlap) for side in sides)
-        meetings: Iterable[tuple[Part, ...]] = product(shorter, longer)
-        if len(shorter) > 1 and len(shorter) * len(longer) > MOST_MEETINGS:
+        meetings: Iterable[tuple[TokenRange, ...]] = product(shorter, longer)
+        if len(shorter) > 1 and len(shorter) * len(longer) > MAX_WINDOW_PAIRS:
             most = max(len(shorter), len(longer))
             meetings = zip(*(spread(*side, self.overlap, most) for side in sides), strict=True)
         for meeting in meetings:
-            yield Cut(meeting if short == 0 else meeting[::-1])
+            yield WindowRanges(meeting if short == 0 else meeting[::-1])
 
-    def count(self, texts: tuple[Numbers, ...], cuts: Sequence[Cut]) -> Iterator[TokenCounts]:
+    def count(self, texts: tuple[Numbers, ...], ranges: Sequence[WindowRanges]) -> Iterator[TokenCounts]:
         """What there is in each text, and what of it is in no window."""
-        unknown = self.tokenizer.unknown
-        for text, (begin, end) in zip(texts, cuts[0].parts, strict=True):
+        unknown = self.tokenizer.unknown_id
+        for text, (begin, end) in zip(texts, ranges[0].texts, strict=True):
             lost = len(text) - (end - begin) if self.on_long == "truncate" else 0
             yield TokenCounts(len(text), lost, int((text == unknown).sum()) if unknown is not None else 0)
 
-    def frame(self, texts: tuple[Numbers, ...], cut: Cut) -> tuple[Numbers, Numbers, list[int]]:
+    def with_special_tokens(self, texts: tuple[Numbers, ...], ranges: WindowRanges) -> tuple[Numbers, Numbers, list[int]]:
         """A window with its special tokens: ids, segments, and where each text begins in it."""
-        frame, starts, size = self._frames[len(texts)], [], 0
-        ids: list[Values] = []
-        segments: list[Values] = []
-        for at, (special, special_segments) in enumerate(frame.parts):
+        template, starts, size = self._templates[len(texts)], [], 0
+        ids: list[Array] = []
+        segments: list[Array] = []
+        for at, (special, special_segments) in enumerate(template.parts):
             ids.append(special)
             segments.append(special_segments)
             size += len(special)
             if at < len(texts):
-                begin, end = cut.parts[at]
+                begin, end = ranges.texts[at]
                 starts.append(size)
                 ids.append(texts[at][begin:end])
-                segments.append(np.full(end - begin, frame.segments[at]))
+                segments.append(np.full(end - begin, template.segments[at]))
                 size += end - begin
         return np.concatenate(ids).astype(np.int64), np.concatenate(segments).astype(np.int64), starts
 
     @cached_property
-    def _frames(self) -> dict[int, Frame]:
+    def _templates(self) -> dict[int, SpecialTokenTemplate]:
         """Around one text and around two. GPT's tokenizer sets nothing between and behind them; its end mark tells what is what (Radford et
         al. 2018)."""
-        one, two = self.tokenizer.frame, self.tokenizer.pair_frame
+        one, two = self.tokenizer.template, self.tokenizer.pair_template
         if "sep" in self.tokenizer.special:
             mark = np.array([self.tokenizer.id_of("sep")], np.int32), np.zeros(1, np.int32)
             before, between, behind = two.parts
             behind = mark if self.closed and not len(behind[0]) else behind
-            two = Frame((before, between if len(between[0]) else mark, behind), two.segments)
+            two = SpecialTokenTemplate((before, between if len(between[0]) else mark, behind), two.segments)
         return {1: one, 2: two}

@@ -17,7 +17,7 @@ from typing import Any
 
 from bertworks.errors import BadConfig, Unsupported
 from bertworks.text.aliases import kept_together
-from bertworks.text.doctor import Examination, Use, cost, normal
+from bertworks.text.coverage import Coverage, WordUse, cost, normalized
 from bertworks.text.tokenizer import Tokenizer
 from bertworks.text.words import split_words
 
@@ -37,7 +37,7 @@ class Extension:
 
 
 @dataclass
-class Changes:
+class SplitChanges:
     """What an extension did to the words of a text, those with a new entry apart."""
 
     words: int = 0
@@ -47,7 +47,7 @@ class Changes:
     examples: list[str] = field(default_factory=list)
 
 
-def extend(tokenizer: Tokenizer, found: Examination, add: int, aliases: dict[str, str] | None = None) -> Extension:
+def extend(tokenizer: Tokenizer, found: Coverage, add: int, aliases: dict[str, str] | None = None) -> Extension:
     """Give the `add` words whose splitting costs most an entry of their own, and the aliases their forms' ids."""
     if aliases and tokenizer.kind != "WordPiece":
         raise Unsupported(
@@ -57,7 +57,7 @@ def extend(tokenizer: Tokenizer, found: Examination, add: int, aliases: dict[str
         )
     # The library writes one string per id, and newer merges than some files have: it is asked unless there are aliases.
     layout = json.loads(tokenizer.files["tokenizer.json"] if tokenizer.names else tokenizer.backend.to_str())
-    taken = {normal(tokenizer, name) for name in aliases or ()}
+    taken = {normalized(tokenizer, name) for name in aliases or ()}
     model, start = layout["model"], tokenizer.vocab_size
     worthy = [word for word, use in found.uses.items() if word not in taken and _worth_an_entry(word, use, found)]
     candidates = sorted(worthy, key=lambda word: (-cost(found.uses[word]), word))
@@ -67,13 +67,13 @@ def extend(tokenizer: Tokenizer, found: Examination, add: int, aliases: dict[str
     if aliases:
         _alias(tokenizer, layout, aliases, start + len(result.rows), result)
     config = {key: value for key, value in tokenizer.config.items() if key != "added_tokens_decoder"}
-    result.tokenizer = Tokenizer.made(layout, config)
+    result.tokenizer = Tokenizer.from_layout(layout, config)
     return result
 
 
-def compare(before: Examination, after: Examination, new: Iterable[str]) -> Changes:
+def compare(before: Coverage, after: Coverage, new: Iterable[str]) -> SplitChanges:
     """How words split that did not get an entry."""
-    changes, own = Changes(), set(new)
+    changes, own = SplitChanges(), set(new)
     for word, use in before.uses.items():
         other = after.uses.get(word)
         if word in own or other is None or other.ids == use.ids:
@@ -87,14 +87,14 @@ def compare(before: Examination, after: Examination, new: Iterable[str]) -> Chan
     return changes
 
 
-def _worth_an_entry(word: str, use: Use, found: Examination) -> bool:
+def _worth_an_entry(word: str, use: WordUse, found: Coverage) -> bool:
     return (len(use.ids) > 1 or found.is_unknown(use)) and 1 < len(word) <= 50 and any(map(str.isalpha, word))
 
 
 Grown = tuple[list[str], list[str], dict[int, tuple[int, ...]]]
 
 
-def _grow_word_piece(model: Layout, candidates: list[str], found: Examination, add: int, start: int) -> Grown:
+def _grow_word_piece(model: Layout, candidates: list[str], found: Coverage, add: int, start: int) -> Grown:
     vocab, prefix = model["vocab"], model["continuing_subword_prefix"]
     words = sorted(word for word in found.uses if len(word) <= model["max_input_chars_per_word"])  # longer ones are unknown anyway
     accepted: list[str] = []
@@ -144,7 +144,7 @@ def _pieces(word: str, vocab: dict[str, int], prefix: str) -> list[str]:
     return pieces
 
 
-def _grow_unigram(model: Layout, candidates: list[str], found: Examination, add: int, start: int) -> Grown:
+def _grow_unigram(model: Layout, candidates: list[str], found: Coverage, add: int, start: int) -> Grown:
     vocab = model["vocab"]
     if len(vocab) != start:
         raise Unsupported("this unigram vocabulary has tokens outside its list", remedy="it cannot be extended")
@@ -165,7 +165,7 @@ def _grow_unigram(model: Layout, candidates: list[str], found: Examination, add:
     return accepted, [], rows
 
 
-def _grow_bpe(model: Layout, candidates: list[str], found: Examination, add: int, start: int) -> Grown:
+def _grow_bpe(model: Layout, candidates: list[str], found: Coverage, add: int, start: int) -> Grown:
     vocab, merges = model["vocab"], model["merges"]
     pieces = {id: piece for piece, id in vocab.items()}
     joined = {(left, right): number for number, (left, right) in enumerate(merges)}
@@ -205,7 +205,7 @@ def _alias(tokenizer: Tokenizer, layout: Layout, aliases: dict[str, str], next_i
     if layout["pre_tokenizer"] != {"type": "BertPreTokenizer"}:
         raise Unsupported("aliases need BERT's own way of splitting words", remedy="leave --aliases out")
     vocab = layout["model"]["vocab"]
-    keys = {name: normal(tokenizer, name) for name in {*aliases, *aliases.values()}}
+    keys = {name: normalized(tokenizer, name) for name in {*aliases, *aliases.values()}}
     _check_aliases(tokenizer, aliases, keys, layout["model"]["max_input_chars_per_word"])
     for form in sorted(set(aliases.values())):
         if keys[form] not in vocab:

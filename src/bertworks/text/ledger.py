@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-MUCH = 0.01
+MANY_UNKNOWN = 0.01
 OnLong = Literal["window", "truncate", "error"]
 
 
@@ -35,8 +35,8 @@ class Ledger:
             self.windowed_tokens += tokens
 
     @property
-    def much_unknown(self) -> bool:
-        return self.unknown > MUCH * self.tokens
+    def has_many_unknown(self) -> bool:
+        return self.unknown > MANY_UNKNOWN * self.tokens
 
     def __str__(self) -> str:
         parts = [f"{self.texts:,} texts, {self.tokens:,} tokens"]
@@ -50,7 +50,7 @@ class Ledger:
             parts.append(f"{self.cut_texts:,} texts were longer than {self.limit} and cut: {self.cut_tokens:,} tokens lost ({share:.1%})")
         if not self.windowed_texts and not self.cut_texts:
             parts.append("none longer than the model")
-        if self.much_unknown:
+        if self.has_many_unknown:
             share = self.unknown / self.tokens
             parts.append(f"{self.unknown:,} tokens ({share:.1%}) are unknown to the vocabulary and not read: see `bertworks vocab check`")
         return "; ".join(parts)

@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding, decoders
 from tokenizers import Tokenizer as Backend
 
-from bertworks.errors import BadConfig, BadText, BertworksError, Remark, TooLong, Unsupported
+from bertworks.errors import BadConfig, BadText, BertworksError, Remark, Unsupported
 from bertworks.files import parse_json, read_file
 from bertworks.text.backends import fast_config, from_vocabulary, special_names
-from bertworks.text.ledger import Ledger, OnLong
 
 Ids = NDArray[np.int32]
 TOKENIZER_FILES = (
@@ -36,31 +35,23 @@ TOKENIZER_FILES = (
     "merges.txt",
     "spiece.model",
 )
-PROBES = ("a", "A", "1", ".", "中")
-LONGEST_STRETCH = 1_000_000  # characters without a space: not text
+PROBE_TEXTS = ("a", "A", "1", ".", "中")
+LONGEST_UNSPACED = 1_000_000  # characters without a space: not text
 LONGEST_WORD = 10_000  # characters that one token may stand for
 VOCABULARY_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model")  # one of them makes a tokenizer
 CHUNK = 4096  # texts whose tokens the library holds at once
 
 
 @dataclass(frozen=True)
-class Frame:
+class SpecialTokenTemplate:
     """The special tokens around one text or two: before, between and after, each as ids and segments."""
 
     parts: tuple[tuple[Ids, Ids], ...]
     segments: tuple[int, ...]  # of each text
 
     @property
-    def size(self) -> int:
+    def n_special(self) -> int:
         return sum(len(ids) for ids, _ in self.parts)
-
-
-@dataclass(frozen=True)
-class Window:
-    """A stretch of a text that fits into the model together with its special tokens."""
-
-    text: int  # which text
-    ids: Ids  # the text's own tokens
 
 
 @dataclass(frozen=True)
@@ -83,7 +74,7 @@ class Tokenizer:
         backend.no_truncation()
         self.backend, self.files, self.config, self.remarks = backend, files, config, remarks
         self.special = special_names(backend, config)
-        self.frame = self._probe_frame(pair=False)
+        self.template = self._probe_template(pair=False)
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -102,22 +93,22 @@ class Tokenizer:
                 raise BadConfig(f"not a tokenizer: {error}", place=str(folder / "tokenizer.json")) from None
         else:
             added = _json(files, "added_tokens.json", folder)
-            with _guarded(lambda reason: BadConfig(f"no tokenizer can be built: {reason}", place=str(folder))):
+            with _library_errors(lambda reason: BadConfig(f"no tokenizer can be built: {reason}", place=str(folder))):
                 backend, config = from_vocabulary(files, config, added, folder)
             files["tokenizer.json"] = backend.to_str(pretty=True).encode()
             files["tokenizer_config.json"] = _dumps(config)
             files.pop("special_tokens_map.json", None)  # said in tokenizer_config.json, in plain strings
-        with _guarded(lambda reason: BadConfig(f"the tokenizer does not work: {reason}", place=str(folder))):
+        with _library_errors(lambda reason: BadConfig(f"the tokenizer does not work: {reason}", place=str(folder))):
             return cls(backend, files, config, remarks)
 
     @classmethod
-    def made(cls, layout: dict[str, Any], config: dict[str, Any]) -> Self:
+    def from_layout(cls, layout: dict[str, Any], config: dict[str, Any]) -> Self:
         """A tokenizer that we trained or changed, with files as `transformers` opens them: as they are, by no class of its own.
 
         It is given as the content of its tokenizer.json, since the library would write only one of two strings with the same id.
         """
         content = _dumps({**layout, "padding": None, "truncation": None})
-        with _guarded(lambda reason: BadConfig(f"no tokenizer can be built: {reason}")):
+        with _library_errors(lambda reason: BadConfig(f"no tokenizer can be built: {reason}")):
             backend = Backend.from_buffer(content)
         config = fast_config(backend, config)
         files = {"tokenizer.json": content, "tokenizer_config.json": _dumps(config)}
@@ -149,7 +140,7 @@ class Tokenizer:
     @property
     def vocab_size(self) -> int:
         """One more than the largest id."""
-        ids: list[int] = [*self.backend.get_vocab(with_added_tokens=True).values(), *(id for ids, _ in self.frame.parts for id in ids)]
+        ids: list[int] = [*self.backend.get_vocab(with_added_tokens=True).values(), *(id for ids, _ in self.template.parts for id in ids)]
         return int(max(ids)) + 1
 
     def id_of(self, kind: str) -> int:
@@ -161,7 +152,7 @@ class Tokenizer:
         return found
 
     @property
-    def unknown(self) -> int | None:
+    def unknown_id(self) -> int | None:
         """The id of what has no other, if there is one."""
         return self.id_of("unk") if "unk" in self.special else None
 
@@ -171,14 +162,14 @@ class Tokenizer:
         special[list(self.backend.get_vocab(with_added_tokens=True).values())] = False
         special[[id for id, token in self.backend.get_added_tokens_decoder().items() if token.special]] = True
         special[[self.id_of(kind) for kind in self.special]] = True
-        for ids, _ in self.frame.parts:
+        for ids, _ in self.template.parts:
             special[ids] = True
         return special
 
     def pieces(self, text: str, pair: str | None = None) -> Pieces:
         """A text or a pair with its special tokens, everything that can be known about each piece."""
         check_texts([text] if pair is None else [text, pair])
-        with _guarded(_unreadable):
+        with _library_errors(_tokenizer_failure):
             encoded = self.backend.encode(text, pair)
         _check_widths(encoded.offsets, "the text")
         return Pieces(
@@ -195,7 +186,7 @@ class Tokenizer:
         check_texts(texts)
         ids: list[Ids] = []
         for start in range(0, len(texts), CHUNK):
-            with _guarded(_unreadable):
+            with _library_errors(_tokenizer_failure):
                 encoded = self.backend.encode_batch_fast(list(texts[start : start + CHUNK]), add_special_tokens=False)
             ids += [np.array(one.ids, dtype=np.int32) for one in encoded]
         for index, text in enumerate(texts):
@@ -205,40 +196,9 @@ class Tokenizer:
 
     def encodings(self, texts: Sequence[str]) -> list[Encoding]:
         """All that the library knows about texts, without special tokens; any text will do."""
-        with _guarded(_unreadable):
+        with _library_errors(_tokenizer_failure):
             found: list[Encoding] = self.backend.encode_batch(list(texts), add_special_tokens=False)
         return found
-
-    def windows(self, texts: Sequence[str], limit: int | None, on_long: OnLong, ledger: Ledger) -> Iterator[Window]:
-        """Each text in as few windows, of even length, as the limit allows."""
-        room = None if limit is None else limit - self.frame.size
-        if room is not None and room < 1:
-            cause = f"a limit of {limit} tokens leaves no room for text beside {self.frame.size} special tokens"
-            raise BadConfig(cause, code="no-room")
-        if on_long not in get_args(OnLong):
-            cause = f"on_long = {on_long!r} is not one of {', '.join(get_args(OnLong))}"
-            raise BadConfig(cause, code="unknown-value", fields=["on_long"])
-        ledger.limit = room
-        for index, ids in enumerate(self.encode(texts)):
-            if not len(ids):
-                cause = f"text {index} is empty to this tokenizer: it has no token for any of it"
-                raise BadText(cause, remedy="leave it out", code="no-tokens")
-            ledger.texts += 1
-            ledger.tokens += len(ids)
-            parts = [ids]
-            if room is not None and len(ids) > room:
-                parts = _shorten(ids, room, on_long, ledger, index)
-            yield from (Window(index, part) for part in parts)
-
-    def framed(self, windows: Iterable[Window]) -> tuple[Ids, Ids, list[int]]:
-        """The windows with their special tokens, flat: ids, segments, and the length of each."""
-        (before, before_segments), (after, after_segments) = self.frame.parts
-        ids, segments, lengths = [], [], []
-        for window in windows:
-            ids += [before, window.ids, after]
-            segments += [before_segments, np.zeros_like(window.ids), after_segments]
-            lengths.append(len(window.ids) + self.frame.size)
-        return np.concatenate(ids), np.concatenate(segments), lengths
 
     def decode(self, ids: Sequence[int]) -> str:
         if not self.names:
@@ -268,12 +228,12 @@ class Tokenizer:
         return piece.removeprefix("##").removeprefix("▁") or piece
 
     @cached_property
-    def pair_frame(self) -> Frame:
-        return self._probe_frame(pair=True)
+    def pair_template(self) -> SpecialTokenTemplate:
+        return self._probe_template(pair=True)
 
-    def _probe_frame(self, pair: bool) -> Frame:
+    def _probe_template(self, pair: bool) -> SpecialTokenTemplate:
         """What the tokenizer sets around a text, or two, seen on a text that it has tokens for."""
-        probe = next((text for text in PROBES if self.backend.encode(text, add_special_tokens=False).ids), PROBES[0])
+        probe = next((text for text in PROBE_TEXTS if self.backend.encode(text, add_special_tokens=False).ids), PROBE_TEXTS[0])
         bare = self.backend.encode(probe, add_special_tokens=False).ids
         encoded = self.backend.encode(probe, probe if pair else None)
         ids, segments = np.array(encoded.ids, np.int32), np.array(encoded.type_ids, np.int32)
@@ -286,57 +246,44 @@ class Tokenizer:
             raise Unsupported("the tokenizer gives a single text another segment than 0")
         gaps = zip([0, *edges[1::2]], [*edges[::2], len(ids)], strict=True)
         parts = tuple((ids[begin:end], segments[begin:end]) for begin, end in gaps)
-        return Frame(parts, tuple(int(segments[begin]) if end > begin else 0 for begin, end in texts))
+        return SpecialTokenTemplate(parts, tuple(int(segments[begin]) if end > begin else 0 for begin, end in texts))
 
 
 def has_tokenizer(folder: Path) -> bool:
     return any((folder / name).is_file() for name in VOCABULARY_FILES)
 
 
-def _shorten(ids: Ids, room: int, on_long: OnLong, ledger: Ledger, index: int) -> list[Ids]:
-    if on_long == "error":
-        raise TooLong(
-            f"text {index} has {len(ids)} tokens, {room} fit into the model",
-            remedy='on_long="window" reads it in windows, "truncate" cuts it',
-        )
-    if on_long == "truncate":
-        ledger.cut_texts += 1
-        ledger.cut_tokens += len(ids) - room
-        return [ids[:room]]
-    ledger.windowed_texts += 1
-    ledger.windowed_tokens += len(ids)
-    return np.array_split(ids, -(-len(ids) // room))
-
-
 def check_texts(texts: Sequence[str]) -> None:
     for index, text in enumerate(texts):
+        place = f"text {index}"
         if not isinstance(text, str):
-            raise BadText(f"text {index} is a {type(text).__name__}, not a string", remedy="texts are strings", code="not-a-string")
+            raise BadText(f"a {type(text).__name__}, not a string", place=place, remedy="texts are strings", code="not-a-string")
         if not text.strip():
-            raise BadText(f"text {index} is empty", remedy="leave empty texts out", code="empty-text")
+            raise BadText("an empty text", place=place, remedy="leave empty texts out", code="empty-text")
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
             raise BadText(
-                f"text {index} has half a character (a lone surrogate, U+{ord(text[error.start]):04X})",
-                place=f"character {error.start}",
+                f"half a character (a lone surrogate, U+{ord(text[error.start]):04X})",
+                place=f"{place}, character {error.start}",
                 remedy='text.encode("utf-8", "replace").decode() puts a question mark there',
                 code="lone-surrogate",
             ) from None
-        if len(text) > LONGEST_STRETCH and max(map(len, text.split())) > LONGEST_STRETCH:
+        if len(text) > LONGEST_UNSPACED and max(map(len, text.split())) > LONGEST_UNSPACED:
             raise BadText(
-                f"text {index} has more than {LONGEST_STRETCH:,} characters without a space",
+                f"more than {LONGEST_UNSPACED:,} characters without a space",
+                place=place,
                 remedy="is this text at all? split it, or leave it out",
                 code="no-spaces",
             )
 
 
-def _check_widths(offsets: Sequence[tuple[int, int]], which: str) -> None:
+def _check_widths(offsets: Sequence[tuple[int, int]], place: str) -> None:
     start, end = max(offsets, key=lambda span: span[1] - span[0], default=(0, 0))
     if end - start > LONGEST_WORD:
         raise BadText(
-            f"one token would stand for {end - start:,} characters of {which}, a word without a space",
-            place=f"characters {start:,} to {end:,}",
+            f"one token would stand for {end - start:,} characters, a word without a space",
+            place=f"{place}, characters {start:,} to {end:,}",
             remedy="is this text at all? split it, or leave it out",
             code="word-too-long",
         )
@@ -351,12 +298,12 @@ def _dumps(values: dict[str, Any]) -> bytes:
     return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def _unreadable(reason: str) -> BertworksError:
+def _tokenizer_failure(reason: str) -> BertworksError:
     return BadText(f"the tokenizer could not read this text: {reason}")
 
 
 @contextmanager
-def _guarded(wrong: Callable[[str], BertworksError]) -> Iterator[None]:
+def _library_errors(wrong: Callable[[str], BertworksError]) -> Iterator[None]:
     """The library's own failures, as ours."""
     try:
         yield

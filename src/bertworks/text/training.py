@@ -37,7 +37,7 @@ def train_tokenizer(sample: Sample, kind: Kind, size: int, *, cased: bool) -> To
         raise BadText("there is no text to learn a vocabulary from", code="no-text")
     config = {"do_lower_case": not cased, "keep_accents": cased}
     trained = {"wordpiece": _train_word_piece, "bpe": _train_bpe, "unigram": _train_unigram}[kind](sample, size, config)
-    return Tokenizer.made(json.loads(trained.to_str()), config)
+    return Tokenizer.from_layout(json.loads(trained.to_str()), config)
 
 
 def _train_word_piece(sample: Sample, size: int, config: dict[str, Any]) -> Backend:

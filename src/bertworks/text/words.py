@@ -13,6 +13,7 @@ from tokenizers import Tokenizer as Backend
 LONGEST_WORD = 1000  # characters
 # Scripts that are written without spaces (Thai to Khmer, Chinese, Japanese, Korean) have no such limit.
 SPACELESS = r"\u0e00-\u109f\u1780-\u17ff\u2e80-\ud7ff\U00020000-\U0003ffff"  # for patterns: scripts that set none between words
+CJK = r"\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"  # for patterns: Chinese and Japanese, written without spaces, each a word
 ENDLESS = re.compile(rf"[^\s{SPACELESS}]{{{LONGEST_WORD},}}")
 
 
@@ -60,7 +61,7 @@ class Sample:
         return f"a sample of {self.kept:,} of {self.seen:,} characters (seed {self.seed}){left_out}"
 
 
-def count_stretches(texts: Iterable[str]) -> Counter[str]:
+def count_chunks(texts: Iterable[str]) -> Counter[str]:
     """How often each stretch between white space occurs, so that what follows looks at each only once."""
     stretches: Counter[str] = Counter()
     for text in texts:
@@ -71,7 +72,7 @@ def count_stretches(texts: Iterable[str]) -> Counter[str]:
 def count_words(backend: Backend, texts: Iterable[str]) -> Counter[str]:
     """How often each word occurs."""
     words: Counter[str] = Counter()
-    for stretch, count in count_stretches(texts).items():
+    for stretch, count in count_chunks(texts).items():
         for word in split_words(backend, stretch):
             words[word] += count
     return words

@@ -31,10 +31,21 @@ from torch import Tensor, nn
 from bertworks.errors import BadCheckpoint, BertworksError, Remark, SaveFailed
 from bertworks.files import new_folder, read_json
 
-WEIGHTS, OPTIMISER, STATE, MANIFEST = "weights.safetensors", "optimiser.safetensors", "state.json", "manifest.json"
+CHECKPOINTS = "checkpoints"  # in the folder of a run
+WEIGHTS, OPTIMIZER, STATE, MANIFEST = "weights.safetensors", "optimiser.safetensors", "state.json", "manifest.json"
 NAME = re.compile(r"step-(\d{8,})")
-SPARE = 32 * 2**20  # bytes that a disk should still have free after a checkpoint
+MIN_FREE_BYTES = 32 * 2**20  # bytes that a disk should still have free after a checkpoint
 Tensors = dict[str, Tensor]
+STATE_BEFORE = {  # fields of before version 0.2
+    "looked_at": "evaluated_step",
+    "owes_look": "evaluation_pending",
+    "in_vain": "evaluations_without_improvement",
+    "hopeless": "pruned",
+    "looked_seconds": "evaluated_at",
+    "look_seconds": "evaluation_seconds",
+    "bad_in_a_row": "nonfinite_steps",
+}
+WEIGHTS_BEFORE = {"encoder.blank": "encoder.mask_state"}
 
 
 Count = Annotated[int, Field(ge=0, le=2**62)]
@@ -51,15 +62,15 @@ class State:
     progress: Annotated[float, Field(ge=0, le=1)] = 0.0
     seconds: Amount = 0.0
     tokens: Count = 0
-    bad_in_a_row: Count = 0
+    nonfinite_steps: Count = 0
     best: Annotated[float, Field(allow_inf_nan=False)] | None = None  # of what held-out text is judged by
     best_step: Count | None = None
-    looked_at: Count | None = None  # the step of the last look at held-out text
-    owes_look: bool = False  # it was broken off
-    in_vain: Count = 0  # looks since the best one
-    hopeless: bool = False  # by comparison with others
-    looked_seconds: Amount = 0.0  # when the last one ended
-    look_seconds: Amount = 0.0  # what such a look takes, and a save
+    evaluated_step: Count | None = None  # the step of the last look at held-out text
+    evaluation_pending: bool = False  # it was broken off
+    evaluations_without_improvement: Count = 0  # looks since the best one
+    pruned: bool = False  # by comparison with others
+    evaluated_at: Amount = 0.0  # when the last one ended
+    evaluation_seconds: Amount = 0.0  # what such a look takes, and a save
     save_seconds: Amount = 0.0
 
 
@@ -71,12 +82,12 @@ class Checkpoint:
     run: str
     machine: dict[str, Any]
     weights: Tensors
-    optimiser: Tensors
+    optimizer: Tensors
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     place = folder / f"step-{checkpoint.state.step:08}"
-    files = {WEIGHTS: checkpoint.weights, OPTIMISER: checkpoint.optimiser}
+    files = {WEIGHTS: checkpoint.weights, OPTIMIZER: checkpoint.optimizer}
     try:
         _check_space(folder, sum(tensor.nbytes for tensors in files.values() for tensor in tensors.values()))
         with new_folder(place, replace=True) as new:
@@ -84,7 +95,7 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
                 save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, new / name)
             state = {"run": checkpoint.run, "machine": checkpoint.machine, "state": asdict(checkpoint.state)}
             (new / STATE).write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
-            manifest = {name: _entry(new / name) for name in (WEIGHTS, OPTIMISER, STATE)}
+            manifest = {name: _entry(new / name) for name in (WEIGHTS, OPTIMIZER, STATE)}
             (new / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
     except (OSError, SafetensorError) as error:
         raise SaveFailed(f"could not write: {error}", place=str(place)) from None
@@ -93,7 +104,7 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
 
 def _check_space(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
-    if free < needed + SPARE:
+    if free < needed + MIN_FREE_BYTES:
         cause = f"a checkpoint takes {needed / 1e6:,.0f} MB, the disk has {free / 1e6:,.0f} MB left"
         raise SaveFailed(cause, place=str(folder), remedy="free some space; what was saved before is unchanged", code="no-space")
 
@@ -106,18 +117,20 @@ def _entry(path: Path) -> dict[str, Any]:
 def read_checkpoint(place: Path, run: str) -> Checkpoint:
     """A checkpoint of this run that is what its manifest says, or a `BadCheckpoint` that names the file."""
     manifest = read_json(place / MANIFEST)
-    for name in (WEIGHTS, OPTIMISER, STATE):
+    for name in (WEIGHTS, OPTIMIZER, STATE):
         path = place / name
         if not path.is_file() or path.is_symlink():
             raise BadCheckpoint("a file of this checkpoint is missing", place=str(path), code="missing-file")
         if _entry(path) != manifest.get(name):
             raise BadCheckpoint("this file has changed since it was written (size or SHA-256)", place=str(path), code="changed-file")
     try:
-        known = read_json(place / STATE)
-        state = TypeAdapter(State).validate_json(json.dumps(known["state"]), strict=True)
-        threads = TypeAdapter(Annotated[int, Field(ge=1, le=1024)]).validate_python(known["machine"]["threads"], strict=True)
+        saved = read_json(place / STATE)
+        state = TypeAdapter(State).validate_json(
+            json.dumps({STATE_BEFORE.get(name, name): value for name, value in saved["state"].items()}), strict=True
+        )
+        threads = TypeAdapter(Annotated[int, Field(ge=1, le=1024)]).validate_python(saved["machine"]["threads"], strict=True)
         checkpoint = Checkpoint(
-            state, known["run"], {**known["machine"], "threads": threads}, *map(load_file, (place / WEIGHTS, place / OPTIMISER))
+            state, saved["run"], {**saved["machine"], "threads": threads}, *map(_load, (place / WEIGHTS, place / OPTIMIZER))
         )
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise BadCheckpoint(f"cannot be read: {str(error)[:300]}", place=str(place)) from None
@@ -128,6 +141,14 @@ def read_checkpoint(place: Path, run: str) -> Checkpoint:
     return checkpoint
 
 
+def _load(path: Path) -> Tensors:
+    """Tensors under today's names."""
+    tensors: Tensors = load_file(path)
+    for old, new in WEIGHTS_BEFORE.items():
+        tensors = {name.replace(old, new): tensor for name, tensor in tensors.items()}
+    return tensors
+
+
 def list_checkpoints(folder: Path) -> list[tuple[int, Path]]:
     """Newest first; whether they are whole is seen when they are read."""
     found = [(int(name[1]), path) for path in folder.glob("step-*") if (name := NAME.fullmatch(path.name))]
@@ -136,18 +157,18 @@ def list_checkpoints(folder: Path) -> list[tuple[int, Path]]:
 
 def newest_checkpoint(folder: Path, run: str) -> tuple[Checkpoint | None, dict[Path, Remark]]:
     """The newest whole one, and what was wrong with those passed over."""
-    broken: dict[Path, Remark] = {}
+    damaged: dict[Path, Remark] = {}
     for _, place in list_checkpoints(folder):
         try:
-            return read_checkpoint(place, run), broken
+            return read_checkpoint(place, run), damaged
         except BertworksError as error:
-            broken[place] = Remark(error.code, f"{error.place or place}: {error.cause}")
-    return None, broken
+            damaged[place] = Remark(error.code, f"{error.place or place}: {error.cause}")
+    return None, damaged
 
 
-def tidy_checkpoints(folder: Path, broken: Iterable[Path]) -> None:
+def tidy_checkpoints(folder: Path, damaged: Iterable[Path]) -> None:
     """At the start of a process: damaged ones lose their name, so that nothing counts them; what a kill left half done goes."""
-    for place in broken:
+    for place in damaged:
         aside = place.with_name(f"damaged-{place.name}")
         shutil.rmtree(aside, ignore_errors=True)
         place.rename(aside)
@@ -164,11 +185,13 @@ def prune_checkpoints(folder: Path, keep: int, best: int | None) -> None:
                 shutil.rmtree(place.rename(place.with_name(f".{place.name}.old")))
 
 
-def optimiser_tensors(module: nn.Module, optimiser: torch.optim.Optimizer) -> Tensors:
-    return {f"{name}|{key}": value for name, parameter in module.named_parameters() for key, value in _memory(optimiser, parameter)}
+def optimizer_tensors(module: nn.Module, optimiser: torch.optim.Optimizer) -> Tensors:
+    return {
+        f"{name}|{key}": value for name, parameter in module.named_parameters() for key, value in _optimizer_state(optimiser, parameter)
+    }
 
 
-def _memory(optimiser: torch.optim.Optimizer, parameter: nn.Parameter) -> Iterator[tuple[str, Tensor]]:
+def _optimizer_state(optimiser: torch.optim.Optimizer, parameter: nn.Parameter) -> Iterator[tuple[str, Tensor]]:
     for key, value in optimiser.state.get(parameter, {}).items():
         assert isinstance(value, Tensor)
         yield key, value
@@ -181,7 +204,7 @@ def restore(module: nn.Module, optimiser: torch.optim.Optimizer, checkpoint: Che
     _same_shapes(parameters, checkpoint.weights, place)
     for name, parameter in parameters.items():
         parameter.copy_(checkpoint.weights[name])
-    for key, value in checkpoint.optimiser.items():
+    for key, value in checkpoint.optimizer.items():
         name, _, part = key.rpartition("|")
         if name not in parameters:
             cause = f"the optimiser remembers {name!r}, which this model does not have"

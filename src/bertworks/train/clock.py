@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable
 from math import inf
 
-NEW_PLAN = 0.05  # a change of the planned steps that is worth a line
-WINDOW = 50  # steps over which the pace is measured
+PLAN_CHANGE = 0.05  # a change of the planned steps that is worth a line
+PACE_STEPS = 50  # steps over which the pace is measured
 
 
 class Clock:
@@ -21,39 +21,39 @@ class Clock:
 
     def __init__(self, budget: float | None, *, began: float, now: Callable[[], float] = time.monotonic) -> None:
         self.budget, self.began, self.now = budget, began, now
-        self.spent = 0.0  # by earlier processes of this run
+        self.seconds_before = 0.0  # by earlier processes of this run
         self.reserve = 0.0  # seconds for what comes after the last step
-        self.planned = 0  # steps in all, as last said
+        self.planned_steps = 0  # steps in all, as last said
         self.first_pace = 0.0
-        self.ends: deque[float] = deque(maxlen=WINDOW + 1)
+        self.step_ends: deque[float] = deque(maxlen=PACE_STEPS + 1)
 
     @property
     def elapsed(self) -> float:
-        return self.spent + self.now() - self.began
+        return self.seconds_before + self.now() - self.began
 
     @property
     def pace(self) -> float:
         """Seconds from the end of a step to the end of the next, with all that lies between."""
-        return (self.ends[-1] - self.ends[0]) / (len(self.ends) - 1) if len(self.ends) > 2 else self.first_pace
+        return (self.step_ends[-1] - self.step_ends[0]) / (len(self.step_ends) - 1) if len(self.step_ends) > 2 else self.first_pace
 
     def tick(self) -> None:
         """A step has ended."""
-        self.ends.append(self.now())
+        self.step_ends.append(self.now())
 
     @property
-    def left(self) -> float:
+    def seconds_left(self) -> float:
         """Seconds for steps."""
         return inf if self.budget is None else self.budget - self.elapsed - self.reserve
 
     def steps_left(self) -> int:
         if self.budget is None or not self.pace:
             return 1
-        return max(0, round(self.left / self.pace))
+        return max(0, round(self.seconds_left / self.pace))
 
     def new_plan(self, step: int) -> int | None:
         """The steps in all, if they are others than was said last."""
         left = self.steps_left()
-        if self.budget is None or abs(step + left - self.planned) <= max(2, NEW_PLAN * self.planned):
+        if self.budget is None or abs(step + left - self.planned_steps) <= max(2, PLAN_CHANGE * self.planned_steps):
             return None
-        self.planned = step + left
-        return self.planned
+        self.planned_steps = step + left
+        return self.planned_steps

@@ -1,7 +1,7 @@
-"""The loop. It is given steps of batches, something with `counts` and `forward`, a way to evaluate and a way to save the model.
+"""The loop. It is given batches, something with `counts` and `forward`, a way to evaluate and a way to save the model.
 
-What makes a stopped and resumed run end with the same bits as an undisturbed one: every batch is a function of its place, dropout is
-seeded by (seed, step, portion, process), and a checkpoint holds weights, optimiser and place. What is only shown (speed, time left,
+What makes a stopped and resumed run end with the same bits as an undisturbed one: every batch is a function of its cursor, dropout is
+seeded by (seed, step, micro-batch, process), and a checkpoint holds weights, optimizer and cursor. What is only shown (speed, time left,
 means over the last lines) may differ.
 """
 
@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,167 +22,140 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from bertworks.config import LoopConfig, OptimConfig
-from bertworks.errors import BertworksError, Diverged
+from bertworks.data.batches import Cursor, Step
+from bertworks.errors import BertworksError, Diverged, Remark
 from bertworks.model.loss import Loss, Trainable
-from bertworks.train.checkpoint import Checkpoint, State, optimiser_tensors, prune_checkpoints, restore, write_checkpoint
+from bertworks.train.checkpoint import (
+    CHECKPOINTS,
+    Checkpoint,
+    State,
+    optimizer_tensors,
+    prune_checkpoints,
+    restore,
+    write_checkpoint,
+)
 from bertworks.train.clock import Clock
-from bertworks.train.log import Event, Log
-from bertworks.train.looks import LOOKING, Looks
-from bertworks.train.machine import counting_flops, give_back_memory
-from bertworks.train.means import Means
-from bertworks.train.optim import make_optimiser, rate, set_rate
-from bertworks.train.ranks import Ranks
-from bertworks.train.signals import BrokenOff, Stop
+from bertworks.train.distributed import Distributed
+from bertworks.train.events import Evaluated, Event, Log, NotSaved, Planned, Remarked, Saved, Skipped, Trained
+from bertworks.train.meter import Meter
+from bertworks.train.optim import learning_rate, make_optimizer, set_learning_rate
+from bertworks.train.policy import EvaluationPolicy
+from bertworks.train.runtime import Interrupted, Runtime, flop_counter, release_memory
 
-TRIALS = 3  # steps to measure the machine with, for a budget; their gradients are thrown away
+PROFILED_STEPS = 3  # to measure the machine with, for a budget; their gradients are thrown away
 LOG_SECONDS = 20.0  # of steps so slow that lines every so many of them would leave people waiting
-TRIM_SECONDS = 10.0  # between moments when memory is given back, which takes a few hundredths of that to be had again
+RELEASE_SECONDS = 10.0  # between moments when memory is given back, which takes a few hundredths of that to be had again
 END_SECONDS = 1.0  # for the report and the last messages, beside evaluation and saving, which are measured
-Evaluate = Callable[[], dict[str, float]]
-"""Measures of held-out text. It may be `BrokenOff`, unless several processes look together; a resumed run does it again."""
-
-
-class Portion(Protocol):
-    """What goes through the model at once."""
-
-    @property
-    def batch(self) -> Any: ...
-
-    @property
-    def counted(self) -> bool:
-        """Or only there because every process must take part in every step."""
-
-
-class Step(Protocol):
-    """A step's batches for this process, and where the training stands before and after it."""
-
-    @property
-    def portions(self) -> Sequence[Portion]: ...
-
-    @property
-    def place(self) -> tuple[int, int]:
-        """(epoch, batch)."""
-
-    @property
-    def following(self) -> tuple[int, int]: ...
-
-    @property
-    def passes(self) -> tuple[float, float]:
-        """Passes over the text, before and after."""
-
-    @property
-    def tokens(self) -> int:
-        """Of all processes."""
-
-    @property
-    def names(self) -> list[int]:
-        """Which examples these are, to find them again."""
 
 
 @dataclass(frozen=True)
-class Agreed:
+class TrainContext:
+    """Where a training happens."""
+
+    folder: Path
+    identity: str  # by which a run knows its own checkpoints
+    machine: dict[str, Any]  # as events and checkpoints name it
+    clock: Clock
+    runtime: Runtime = field(default_factory=Runtime)
+    distributed: Distributed = field(default_factory=Distributed)
+    log: Log | None = None
+    peak_flops: float = 0.0  # of the machine, measured
+
+
+@dataclass(frozen=True)
+class StepSync:
     """What all processes must see alike before a step."""
 
     counts: dict[str, int]  # of the whole step
-    middle: float  # progress in the middle of the step, for its learning rate
-    after: float
-    over: bool  # the run has ended before it
-    asked: int  # the signal that asked to stop, or 0
+    mid_progress: float  # in the middle of the step, for its learning rate
+    progress: float  # after it
+    is_over: bool  # the run has ended before it
+    stop_signal: int  # that asked to stop, or 0
 
 
 class Trainer:
+    """`batches(cursor)` gives the steps from there on; `policy` evaluates, keeps the best model and may end the run early."""
+
     def __init__(
         self,
         module: Trainable,
-        steps: Callable[[tuple[int, int]], Iterator[Step]],
+        batches: Callable[[Cursor], Iterator[Step]],
         optim: OptimConfig,
-        config: LoopConfig,
-        *,
-        folder: Path,
-        log: Log | None,
-        ranks: Ranks,
-        clock: Clock,
-        stop: Stop,
-        evaluate: Evaluate,
-        save_model: Callable[[], None],
-        identity: str,
-        machine: dict[str, Any],
-        matrix_rate: float,
-        looks: Looks,
+        loop: LoopConfig,
+        context: TrainContext,
+        policy: EvaluationPolicy,
     ) -> None:
-        self.module, self.steps, self.optim, self.config, self.folder, self.log = module, steps, optim, config, folder, log
-        self.ranks, self.clock, self.stop, self.machine = ranks, clock, stop, machine
-        self.evaluate, self.save_model, self.identity = evaluate, save_model, identity
-        self.shared, self.optimiser, self.state = ranks.share(module), make_optimiser(module, optim), State()
+        self.module, self.batches, self.optim, self.config, self.context, self.policy = module, batches, optim, loop, context, policy
+        self.distributed, self.clock = context.distributed, context.clock
+        self.ddp_module, self.optimizer, self.state = self.distributed.wrap(module), make_optimizer(module, optim), State()
         self.parameters = list(module.parameters())
         self.device = self.parameters[0].device
-        self.matrix_rate, self.flops_per_token = matrix_rate, 0.0
-        self.since_log = Means()
-        self.looks = looks
-        self.saved: State | None = None
-        self.trimmed = time.monotonic()
-        self.ending = False
+        self.flops_per_token = 0.0
+        self.meter = Meter()
+        self.saved_state: State | None = None
+        self.memory_released_at = time.monotonic()
+        self.finishing = False
         self.failure: BertworksError | None = None
 
     # ------------------------------------------------------------------ the run
 
     def resume(self, checkpoint: Checkpoint, place: str) -> None:
-        restore(self.module, self.optimiser, checkpoint, place)
-        self.saved = self.state = checkpoint.state
-        self.clock.spent = self.state.seconds
+        restore(self.module, self.optimizer, checkpoint, place)
+        self.saved_state = self.state = checkpoint.state
+        self.clock.seconds_before = self.state.seconds
 
     def run(self) -> int:
         """Train to the end. Returns 0, or the number of the signal that asked to stop."""
-        self._reserve()
-        if self.state.progress >= 1 and not self.state.owes_look:
-            self.say({"kind": "remark", "code": "already-ended", "text": "this run had come to its end"})
-        elif self.state.progress < 1 and (self.state.owes_look or (self.saved is None and self.looks.first)):
-            self._look()
-            self._save()
-        elif self.saved is None:
-            self._carefully(self.save_model)
-            self._save()
-        measured = False
-        steps = self.steps((self.state.epoch, self.state.batch)) if not self._is_over() else iter(())
+        self._reserve_time()
+        if self.state.progress >= 1 and not self.state.evaluation_pending:
+            self.remark(Remark("already-ended", "this run has already ended"))
+        elif self.state.progress < 1 and (self.state.evaluation_pending or (self.saved_state is None and self.policy.at_start)):
+            self._evaluate()
+            self._save_checkpoint()
+        elif self.saved_state is None:
+            self._try_save(self.policy.save_model)
+            self._save_checkpoint()
+        profiled = False
+        steps = self.batches((self.state.epoch, self.state.batch)) if not self._is_over() else iter(())
         for step in steps:
-            if not measured:
-                self._measure(step)
-                measured = True
-            agreed = self._agree(step)
-            if agreed.asked or agreed.over:
-                return self._finish(agreed.asked)
+            if not profiled:
+                self._profile_step(step)
+                profiled = True
+            sync = self._sync_step(step)
+            if sync.stop_signal or sync.is_over:
+                return self._finish(sync.stop_signal)
             before = self.state
-            self._take(step, agreed)
-            self.state = self._after(step, agreed.after)
+            self._train_step(step, sync)
+            self.state = self._advanced(step, sync.progress)
             self.clock.tick()
-            self.since_log.pause()
+            self.meter.pause()
             if self.state.progress < 1:
-                self._between(before)
+                self._after_step(before)
             if self._is_over():
                 break
-            self.since_log.go_on()
+            self.meter.resume()
         return self._finish(0)
 
     def _is_over(self) -> bool:
-        return self.state.progress >= 1 or self.looks.why_stop(self.state) is not None
+        return self.state.progress >= 1 or self.policy.stop_reason(self.state) is not None
 
-    def _after(self, step: Step, progress: float) -> State:
-        epoch, batch = step.following
+    def _advanced(self, step: Step, progress: float) -> State:
+        epoch, batch = step.next_cursor
         tokens, seconds = self.state.tokens + step.tokens, self.clock.elapsed
         return replace(self.state, step=self.state.step + 1, epoch=epoch, batch=batch, progress=progress, tokens=tokens, seconds=seconds)
 
-    def _agree(self, step: Step) -> Agreed:
-        counted: dict[str, int] = {}
-        for portion in step.portions:
-            for name, n in self.module.counts(portion.batch).items():
-                counted[name] = counted.get(name, 0) + n * portion.counted
-        middle, after, over = self._progress(step) if self.ranks.first else (0.0, 0.0, False)
-        mine = self.stop.signal  # now; one that comes while the processes talk is for the next step
-        said = [*counted.values(), middle, after, float(over), float(mine)]
-        heard = self.ranks.sum(torch.tensor(said, dtype=torch.float64, device=self.device))
-        *totals, middle, after, ended, asked = heard.tolist()
-        counts = {name: int(total) for name, total in zip(counted, totals, strict=True)}
-        return Agreed(counts, middle, after, bool(ended), mine or (int(signal.SIGTERM) if asked else 0))
+    def _sync_step(self, step: Step) -> StepSync:
+        counts: dict[str, int] = {}
+        for micro_batch in step.micro_batches:
+            for name, n in self.module.counts(micro_batch.batch).items():
+                counts[name] = counts.get(name, 0) + n * micro_batch.is_counted
+        middle, after, over = self._progress(step) if self.distributed.is_main else (0.0, 0.0, False)
+        signal_here = self.context.runtime.stop.signal  # now; one that comes while the processes talk is for the next step
+        values = [*counts.values(), middle, after, float(over), float(signal_here)]
+        sums = self.distributed.sum(torch.tensor(values, dtype=torch.float64, device=self.device))
+        *totals, middle, after, ended, asked = sums.tolist()
+        counts = {name: int(total) for name, total in zip(counts, totals, strict=True)}
+        return StepSync(counts, middle, after, bool(ended), signal_here or (int(signal.SIGTERM) if asked else 0))
 
     def _progress(self, step: Step) -> tuple[float, float, bool]:
         """In the middle of the step; after it; and whether the run ended before it."""
@@ -190,210 +163,224 @@ class Trainer:
             done, total = self.state.step, self.config.steps
             return (done + 0.5) / total, (done + 1) / total, False
         if self.config.epochs is not None:
-            before, after = (passes / self.config.epochs for passes in step.passes)
+            before, after = (passes / self.config.epochs for passes in step.epochs_done)
             return (before + after) / 2, after, False
         left = self.clock.steps_left()
         share = (1 - self.state.progress) / max(1, left)
         return self.state.progress + share / 2, self.state.progress + share, left == 0
 
-    def _finish(self, asked: int) -> int:
-        self.ending = True
-        if not asked:
-            self._log_means()
+    def _finish(self, stop_signal: int) -> int:
+        self.finishing = True
+        if not stop_signal:
+            self._log_train()
             self.state = replace(self.state, progress=1.0)
-            if self.state.looked_at != self.state.step:
-                self._look()
-                asked = self.stop.signal if self.state.owes_look else 0
+            if self.state.evaluated_step != self.state.step:
+                self._evaluate()
+                stop_signal = self.context.runtime.stop.signal if self.state.evaluation_pending else 0
         if not self.state.step:
-            self.say({"kind": "remark", "code": "no-step-taken", "text": "no step was taken: the model knows nothing yet"})
-        if self.saved != self.state:
-            self._save()
+            self.remark(Remark("no-step-taken", "no step was taken: the model is untrained"))
+        if self.saved_state != self.state:
+            self._save_checkpoint()
         if self.failure is not None:
             raise self.failure
-        return asked
+        return stop_signal
 
     # ------------------------------------------------------------------ a step
 
-    def _take(self, step: Step, agreed: Agreed) -> None:
-        lr = rate(self.optim, agreed.middle)
-        set_rate(self.optimiser, lr)
-        value, sums = self._gradients(step, agreed.counts)
-        norm = self._clip()
+    def _train_step(self, step: Step, sync: StepSync) -> None:
+        lr = learning_rate(self.optim, sync.mid_progress)
+        set_learning_rate(self.optimizer, lr)
+        value, sums = self._forward_backward(step, sync.counts)
+        norm = self._clip_gradients()
         wrong = torch.tensor(float(not (math.isfinite(value) and math.isfinite(norm))), device=self.device)
-        if float(self.ranks.sum(wrong)):
-            self._pass_over(step, value, norm)
+        if float(self.distributed.sum(wrong)):
+            self._skip_step(step, value, norm)
             return
-        self.optimiser.step()
-        self.state = replace(self.state, bad_in_a_row=0)
-        self.since_log.add(sums, agreed.counts, {"lr": lr, "gradient": norm})
+        self.optimizer.step()
+        self.state = replace(self.state, nonfinite_steps=0)
+        self.meter.add(sums, sync.counts, lr, norm)
 
-    def _clip(self) -> float:
+    def _clip_gradients(self) -> float:
         """Shorten the gradient if it is too long; its length before."""
         norm = nn.utils.get_total_norm([one.grad for one in self.parameters if one.grad is not None], foreach=True)
-        if norm > self.optim.clip:
-            nn.utils.clip_grads_with_norm_(self.parameters, self.optim.clip, norm, foreach=True)
+        if norm > self.optim.max_grad_norm:
+            nn.utils.clip_grads_with_norm_(self.parameters, self.optim.max_grad_norm, norm, foreach=True)
         return float(norm)
 
-    def _gradients(self, step: Step, counts: dict[str, int]) -> tuple[float, dict[str, float]]:
+    def _forward_backward(self, step: Step, counts: dict[str, int]) -> tuple[float, dict[str, float]]:
         """The weighted loss of this process, and the sum of each of its terms; the gradients are where they belong."""
-        self.optimiser.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=True)
         values, totals = [], [torch.zeros(len(counts), dtype=torch.float64, device=self.device)]
-        for index, portion in enumerate(step.portions):
-            entropy = (self.config.seed, self.state.step, index, self.ranks.rank)
+        for index, micro_batch in enumerate(step.micro_batches):
+            entropy = (self.config.seed, self.state.step, index, self.distributed.rank)
             torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> 1))
-            with self._quiet(last=index == len(step.portions) - 1):
+            with self._maybe_no_sync(last=index == len(step.micro_batches) - 1):
                 with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bfloat16"):
-                    loss: Loss = self.shared(portion.batch)
+                    loss: Loss = self.ddp_module(micro_batch.batch)
                 terms = [term.total * (term.weight / max(1, counts[term.name])) for term in loss if term.weight]
                 # Gradients are averaged over the processes, but each term is divided by the count of all of them.
-                mean = torch.stack(terms).sum() * (float(portion.counted) * self.ranks.world)
+                mean = torch.stack(terms).sum() * (float(micro_batch.is_counted) * self.distributed.world_size)
                 mean.backward()  # type: ignore[no-untyped-call]
-            values.append(mean.detach() / self.ranks.world)
-            if portion.counted:
+            values.append(mean.detach() / self.distributed.world_size)
+            if micro_batch.is_counted:
                 named = {term.name: term.total.detach().double() for term in loss}
                 totals.append(torch.stack([named[name] for name in counts]))
         return float(torch.stack(values).sum()), dict(zip(counts, torch.stack(totals).sum(0).tolist(), strict=True))
 
-    def _quiet(self, *, last: bool) -> AbstractContextManager[Any]:
-        """Gradients travel between processes once in a step, with its last portion."""
-        return nullcontext() if last or not isinstance(self.shared, DistributedDataParallel) else self.shared.no_sync()
+    def _maybe_no_sync(self, *, last: bool) -> AbstractContextManager[Any]:
+        """Gradients travel between processes once in a step, with its last micro-batch."""
+        return nullcontext() if last or not isinstance(self.ddp_module, DistributedDataParallel) else self.ddp_module.no_sync()
 
-    def _pass_over(self, step: Step, value: float, norm: float) -> None:
+    def _skip_step(self, step: Step, value: float, norm: float) -> None:
         """Numbers that are not finite must not reach the weights."""
-        self.optimiser.zero_grad(set_to_none=True)
-        bad = self.state.bad_in_a_row + 1
-        self.state = replace(self.state, bad_in_a_row=bad)
-        epoch, batch = step.place
-        about = {"step": self.state.step + 1, "epoch": epoch, "batch": batch, "examples": step.names}
-        self.say({"kind": "bad", "loss": value, "gradient": norm, **about})
-        if bad >= self.config.bad_steps:
-            cause = f"{bad} steps in a row gave numbers that are not finite, the last at epoch {epoch}, batch {batch}"
+        self.optimizer.zero_grad(set_to_none=True)
+        n_skipped = self.state.nonfinite_steps + 1
+        self.state = replace(self.state, nonfinite_steps=n_skipped)
+        epoch, batch = step.cursor
+        self.emit(Skipped(loss=value, gradient_norm=norm, epoch=epoch, batch=batch, examples=step.example_ids), step=self.state.step + 1)
+        if n_skipped >= self.config.bad_steps:
+            cause = f"{n_skipped} steps in a row gave numbers that are not finite, the last at epoch {epoch}, batch {batch}"
             remedy = "the last checkpoint is good; try a lower optim.lr, and see metrics.jsonl for the batches"
-            raise Diverged(cause, place=str(self.folder), remedy=remedy)
+            raise Diverged(cause, place=str(self.context.folder), remedy=remedy)
 
     # ------------------------------------------------------------------ around the steps
 
-    def _measure(self, step: Step) -> None:
+    def _profile_step(self, step: Step) -> None:
         """What a step costs, in operations and, where they are counted, seconds. Nothing of it stays."""
-        agreed = self._agree(step)
-        if agreed.asked:
+        sync = self._sync_step(step)
+        if sync.stop_signal:
             return
-        counts, pace = agreed.counts, math.inf
-        with counting_flops() as counter:
-            self._gradients(step, counts)
-        flops = self.ranks.sum(torch.tensor(float(counter.get_total_flops()), dtype=torch.float64, device=self.device))
+        counts, pace = sync.counts, math.inf
+        with flop_counter() as counter:
+            self._forward_backward(step, counts)
+        flops = self.distributed.sum(torch.tensor(float(counter.get_total_flops()), dtype=torch.float64, device=self.device))
         self.flops_per_token = float(flops) / max(1, step.tokens)
         if self.clock.budget is not None:
-            for _ in range(TRIALS - 1):
+            for _ in range(PROFILED_STEPS - 1):
                 start = time.monotonic()
-                self._gradients(step, counts)
+                self._forward_backward(step, counts)
                 pace = min(pace, time.monotonic() - start)
             self.clock.first_pace = pace
-        self.optimiser.zero_grad(set_to_none=True)
-        self.since_log = Means(tokens=self.state.tokens)
+        self.optimizer.zero_grad(set_to_none=True)
+        self.meter = Meter(tokens=self.state.tokens)
         self.clock.tick()
 
-    def _between(self, before: State) -> None:
+    def _after_step(self, before: State) -> None:
         """What is due between two steps."""
         state, config = self.state, self.config
         if (planned := self.clock.new_plan(state.step)) is not None:
-            self.say({"kind": "plan", "steps": planned, "seconds_per_step": self.clock.pace})
-        slow = self.since_log.seconds > LOG_SECONDS and self.ranks.world == 1  # others would not agree on the moment
+            self.emit(Planned(steps=planned, seconds_per_step=self.clock.pace))
+        slow = self.meter.seconds > LOG_SECONDS and self.distributed.world_size == 1  # others would not agree on the moment
         if state.step % config.log_every == 0 or slow:
-            self._log_means()
-        if time.monotonic() > self.trimmed + TRIM_SECONDS:
-            give_back_memory()
-            self.trimmed = time.monotonic()
-        if math.floor(state.progress * config.evaluations) > math.floor(before.progress * config.evaluations) and self._can_look():
-            self._look()
+            self._log_train()
+        if self.context.runtime.owns_process and time.monotonic() > self.memory_released_at + RELEASE_SECONDS:
+            release_memory()
+            self.memory_released_at = time.monotonic()
+        if math.floor(state.progress * config.evaluations) > math.floor(before.progress * config.evaluations) and self._can_evaluate():
+            self._evaluate()
         # In a streak of steps that were not taken the last checkpoint is the good one.
         due = state.step % config.checkpoint_every == 0 or self.state.best_step == state.step
-        if due and not state.bad_in_a_row:
-            self._save()
+        if due and not state.nonfinite_steps:
+            self._save_checkpoint()
 
-    def _log_means(self) -> None:
-        recent = self.since_log
+    def _log_train(self) -> None:
+        recent = self.meter
         if not recent.steps:
             return
-        means, tokens = recent.over(self.ranks, self.device), self.state.tokens - recent.tokens
-        self.since_log = Means(tokens=self.state.tokens)
+        means, tokens = recent.reduce(self.distributed, self.device), self.state.tokens - recent.tokens
+        self.meter = Meter(tokens=self.state.tokens)
         speed = tokens / max(recent.seconds, 1e-9)
         left = (1 - self.state.progress) / max(self.state.progress, 1e-9) * self.clock.elapsed
         if self.clock.budget is not None:
             left = max(0.0, self.clock.budget - self.clock.elapsed)
-        share = speed * self.flops_per_token / self.matrix_rate / self.ranks.world if self.matrix_rate else 0.0
-        self.say({"kind": "train", **means, **recent.shown, "tokens_per_second": speed, "share": share, "seconds_left": left})
+        peak = self.context.peak_flops * self.distributed.world_size
+        self.emit(
+            Trained(
+                terms=means,
+                lr=recent.lr,
+                gradient_norm=recent.gradient_norm,
+                tokens_per_second=speed,
+                mfu=speed * self.flops_per_token / peak if peak else 0.0,
+                seconds_left=left,
+            )
+        )
 
-    def _can_look(self) -> bool:
-        """By the clock, looks must not take the time of learning: neither much of that since the last one, nor of what is left."""
+    def _can_evaluate(self) -> bool:
+        """The same for all processes: the first one's clock decides."""
         if self.clock.budget is None:
             return True
-        now = self.clock.elapsed
-        worth = self.state.look_seconds <= LOOKING * min(now - self.state.looked_seconds, self.clock.left)
-        return bool(self.ranks.sum(torch.tensor(float(worth and self.ranks.first), device=self.device)))
+        can = self.policy.has_time(self.state, self.clock) and self.distributed.is_main
+        return bool(self.distributed.sum(torch.tensor(float(can), device=self.device)))
 
-    def _look(self) -> None:
-        """Held-out text. The model is saved if it was never as good; without such text, whenever this is called."""
+    def _evaluate(self) -> None:
+        """The model is saved if it was never as good; without anything to evaluate on, whenever this is called."""
         start = time.monotonic()
         try:
-            measures = self.evaluate() if self.config.evaluations else None
-        except BrokenOff:
-            self.state = replace(self.state, owes_look=True)
+            metrics = self.policy.evaluate() if self.config.evaluations else None
+        except Interrupted:
+            self.state = replace(self.state, evaluation_pending=True)
             return
-        before, self.state = self.state, replace(self.state, looked_at=self.state.step, owes_look=False)
-        if measures is not None:
-            self.say({"kind": "held out", **measures})
-            self.state = self.looks.weigh(self.state, measures)
-            if self.state.progress < 1 and (reason := self.looks.why_stop(self.state)) is not None:
-                self.say({"kind": "remark", "code": reason.code, "text": f"stopped early: {reason}"})
-        if measures is None or self.state.best_step == self.state.step:
+        before, self.state = self.state, replace(self.state, evaluated_step=self.state.step, evaluation_pending=False)
+        if metrics is not None:
+            self.emit(Evaluated(metrics=metrics))
+            self.state = self.policy.update(self.state, metrics)
+            if self.state.progress < 1 and (reason := self.policy.stop_reason(self.state)) is not None:
+                self.remark(reason)
+        if metrics is None or self.state.best_step == self.state.step:
             self._save_best(before)
-        self.state = replace(self.state, look_seconds=time.monotonic() - start, looked_seconds=self.clock.elapsed)
-        self._reserve()
+        self.state = replace(self.state, evaluation_seconds=time.monotonic() - start, evaluated_at=self.clock.elapsed)
+        self._reserve_time()
 
     def _save_best(self, before: State) -> None:
         """The best is one that is there: if it cannot be saved, all processes forget it. The last one is made up for by a resumed run."""
-        failed = float(not self._carefully(self.save_model))
-        if self.ranks.sum(torch.tensor(failed, device=self.device)):
+        failed = float(not self._try_save(self.policy.save_model))
+        if self.distributed.sum(torch.tensor(failed, device=self.device)):
             self.state = replace(self.state, best=before.best, best_step=before.best_step)
-            if self.ending:
-                self.state = replace(self.state, looked_at=before.looked_at, owes_look=True)
+            if self.finishing:
+                self.state = replace(self.state, evaluated_step=before.evaluated_step, evaluation_pending=True)
 
-    def _save(self) -> None:
-        if self.ranks.first:
-            self._carefully(self._write_checkpoint)
+    def _save_checkpoint(self) -> None:
+        if self.distributed.is_main:
+            self._try_save(self._write_checkpoint)
         else:
-            self.saved = self.state
+            self.saved_state = self.state
 
     def _write_checkpoint(self) -> None:
         start, state = time.monotonic(), replace(self.state, seconds=self.clock.elapsed)
         weights: dict[str, Tensor] = dict(self.module.named_parameters())
-        memory, folder = optimiser_tensors(self.module, self.optimiser), self.folder / "checkpoints"
-        place = write_checkpoint(folder, Checkpoint(state, self.identity, self.machine, weights, memory))
+        optimizer, folder = optimizer_tensors(self.module, self.optimizer), self.context.folder / CHECKPOINTS
+        place = write_checkpoint(folder, Checkpoint(state, self.context.identity, self.context.machine, weights, optimizer))
         self.state = replace(self.state, save_seconds=time.monotonic() - start)
-        self.saved = self.state
-        prune_checkpoints(folder, self.config.keep, state.best_step)
-        self.say({"kind": "checkpoint", "path": place.name})
-        self._reserve()
+        self.saved_state = self.state
+        prune_checkpoints(folder, self.config.keep_checkpoints, state.best_step)
+        self.emit(Saved(path=place.name))
+        self._reserve_time()
 
-    def _carefully(self, save: Callable[[], None]) -> bool:
+    def _try_save(self, save: Callable[[], None]) -> bool:
         """Whether it is saved. A disk that is full now may have room at the next save; only the last one must succeed, and the first."""
         try:
             save()
             return True
         except BertworksError as error:
-            if self.saved is None:
+            if self.saved_state is None:
                 raise
-            self.say({"kind": "not saved", "reason": str(error)})
-            self.failure = error if self.ending else None
+            self.emit(NotSaved(reason=str(error)))
+            self.failure = error if self.finishing else None
             return False
 
-    def _reserve(self) -> None:
-        """The end needs the time of a look, a save and a report, and of looks that come after."""
-        self.clock.reserve = END_SECONDS + 1.1 * ((1 + self.looks.after) * self.state.look_seconds + self.state.save_seconds)
+    def _reserve_time(self) -> None:
+        """The end needs the time of an evaluation, a save and a report, and of evaluations that come after."""
+        self.clock.reserve = END_SECONDS + 1.1 * (
+            (1 + self.policy.extra_evaluations) * self.state.evaluation_seconds + self.state.save_seconds
+        )
 
-    def say(self, event: Event) -> None:
-        if self.log is not None:
+    def emit(self, event: Event, *, step: int | None = None) -> None:
+        """With where the run stands; `step`: if not the last one taken."""
+        if self.context.log is not None:
             state = self.state
-            about = {"step": state.step, "progress": state.progress, "tokens": state.tokens, "seconds": round(self.clock.elapsed, 3)}
-            self.log.write({"kind": event.pop("kind"), **about, **event})
+            at = state.step if step is None else step
+            seconds = round(self.clock.elapsed, 3)
+            self.context.log.write(replace(event, step=at, progress=state.progress, tokens=state.tokens, seconds=seconds))
+
+    def remark(self, remark: Remark) -> None:
+        self.emit(Remarked(code=remark.code, text=remark.text))

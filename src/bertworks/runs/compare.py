@@ -1,0 +1,69 @@
+"""Whether two fine-tuned models differ significantly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from bertworks.errors import Remark, Unsupported
+from bertworks.measure.intervals import Interval, difference_intervals, mean
+from bertworks.measure.metrics import Metric
+from bertworks.runs.seeds import finished_results, seed_scores
+from bertworks.tasks.evaluation import metrics_of
+from bertworks.workbench import load
+
+
+@dataclass(frozen=True)
+class MetricComparison:
+    """A metric of two runs; the interval is that of the difference."""
+
+    metric: Metric
+    first: float
+    second: float
+    interval: Interval
+
+    @property
+    def significant(self) -> bool:
+        low, high = self.interval
+        return low > 0 or high < 0
+
+
+@dataclass(frozen=True)
+class Comparison:
+    metrics: list[MetricComparison]
+    n_seeds: tuple[int, int]  # that are counted
+    remarks: list[Remark]
+
+
+def compare(first: Path, second: Path) -> Comparison:
+    """Each metric of two runs on the same dev examples."""
+    results = [finished_results(run) for run in (first, second)]
+    place = f"{first}, {second}"
+    if results[0]["dev"] != results[1]["dev"]:
+        remedy = "fine-tune both with the same --dev, or on the same data set"
+        raise Unsupported("these were evaluated on different examples", place=place, remedy=remedy, code="different-dev")
+    task = load(first).predictor.task
+    labels = [one["artifact"]["task"]["labels"] for one in results]
+    if labels[0] != labels[1] and task.compares_by_label:
+        only = set(labels[0]) ^ set(labels[1])
+        cause = f"one of these does not know: {', '.join(sorted(only))}" if only else "these have their labels in different order"
+        remedy, code = (
+            "fine-tune both with the same labels; --set task.labels gives their order",
+            "different-labels" if only else "different-label-order",
+        )
+        raise Unsupported(cause, place=place, remedy=remedy, code=code)
+    scores = seed_scores(first), seed_scores(second)
+    means = [mean(task.metric_values, side) for side in scores]
+    metrics = metrics_of(task)
+    found = difference_intervals(task.metric_values, metrics, *scores)
+    n_pruned = {run: len((one["seeds"] or {}).get("pruned", ())) for run, one in zip((first, second), results, strict=True)}
+    remarks = [
+        Remark("seeds-pruned", f"{run}: {n} pruned seeds are not counted, so it may look better than it is")
+        for run, n in n_pruned.items()
+        if n
+    ]
+    if min(map(len, scores)) == 1:
+        text = "one seed: seed noise is not in the interval; `bertworks finetune --seeds 3` measures it"
+        remarks.append(Remark("single-seed", text))
+    compared = [MetricComparison(metrics[name], means[0][name], means[1][name], interval) for name, interval in found.items()]
+    return Comparison(compared, (len(scores[0]), len(scores[1])), remarks)

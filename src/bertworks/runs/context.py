@@ -1,0 +1,191 @@
+"""A run's folder while a process trains in it:
+
+RUN/run.json        what is trained, on what, where; written before the first step
+    checkpoints/    where it can go on
+    metrics.jsonl   what happened
+    model/          the best so far, as a Hugging Face folder
+    report.html     what came of it
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bertworks.config import LoopConfig
+from bertworks.errors import BadCheckpoint, BadConfig, BertworksError, Remark, SaveFailed
+from bertworks.files import locked, new_folder, read_json
+from bertworks.model.locate import MODEL, RUN
+from bertworks.runs.record import RunRecord
+from bertworks.train.checkpoint import CHECKPOINTS, Checkpoint, newest_checkpoint, tidy_checkpoints
+from bertworks.train.clock import Clock
+from bertworks.train.distributed import Distributed, process_group
+from bertworks.train.events import METRICS, EventHandler, Log, Resumed, ignore, read_events
+from bertworks.train.runtime import Runtime, check_precision, choose_device, environment, keep_freed_memory, set_threads
+from bertworks.train.trainer import TrainContext, Trainer
+from bertworks.workbench import Workbench, load
+
+BIT_CONDITIONS = ("bertworks", "torch", "numpy", "processor", "device", "threads", "world_size")  # what equal bits depend on
+
+
+@dataclass(frozen=True)
+class Host:
+    """Who runs a training: its process, the others that it trains together with, and who is told what happens."""
+
+    runtime: Runtime
+    distributed: Distributed = field(default_factory=Distributed)
+    on_event: EventHandler = ignore
+
+    @classmethod
+    def library(cls, on_event: EventHandler = ignore) -> Host:
+        """A call in somebody else's process."""
+        return cls(Runtime(), on_event=on_event)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`signal`: 0, or what stopped it; `requested_signal`: the same, or one that came too late to."""
+
+    folder: Path
+    signal: int = 0
+    requested_signal: int = 0
+
+    @property
+    def exit_code(self) -> int:
+        return 128 + self.signal if self.signal else 0
+
+
+def resolve_name(model: str | None) -> str | None:
+    """A model's name for the record: a folder's as an absolute path, so that it is found again from anywhere."""
+    return str(Path(model).resolve()) if model is not None and Path(model).exists() else model
+
+
+@dataclass
+class RunContext:
+    """A run's folder while this process has it, alone or with those that it trains together with."""
+
+    folder: Path
+    record: RunRecord
+    host: Host
+    device: torch.device
+    machine: dict[str, Any]
+    checkpoint: Checkpoint | None  # to go on from
+    damaged_checkpoints: list[Remark]  # what was wrong with newer ones
+
+    @property
+    def is_main(self) -> bool:
+        return self.host.distributed.is_main
+
+    def begin(self, budget: float | None, peak_flops: float) -> TrainContext:
+        """Write the record of a new run, and open its log."""
+        if self.is_main and self.checkpoint is None:
+            self.record.model_copy(update={"environment": self.machine}).write(self.folder)
+            if not (self.folder / CHECKPOINTS).is_dir():
+                with new_folder(self.folder / CHECKPOINTS):
+                    pass
+        since = self.checkpoint.state.step if self.checkpoint else -1
+        return TrainContext(
+            folder=self.folder,
+            identity=self.record.identity,
+            machine=self.machine,
+            clock=Clock(budget, began=self.host.runtime.began),
+            runtime=self.host.runtime,
+            distributed=self.host.distributed,
+            log=Log(self.folder, self.host.on_event, since=since) if self.is_main else None,
+            peak_flops=peak_flops,
+        )
+
+    def initial_model(self) -> Workbench | None:
+        """The model that a run began with, for its weights; later its own, for what stands beside the weights in a folder."""
+        if self.checkpoint is not None and (self.folder / MODEL).exists():
+            try:
+                own = load(self.folder / MODEL)
+                own.lineage.pop()  # that it was loaded: it goes on
+                return own
+            except BertworksError:  # the checkpoint has all the weights; a new one will be written
+                shutil.rmtree(self.folder / f"damaged-{MODEL}", ignore_errors=True)
+                with suppress(OSError):  # another process may have been faster
+                    (self.folder / MODEL).rename(self.folder / f"damaged-{MODEL}")
+        return load(self.record.init) if self.record.init is not None else None
+
+    def lineage(self, start: Workbench | None, step: str) -> list[str]:
+        """How the run's model came to be; the run itself is the last step."""
+        before = start.lineage if start is not None else [f"new {self.record.preset}"]
+        return [*before, step] if before[-1] != step else before
+
+    def restore(self, trainer: Trainer) -> None:
+        """Put the trainer where the run stood, and say so."""
+        if self.checkpoint is not None:
+            trainer.resume(self.checkpoint, str(self.folder / CHECKPOINTS))
+            trainer.emit(Resumed(differences=self._differences(self.checkpoint)))
+            self.checkpoint = None  # its tensors
+            if not (self.folder / MODEL).is_dir():
+                trainer.policy.save_model()
+        for reason in self.damaged_checkpoints:
+            trainer.remark(Remark(reason.code, f"skipped a damaged checkpoint: {reason}"))
+
+    def _differences(self, checkpoint: Checkpoint) -> list[str]:
+        """What is other than when the checkpoint was written, so that equal bits are not promised."""
+        before, now = checkpoint.machine, self.machine
+        return [f"{name}: {before.get(name)} then, {now[name]} now" for name in BIT_CONDITIONS if before.get(name) != now[name]]
+
+
+@contextmanager
+def open_run(record: RunRecord, config: LoopConfig, folder: Path, host: Host, *, new: bool) -> Iterator[RunContext]:
+    """The folder of a run, locked, with its newest whole checkpoint; threads are set where the process is ours."""
+    distributed, owns_process = host.distributed, host.runtime.owns_process
+    device = choose_device(config.device, distributed.local_rank)
+    check_precision(config, device)
+    if new and config.threads is not None and not owns_process:
+        remedy = "torch.set_num_threads(n) before the call"
+        raise BadConfig("train.threads is for the command line", remedy=remedy, code="no-effect", fields=["train.threads"])
+    with process_group(distributed, device), _lock(folder, distributed):
+        if new and distributed.is_main:
+            check_new(folder, record, restarted=distributed.restarts > 0)
+        checkpoint, damaged = _newest(folder, record.identity, distributed, device)
+        if not new and checkpoint is None and any(event.step for event in read_events(folder / METRICS)):
+            remedy = "begin a new one; RUN/model can be its start"
+            raise BadCheckpoint("this run has no checkpoint any more", place=str(folder), remedy=remedy, code="checkpoints-lost")
+        if owns_process:
+            set_threads(checkpoint.machine["threads"] if checkpoint else config.threads, distributed.local_world_size)
+        machine = environment(device, distributed.world_size) | {"keeps_freed_memory": owns_process and keep_freed_memory()}
+        yield RunContext(folder, record, host, device, machine, checkpoint, damaged)
+
+
+def _lock(folder: Path, distributed: Distributed) -> AbstractContextManager[None]:
+    """One process writes to the folder; the others of the same training follow it."""
+    return locked(folder) if distributed.is_main else nullcontext()
+
+
+def check_new(folder: Path, record: RunRecord, *, restarted: bool) -> None:
+    """Nothing of others is in the folder. What a process of this very run wrote before torchrun started it again may be."""
+    if (folder / RUN).is_file():
+        if restarted and RunRecord.model_validate(read_json(folder / RUN)).identity == record.identity:
+            return
+        remedy = f"`bertworks resume {folder}` goes on with it; or name another"
+        raise SaveFailed("there is a run here already", place=str(folder), remedy=remedy, code="run-exists")
+    if any(path.name not in (".lock", DATA) for path in folder.iterdir()):
+        raise SaveFailed("this folder is not empty", place=str(folder), remedy="name a new one", code="not-empty")
+
+
+DATA = "data"  # examples that were given as rows, kept for a resumed run
+
+
+def _newest(folder: Path, run: str, distributed: Distributed, device: torch.device) -> tuple[Checkpoint | None, list[Remark]]:
+    """The checkpoint to go on from, the same for every process, and what was wrong with newer ones."""
+    checkpoint, damaged = newest_checkpoint(folder / CHECKPOINTS, run)
+    if checkpoint is None and damaged:
+        raise BadCheckpoint("no checkpoint of this run is whole:\n  " + "\n  ".join(map(str, damaged.values())), place=str(folder))
+    step = checkpoint.state.step if checkpoint else -1
+    if int(distributed.sum(torch.tensor(step, device=device))) != step * distributed.world_size:
+        remedy = "they need the same folder, on a shared disk"
+        raise BadCheckpoint("the processes see different checkpoints", place=str(folder), remedy=remedy)
+    if distributed.is_main and (folder / CHECKPOINTS).is_dir():
+        tidy_checkpoints(folder / CHECKPOINTS, damaged)
+    return checkpoint, list(damaged.values())

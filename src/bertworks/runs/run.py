@@ -1,0 +1,335 @@
+"""The front door: trainings as Python calls, and a run as an object. The command line calls the same functions below these.
+
+A call leaves its process as it is: no signal handlers, no threads set, nothing printed; `on_event` hears what happens.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from bertworks.data.corpus import Corpus, ReadOptions
+from bertworks.data.prepare import prepare as prepare_corpus
+from bertworks.data.shards import Shards
+from bertworks.datasets.columns import NamedColumns
+from bertworks.errors import BadText, SaveFailed, Unsupported
+from bertworks.files import new_folder, whole_file
+from bertworks.model.locate import RUN, locate
+from bertworks.predictor import Predictions
+from bertworks.reports.page import REPORT
+from bertworks.runs import finetune as finetuning
+from bertworks.runs import pretrain as pretraining
+from bertworks.runs import seeds as several_seeds
+from bertworks.runs.context import DATA, Host, Outcome
+from bertworks.runs.record import FINETUNE, PRETRAIN, SEEDS, RunRecord
+from bertworks.runs.results import RESULTS, read_results
+from bertworks.runs.settings import loop_options, resolve_finetune, resolve_pretrain
+from bertworks.tasks.catalogue import CATALOGUE
+from bertworks.tasks.classify import Classify
+from bertworks.tasks.source import describe_task, find_source, read_data
+from bertworks.text.tokenizer import Tokenizer
+from bertworks.text.training import Kind, train_tokenizer
+from bertworks.text.words import Sample
+from bertworks.train.events import METRICS, Evaluated, Event, EventHandler, Finished, ignore, last, read_events
+from bertworks.workbench import Workbench, load
+
+Table = Sequence[Mapping[str, Any]]
+"""Rows; or a DataFrame of pandas or polars."""
+SAMPLE_CHARACTERS = 100_000_000
+COLUMNS = tuple(NamedColumns.model_fields)
+
+
+class Run:
+    """A training's folder: go on with it, evaluate and use its model."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.record = RunRecord.read(self.folder)
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder)!r})"
+
+    @cached_property
+    def model(self) -> Workbench:
+        """The best model so far."""
+        return load(self.folder)
+
+    @property
+    def report(self) -> Path:
+        """A page with all that is known."""
+        return self.folder / REPORT
+
+    @property
+    def events(self) -> list[Event]:
+        return read_events(self.folder / METRICS)
+
+    @property
+    def is_finished(self) -> bool:
+        return last(self.events, Finished) is not None or (self.folder / RESULTS).is_file()
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Of the best model: on dev; of a pre-training, on held-out text. Of several seeds, the mean."""
+        if self.record.kind == PRETRAIN:
+            evaluated = last(self.events, Evaluated)
+            return dict(evaluated.metrics) if evaluated is not None else {}
+        results = several_seeds.finished_results(self.folder)
+        return dict(results["seeds"]["mean"] if results.get("seeds") else results["metrics"])
+
+    @property
+    def results(self) -> dict[str, Any]:
+        """Of a fine-tuning: everything that its report shows."""
+        return read_results(self.folder)
+
+    def resume(self, *, on_event: EventHandler = ignore) -> Run:
+        """Go on from the newest whole checkpoint."""
+        resume_run(self.folder, Host.library(on_event))
+        return Run(self.folder)
+
+    def evaluate(
+        self, data: str | Path | Table, *, skip_bad: bool = False, device: str = "cpu", **columns: str | Sequence[str]
+    ) -> finetuning.Evaluation:
+        """Of a fine-tuning: on other examples with labels."""
+        named = _named_columns(columns)
+        with _as_file(data) as path:
+            return finetuning.evaluate(self.folder, path, columns=named if named.named() else None, skip_bad=skip_bad, device=device)
+
+    def predict(self, inputs: Iterable[Any], **options: Any) -> Predictions:
+        """See `Workbench.predict`."""
+        return self.model.predict(inputs, **options)
+
+
+def finetune(
+    data: str | Path | Table,
+    *,
+    task: str = Classify.schema.shape,
+    model: str | Path = "minilm",
+    out: str | Path,
+    dev: str | Path | Table | None = None,
+    epochs: int | None = None,
+    steps: int | None = None,
+    budget: str | float | None = None,
+    seeds: int = 1,
+    first: int | None = None,
+    skip_bad: bool = False,
+    on_long: Any = None,
+    device: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    on_event: EventHandler = ignore,
+    **columns: str | Sequence[str],
+) -> Run:
+    """Fine-tune a model on a file, on rows, on a DataFrame, or on the folder of a data set (`task="sst2"`).
+
+    `columns` names columns that are not called as usual: `text=`, `text2=`, `question=`, `context=`, `choices=`, `label=`. `settings` are
+    the keys of `--set`, such as `{"optim.lr": 1e-4}`. Rows are kept in the run's folder, so that it can be resumed.
+    """
+    _check_alone()
+    folder = Path(out)
+    named = _named_columns(columns)
+    with _own_data(folder, data, dev) as (train, other):
+        if task in CATALOGUE:
+            source = find_source(task, data=Path(train), dev=other, columns=named, first=first, skip_bad=skip_bad)
+        else:
+            source = find_source(task, train=train, dev=other, columns=named, first=first, skip_bad=skip_bad)
+        examples = read_data(source)
+        config = resolve_finetune(
+            load(model),
+            describe_task(examples, source),
+            settings=_assignments(settings),
+            options=loop_options(steps=steps, epochs=epochs, budget=budget, device=device),
+            on_long=on_long,
+            sizes=(len(examples.train), len(examples.dev)),
+        )
+        host = Host.library(on_event)
+        if seeds > 1:
+            several_seeds.finetune_seeds(config, examples, source, folder, init=str(model), n_seeds=seeds, host=host)
+        else:
+            finetuning.finetune(config, examples, source, folder, init=str(model), host=host)
+    return Run(folder)
+
+
+def pretrain(
+    shards: str | Path,
+    *,
+    out: str | Path,
+    preset: str | None = None,
+    init: str | Path | None = None,
+    objective: str | None = None,
+    masking: str | None = None,
+    epochs: int | None = None,
+    steps: int | None = None,
+    budget: str | float | None = None,
+    device: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    on_event: EventHandler = ignore,
+) -> Run:
+    """Pre-train a model on prepared text: of a `preset` size from scratch, or on from the model `init`."""
+    _check_alone()
+    text, start = Shards(shards), load(init) if init is not None else None
+    if start is not None:
+        text.check_tokenizer(start.tokenizer, str(init))
+    config = resolve_pretrain(
+        text.tokenizer,
+        preset=preset,
+        init=start,
+        objective=objective,
+        settings=_assignments(settings),
+        options=loop_options(steps=steps, epochs=epochs, budget=budget, device=device),
+        masking=masking,
+    )
+    name = str(init) if init is not None else None
+    pretraining.pretrain(config, text, Path(out), init=name, preset=preset, host=Host.library(on_event))
+    return Run(out)
+
+
+def resume_run(folder: Path, host: Host, *, shards: Path | None = None, workers: int | None = None) -> Outcome:
+    """Go on with a run of any kind."""
+    kind = RunRecord.read(folder).kind
+    if kind == FINETUNE:
+        return finetuning.resume(folder, host=host)
+    if kind == SEEDS:
+        return several_seeds.resume(folder, host=host)
+    return pretraining.resume(folder, shards=shards, workers=workers, host=host)
+
+
+def prepare(
+    files: str | Path | Sequence[str | Path],
+    *,
+    tokenizer: str | Path | Tokenizer,
+    out: str | Path,
+    workers: int | None = None,
+    words: Any = "auto",
+    column: str | None = None,
+    line_docs: bool = False,
+    strict: bool = False,
+) -> Shards:
+    """Tokenize files of text once for every objective."""
+    corpus = Corpus(_names(files), ReadOptions(column, line_docs, strict))
+    known = tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.load(locate(tokenizer))
+    prepare_corpus(corpus, known, Path(out), words=words, workers=workers)
+    return Shards(out)
+
+
+def train_vocabulary(
+    files: str | Path | Sequence[str | Path],
+    *,
+    size: int = 30_522,
+    kind: Kind = "wordpiece",
+    cased: bool = False,
+    out: str | Path,
+    seed: int = 0,
+) -> Tokenizer:
+    """Learn a vocabulary from files of text."""
+    with new_folder(Path(out)) as new:
+        sample = Sample.of(Corpus(_names(files)).paragraphs(), SAMPLE_CHARACTERS, seed)
+        train_tokenizer(sample, kind, size, cased=cased).save(new)
+    return Tokenizer.load(Path(out))
+
+
+# ---------------------------------------------------------------------- what callers hand over
+
+
+def _check_alone() -> None:
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        remedy = "torchrun --nproc-per-node 2 -m bertworks pretrain ..."
+        raise Unsupported("a Python call trains in one process", remedy=remedy, code="several-processes")
+
+
+def _names(files: str | Path | Sequence[str | Path]) -> list[str]:
+    return [str(files)] if isinstance(files, str | Path) else [str(file) for file in files]
+
+
+def _assignments(settings: Mapping[str, Any] | None) -> list[str]:
+    return [f"{key}={json.dumps(value)}" for key, value in (settings or {}).items()]
+
+
+def _named_columns(columns: Mapping[str, str | Sequence[str]]) -> NamedColumns:
+    unknown = [name for name in columns if name not in COLUMNS]
+    if unknown:
+        raise TypeError(f"unexpected argument {unknown[0]!r}; columns are named by {', '.join(COLUMNS)}")
+    several = ("choices", "label")
+    values = {name: (value,) if name in several and isinstance(value, str) else value for name, value in columns.items()}
+    return NamedColumns.model_validate(values)
+
+
+@contextmanager
+def _own_data(folder: Path, data: str | Path | Table, dev: str | Path | Table | None) -> Any:
+    """Rows are written into the run's folder; if nothing comes of the run, they go again."""
+    if (folder / RUN).is_file():
+        remedy = f"Run({str(folder)!r}).resume() goes on with it; or name another"
+        raise SaveFailed("there is a run here already", place=str(folder), remedy=remedy, code="run-exists")
+    was_there = folder.exists()
+    try:
+        yield _path(data, folder / DATA / "train.jsonl"), _path(dev, folder / DATA / "dev.jsonl")
+    finally:
+        if not (folder / RUN).is_file():
+            shutil.rmtree(folder / DATA, ignore_errors=True)
+            if not was_there:
+                (folder / ".lock").unlink(missing_ok=True)
+                with suppress(OSError):  # something else is in it
+                    folder.rmdir()
+
+
+def _path(data: str | Path | Table | None, file: Path) -> Any:
+    if data is None or isinstance(data, str | Path):
+        return None if data is None else str(data)
+    if file.exists():
+        raise SaveFailed("there is something of this name already", place=str(file), remedy="name a new folder", code="already-exists")
+    _write_rows(data, file)
+    return str(file)
+
+
+@contextmanager
+def _as_file(data: str | Path | Table) -> Any:
+    """Rows as a file for a moment."""
+    if isinstance(data, str | Path):
+        yield Path(data)
+        return
+    with TemporaryDirectory() as name:
+        file = Path(name, "rows.jsonl")
+        _write_rows(data, file)
+        yield file
+
+
+def _write_rows(data: Table, file: Path) -> None:
+    rows = _rows(data)
+    if not rows:
+        raise BadText("no rows", remedy="a list of dicts, or a DataFrame", code="no-rows")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(file) as target:
+        target.writelines(
+            (json.dumps({str(key): _plain(value) for key, value in row.items()}, ensure_ascii=False) + "\n").encode() for row in rows
+        )
+
+
+def _rows(data: Any) -> list[Mapping[str, Any]]:
+    """Rows of a DataFrame, by what it can do, not by what it is."""
+    if hasattr(data, "to_dicts"):  # polars
+        data = data.to_dicts()
+    elif hasattr(data, "to_dict") and hasattr(data, "columns"):  # pandas
+        data = data.to_dict("records")
+    rows = list(data) if isinstance(data, Iterable) and not isinstance(data, Mapping) else []
+    if not all(isinstance(row, Mapping) for row in rows) or isinstance(data, Mapping):
+        raise BadText(f"a {type(data).__name__}, where rows are expected", remedy="a list of dicts, or a DataFrame", code="not-rows")
+    return rows
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it: a number that is none is missing, scalars of numpy are numbers."""
+    if hasattr(value, "item") and not isinstance(value, str | bytes) and getattr(value, "shape", ()) == ():
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple) or hasattr(value, "tolist"):
+        return [_plain(one) for one in (value.tolist() if hasattr(value, "tolist") else value)]
+    return value if value is None or isinstance(value, str | int | float | bool) else str(value)

@@ -1,0 +1,123 @@
+"""A number for a text, or for two that are read together."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bertworks.config import TaskConfig
+from bertworks.data.tables import Row
+from bertworks.datasets.checks import TaskData
+from bertworks.datasets.columns import Columns
+from bertworks.datasets.example import Example, InvalidRow
+from bertworks.datasets.schema import IMPOSSIBLE, Schema
+from bertworks.errors import BadText
+from bertworks.measure import metrics
+from bertworks.measure.metrics import Floats, MetricValues
+from bertworks.model.heads import ClassHead
+from bertworks.model.loss import Loss, Term
+from bertworks.model.model import Model
+from bertworks.tasks.features import Array, Features, TaskBatch
+from bertworks.tasks.sequence import SequenceTask
+from bertworks.tasks.task import ErrorTable, Outputs, Prediction, Score
+
+
+@dataclass(frozen=True)
+class ValuePrediction(Prediction):
+    value: float
+
+
+class RegressSchema(Schema):
+    shape = "regress"
+    label_names = ("score", "rating")
+    table_help = (("regress", "text, score", "I loved it, 4.5"),)
+    fewest_dev = 5  # that correlations say anything of
+
+    def answer(self, row: Row, texts: tuple[str, ...], columns: Columns) -> float:
+        value: Any = row[columns.labels[0]]
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            if isinstance(value, str) and "," in value:
+                raise InvalidRow(f"{value!r} is not a number; a decimal comma?", "decimal-comma") from None
+            raise InvalidRow(f"{value!r} is not a number", "not-a-number") from None
+        if not math.isfinite(number):
+            raise InvalidRow(f"{value!r} is not a finite number", "not-finite")
+        return number
+
+    def check_learnable(self, train: Sequence[Example], labels: Set[str], n_rows: int, *, place: str | None, first: int | None) -> None:
+        if len({example.answer for example in train}) == 1:
+            remedy = f"{IMPOSSIBLE}; is it the right column?"
+            raise BadText("all rows have the same number", place=place, remedy=remedy, code="one-number")
+
+
+class Regress(SequenceTask[float, ValuePrediction]):
+    """It is learned in units of its standard deviation around its mean; `shift` and `scale` turn them into the user's."""
+
+    schema = RegressSchema()
+    terms = {"square": ("squared error", "平方误差")}
+    problem_type = "regression"
+    metrics = (metrics.PEARSON_SPEARMAN, metrics.PEARSON, metrics.SPEARMAN, metrics.MAE)
+    has_confidence = False
+    keeps_head = False  # in other units it would only be in the way
+    errors = ErrorTable(("The largest errors", "最大的误差"), ("absolute error", "绝对误差"), ".4g")
+
+    def __init__(self, model: Model, config: TaskConfig) -> None:
+        super().__init__(model, config)
+        self.shift, self.scale = config.shift, config.scale
+
+    @classmethod
+    def describe(cls, data: TaskData, labels: tuple[str, ...]) -> dict[str, Any]:
+        values = np.array([float(example.answer) for example in data.train])
+        return {**super().describe(data, labels), "shift": float(values.mean()), "scale": float(values.std()) or 1.0}
+
+    @classmethod
+    def is_meant_by(cls, problem_type: str | None, n_labels: int) -> bool:
+        return n_labels == 1 or problem_type == "regression"
+
+    @classmethod
+    def head_labels(cls, config: TaskConfig) -> tuple[str, ...]:
+        return ("value",)
+
+    def target(self, example: Example) -> Array:
+        return np.array(np.nan if example.answer is None else (float(example.answer) - self.shift) / self.scale, np.float32)
+
+    def counts(self, batch: TaskBatch) -> dict[str, int]:
+        return {"square": len(batch.targets)}
+
+    def loss(self, logits: Tensor, batch: TaskBatch) -> Loss:
+        errors = self.mean_of_windows(logits, batch)[:, 0] - self.tensor(batch.targets)
+        return (Term("square", errors.square().sum()),)
+
+    def decode(self, outputs: Outputs, features: Features, example: Example) -> ValuePrediction:
+        return ValuePrediction(self.class_logits(outputs, features).item() * self.scale + self.shift)
+
+    def score(self, prediction: ValuePrediction, answer: float, texts: tuple[str, ...]) -> Score:
+        return Score(
+            values=(float(answer), prediction.value),
+            is_wrong=True,
+            severity=abs(prediction.value - answer),
+            expected=f"{answer:.4g}",
+            predicted=f"{prediction.value:.4g}",
+        )
+
+    def metric_values(self, scores: Floats) -> MetricValues:
+        return metrics.regression_metrics(scores[:, 0], scores[:, 1])
+
+    @torch.no_grad()
+    def exported(self, config: TaskConfig) -> tuple[Model, TaskConfig]:
+        model = copy.deepcopy(self.model)
+        head = model.heads[self.head]
+        assert isinstance(head, ClassHead)
+        head.out.weight.mul_(self.scale)
+        if head.out.bias is None:  # as GPT has it: the shift is left to who reads the logits
+            return model, config.model_copy(update={"scale": 1.0})
+        head.out.bias.mul_(self.scale).add_(self.shift)
+        return model, config.model_copy(update={"scale": 1.0, "shift": 0.0})

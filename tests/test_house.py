@@ -1,0 +1,39 @@
+"""What keeps the house as it was planned: a shape is one file, and its name stands nowhere else."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from bertworks.tasks.catalogue import CATALOGUE
+from bertworks.tasks.shapes import SHAPES
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "bertworks"
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+from house import SHAPES as NAMED  # noqa: E402
+from house import shape_literals  # noqa: E402
+
+
+def test_no_shape_is_named_outside_of_its_file(tmp_path: Path) -> None:
+    assert set(NAMED) == set(SHAPES)
+    assert not shape_literals(sorted(SOURCE.rglob("*.py")), SOURCE)
+    (tmp_path / "elsewhere.py").write_text('if config.shape == "tag":\n    pass\nshapes = ("classify", "regress")\n')
+    assert shape_literals([tmp_path / "elsewhere.py"], tmp_path) == {"elsewhere.py": 2}, "it would be noticed"
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_shape_says_all_there_is_to_say(name: str) -> None:
+    task = SHAPES[name]
+    assert task.schema.shape == name and task.terms and task.metrics and task.schema.table_help
+    assert all(len(title) == 2 and all(title) for title in task.terms.values())
+    assert task.metrics[0].higher_is_better, "models are compared by it"
+    assert set(task.schema.column_options) >= {"label"}
+
+
+def test_the_catalogue_compares_by_metrics_of_its_shapes() -> None:
+    for name, row in CATALOGUE.items():
+        assert row.metric in {metric.name for metric in row.task.metrics if metric.higher_is_better}, name
