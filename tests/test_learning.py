@@ -12,8 +12,7 @@ import pytest
 from bertworks.data.loader import PretrainBatch
 from bertworks.data.shards import Shards
 from bertworks.objectives.masked import Masked
-from bertworks.objectives.objective import Objective
-from bertworks.runs import pretrain as runs
+from bertworks.objectives.table import OBJECTIVES
 from training import events, language_shards, train
 
 # objective, preset, steps, and what held-out text must show after them, with room for other seeds and processors; a guess without
@@ -66,7 +65,6 @@ class Sabotaged(Masked):
 
 
 def test_a_sabotaged_objective_does_not_learn(shards: Shards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sabotaged: dict[str, type[Objective]] = {**runs.SIMPLE, "mlm": Sabotaged}
-    monkeypatch.setattr(runs, "SIMPLE", sabotaged)
+    monkeypatch.setitem(OBJECTIVES, "mlm", Sabotaged)
     measures = learn(shards, tmp_path / "run", "mlm+nsp")
     assert not any(reached(measures, CASES["mlm+nsp"][2]).values()), measures

@@ -13,6 +13,7 @@ from scipy import stats
 
 import bertworks.data.prepare
 from bertworks.config import DataConfig, check_data
+from bertworks.data.corruption import MaskForReplacement, MaskTokens, NoCorruption, PermuteTargets
 from bertworks.data.loader import Loader, PretrainBatch
 from bertworks.data.masking import choose_targets, mask_targets, prediction_order
 from bertworks.data.rng import Stream, rng
@@ -137,9 +138,12 @@ def test_no_two_places_share_their_numbers() -> None:
     assert rng(5, Stream.WHAT, 6, 7).bytes(16) == rng(5, Stream.WHAT, 6, 7).bytes(16)
 
 
+CORRUPTIONS = {"masked": MaskTokens(), "replaced": MaskForReplacement(), "permuted": PermuteTargets(), "nothing": NoCorruption()}
+
+
 def loader(shards: Shards, hide: str = "masked", part: str = "train", seed: int = 0, batch_tokens: int = 1000, **values: object) -> Loader:
     config = check_data({"max_length": 64, "pairs": "nsp", **values})
-    return Loader(shards, config, hide=hide, split=part, seed=seed, batch_tokens=batch_tokens)  # type: ignore[arg-type]
+    return Loader(shards, config, corruption=CORRUPTIONS[hide], split=part, seed=seed, batch_tokens=batch_tokens)  # type: ignore[arg-type]
 
 
 def same(a: PretrainBatch, b: PretrainBatch) -> bool:
@@ -232,7 +236,7 @@ def test_what_a_loader_refuses(shards: Shards, shared: Path, tmp_path: Path) -> 
     with refused("missing-special-token", kind=Unsupported) as error:
         Loader(gpt, DataConfig(held_out=0))
     assert re.search(r"\bmask\b", error.value.cause)
-    assert len(Loader(gpt, DataConfig(held_out=0, pairs="stream"), hide="nothing").epoch(0)) == 1
+    assert len(Loader(gpt, DataConfig(held_out=0, pairs="stream"), corruption=NoCorruption()).epoch(0)) == 1
     chinese = Tokenizer.load(shared / "vocab" / "bert-base-chinese")
     single = make_shards(tmp_path / "char", ["使用语言模型来预测。下一个词。"], chinese, words="char")
     with refused("no-word-boundaries", place=str(single.folder), kind=BadShards):
@@ -252,7 +256,7 @@ def test_special_strings_in_the_text_are_never_predicted_nor_drawn(name: str, sh
     assert ids & set(np.concatenate([shards[index].tokens for index in range(len(shards))]).tolist())
     loader = Loader(shards, DataConfig(held_out=0, mask_rate=1.0, mask_share=0.0, random_share=1.0))
     batch = loader.epoch(0)[0]
-    assert not ids & set(batch.labels.tolist()) and not ids & set(loader.ordinary_ids.tolist())
+    assert not ids & set(batch.labels.tolist()) and not ids & set(loader.vocabulary.ordinary_ids.tolist())
     assert not ids & set(batch.ids[batch.targets].tolist())
 
 
@@ -282,9 +286,9 @@ def test_frames_of_every_family(shared: Path, tmp_path: Path) -> None:
         shards = make_shards(tmp_path / name, texts, tokenizer)
         if name == "gpt2":
             with refused("no-pair-separator", kind=Unsupported):
-                Loader(shards, DataConfig(pairs="sop"), hide="nothing")
+                Loader(shards, DataConfig(pairs="sop"), corruption=NoCorruption())
             continue
-        epoch = Loader(shards, DataConfig(pairs="sop", held_out=0, short_seq_prob=0), hide="nothing").epoch(0)
+        epoch = Loader(shards, DataConfig(pairs="sop", held_out=0, short_seq_prob=0), corruption=NoCorruption()).epoch(0)
         for number in range(epoch.plan.stats.examples):
             example, row = epoch.example(number), epoch.plan.examples[number]
             a, b = (shards.token_range(int(row[part]), int(row[f"{part}_size"])).ids for part in "ab")

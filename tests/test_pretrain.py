@@ -25,7 +25,7 @@ from bertworks.data.shards import Shards
 from bertworks.errors import BadConfig, Unsupported
 from bertworks.model.model import Model
 from bertworks.model.resize import refit
-from bertworks.presets import OBJECTIVES, PRESETS, preset, recipe
+from bertworks.presets import FAMILY_RECIPES, PRESETS, preset, recipe
 from bertworks.runs.context import Host
 from bertworks.runs.pretrain import HeldOutEvaluation, log_frequencies, make_objective, pretrain
 from bertworks.runs.record import RunRecord
@@ -313,9 +313,18 @@ def test_what_would_be_ignored_is_refused(shards: Shards) -> None:
         with refused(code, kind=BadConfig) as error:
             resolve_pretrain(shards.tokenizer, preset="bert-mini", settings=settings, options={"steps": 1})
         assert error.value.fields == fields  # type: ignore[attr-defined]
-    for settings, masking, given in ((["data.mask_rate=0.3"], None, "data.mask_rate"), ([], "word", "--masking")):
-        with refused("nothing-masked", kind=BadConfig) as error:
-            resolve_pretrain(shards.tokenizer, preset="gpt-mini", settings=settings, masking=masking, options={"steps": 1})
+    for preset_name, settings, masking, given in (
+        ("gpt-mini", ["data.mask_rate=0.3"], None, "data.mask_rate"),
+        ("gpt-mini", [], "word", "data.masking"),
+        ("gpt-mini", ["data.short_seq_prob=0.5"], None, "data.short_seq_prob"),
+        ("xlnet-mini", ["data.mask_share=0.5"], None, "data.mask_share"),
+        ("xlnet-mini", ["data.random_share=0"], None, "data.random_share"),
+        ("bert-mini", ["data.cross_documents=false"], None, "data.cross_documents"),
+        ("albert-mini", ["data.cross_documents=false"], None, "data.cross_documents"),
+        ("roberta-mini", ["data.pairs=stream", "data.short_seq_prob=0.5"], None, "data.short_seq_prob"),
+    ):
+        with refused("no-effect", kind=BadConfig) as error:
+            resolve_pretrain(shards.tokenizer, preset=preset_name, settings=settings, masking=masking, options={"steps": 1})
         assert error.value.fields == [given]  # type: ignore[attr-defined]
     assert resolve_pretrain(shards.tokenizer, preset="bert-mini", options={"steps": 1}).train.dropout == 0.0
     assert (
@@ -353,7 +362,7 @@ def test_show(shards: Shards) -> None:
 
 def test_every_preset_has_a_recipe(shards: Shards) -> None:
     for name in PRESETS:
-        objective = OBJECTIVES[preset(name).family]
+        objective = FAMILY_RECIPES[preset(name).family]
         assert recipe(preset(name))["objective"]["name"] == objective.partition("+")[0]
         config = resolve_pretrain(shards.tokenizer, preset=name, options={"steps": 1})
         assert config.objective.name == objective.partition("+")[0]

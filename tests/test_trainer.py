@@ -33,6 +33,7 @@ from bertworks.model.locate import RUN
 from bertworks.model.loss import Loss, Trainable
 from bertworks.model.partial_embedding import PartialEmbedding
 from bertworks.objectives.masked import Masked
+from bertworks.objectives.table import OBJECTIVES
 from bertworks.runs import pretrain as runs
 from bertworks.train.checkpoint import CHECKPOINTS, WEIGHTS, State, list_checkpoints
 from bertworks.train.clock import Clock
@@ -435,7 +436,7 @@ class Broken(Masked):
 
 
 def test_a_bad_batch_is_passed_over(shards: Shards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "SIMPLE", {"mlm": Broken})
+    monkeypatch.setitem(OBJECTIVES, "mlm", Broken)
     monkeypatch.setattr(Broken, "calls", 0)
     monkeypatch.setattr(Broken, "when", staticmethod(lambda calls: calls == 1 + 4))  # after a trial: the fourth step
     train(shards, tmp_path / "run", "bert-mini", "train.checkpoint_every=1", "train.keep_checkpoints=99", "train.evaluations=0", steps=6)
@@ -448,7 +449,7 @@ def test_a_bad_batch_is_passed_over(shards: Shards, tmp_path: Path, monkeypatch:
 
 
 def test_many_bad_batches_stop_the_run(shards: Shards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "SIMPLE", {"mlm": Broken})
+    monkeypatch.setitem(OBJECTIVES, "mlm", Broken)
     monkeypatch.setattr(Broken, "calls", 0)
     monkeypatch.setattr(Broken, "when", staticmethod(lambda calls: calls > 1 + 2))
     with pytest.raises(Diverged) as error:

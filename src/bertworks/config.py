@@ -12,13 +12,12 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from bertworks.errors import BadConfig, nearest
+from bertworks.errors import BadConfig, Remark, nearest
 
 Family = Literal["bert", "roberta", "albert", "electra", "xlnet", "distilbert", "gpt2"]
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"]
 Pairs = Literal["nsp", "sop", "none", "stream"]
 MaskUnit = Literal["token", "word", "ngram", "span"]
-Objective = Literal["mlm", "rtd", "plm", "ltr"]
 CountedFrom = Literal[0, 1, "A"]
 Size = Annotated[int, Field(ge=1, le=2**17)]
 Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
@@ -171,7 +170,7 @@ class DataConfig(Frozen):
 class ObjectiveConfig(Frozen):
     """What the model learns to predict."""
 
-    name: Objective = Field("mlm", description="mlm: masked tokens; rtd: replaced tokens; plm: permuted order; ltr: the next token")
+    name: str = Field("mlm", description="mlm: masked tokens; rtd: replaced tokens; plm: permuted order; ltr: the next token")
     replaced_weight: float = Field(50.0, ge=0, le=1e6, description="rtd: weight of the discriminator's loss beside the generator's")
     generator_size: float = Field(0.25, gt=0, le=1, description="rtd: width of the generator as a share of the discriminator's")
 
@@ -248,20 +247,6 @@ class PretrainConfig(Frozen):
         if self.train.micro_tokens is not None and self.train.micro_tokens < self.data.max_length:
             cause = f"train.micro_tokens {self.train.micro_tokens} is less than data.max_length {self.data.max_length}"
             raise Misfit(cause, "train.micro_tokens", "data.max_length")
-        name, pairs, encoder = self.objective.name, self.data.pairs, self.model.encoder
-        if name != "mlm" and pairs in ("nsp", "sop"):
-            raise Misfit(f"objective {name} knows no pairs: use data.pairs none or stream", "objective.name", "data.pairs")
-        if (name == "ltr") != encoder.causal:
-            cause = f"objective {name} {'needs' if name == 'ltr' else 'does not fit'} a left-to-right model, from the beginning"
-            raise Misfit(cause, "objective.name", "model.causal")
-        if (name == "plm") != (encoder.attention == "relative"):
-            cause = f"objective {name} {'needs' if name == 'plm' else 'does not fit'} two streams (model.attention relative)"
-            raise Misfit(cause, "objective.name", "model.attention")
-        if name != "ltr" and not self.data.mask_rate:
-            raise Misfit(f"objective {name} has nothing to predict with data.mask_rate 0", "objective.name", "data.mask_rate")
-        if pairs in ("nsp", "sop") and encoder.n_segments == 1:
-            cause = f"objective mlm+{pairs} tells two segments apart, the model has one: model.n_segments=2"
-            raise Misfit(cause, "data.pairs", "model.n_segments")
         return self
 
 
@@ -352,6 +337,11 @@ RENAMED = {  # keys of before version 0.2 -> today's
     "task.measure": "task.metric",
     "task.smoothing": "task.label_smoothing",
 }
+
+
+def renamed_keys(keys: Iterable[str]) -> list[Remark]:
+    """What is to be said of keys in old words."""
+    return [Remark("old-key", f"{key} is called {RENAMED[key]} since version 0.2") for key in keys if key in RENAMED]
 
 
 def with_new_keys(values: Mapping[str, Any]) -> dict[str, Any]:

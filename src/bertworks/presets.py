@@ -138,7 +138,7 @@ def preset(name: str) -> ModelConfig:
     return PRESETS[name]()
 
 
-OBJECTIVES: dict[Family, str] = {
+FAMILY_RECIPES: dict[Family, str] = {
     "bert": "mlm+nsp",
     "roberta": "mlm",
     "albert": "mlm+sop",
@@ -159,7 +159,7 @@ RECIPES: dict[str, dict[str, dict[str, Any]]] = {
 
 def recipe(config: ModelConfig, objective: str | None = None, *, trained: Collection[str] = ()) -> dict[str, dict[str, Any]]:
     """How a model is pre-trained: the family's objective, or another; gentler if it was `trained` with the head that this needs."""
-    name = objective or OBJECTIVES[config.family]
+    name = objective or FAMILY_RECIPES[config.family]
     if name not in RECIPES:
         raise NotFound(f"no objective is called {name!r}", remedy=nearest(name, RECIPES))
     # BERT-base learned with 1e-4; narrower models bear more, about as the square of the width.

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from bertworks.cli.options import Device, Threads, use_threads
 from bertworks.cli.show import AsJson, ModelName, progress_bar, show_json
 from bertworks.errors import BadText, NotFound, SaveFailed, TooLong
 from bertworks.files import whole_file
@@ -25,6 +26,8 @@ def embed(
     pooling: Annotated[str | None, typer.Option(help="mean, first, last or max; the folder's own if not given.")] = None,
     on_long: Annotated[OnLong, typer.Option(help="What to do with texts longer than the model.")] = "window",
     batch_tokens: Annotated[int, typer.Option(help="Tokens in a batch.")] = 2048,
+    device: Device = "auto",
+    threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
     """Turn each line of a file into a vector. Nothing is cut in silence: long lines are read in windows, and counted."""
@@ -33,6 +36,7 @@ def embed(
     import numpy as np
 
     from bertworks.text.tokenizer import check_texts
+    from bertworks.train.runtime import choose_device
     from bertworks.workbench import load
 
     out = out.resolve()
@@ -40,7 +44,8 @@ def embed(
     lines = _read_lines(file)
     with _lines_named(file):
         check_texts(lines)
-    bench, ledger = load(model), Ledger()
+    use_threads(threads)
+    bench, ledger = load(model, device=choose_device(device)), Ledger()
     with progress_bar("tokens") as advance, _lines_named(file):
         vectors = bench.encode(lines, pooling, on_long=on_long, batch_tokens=batch_tokens, ledger=ledger, progress=advance)
     with whole_file(out) as target:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from bertworks.cli.options import Device, Threads, use_threads
 from bertworks.cli.show import AsJson, ModelName, console, show_json
 
 
@@ -13,14 +14,18 @@ def fill(
     text: Annotated[str, typer.Argument(help="A text with one or more [MASK]; for a left-to-right model, how it begins.")],
     model: ModelName,
     top_k: Annotated[int, typer.Option(min=1, help="Candidates for each blank.")] = 5,
+    device: Device = "auto",
+    threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
     """Fill the blanks of a text: each on its own, as BERT does, and jointly, the surest first."""
     from dataclasses import asdict
 
+    from bertworks.train.runtime import choose_device
     from bertworks.workbench import load
 
-    filled = load(model).fill(text, top_k)
+    use_threads(threads)
+    filled = load(model, device=choose_device(device)).fill(text, top_k)
     if as_json:
         show_json(asdict(filled))
         return

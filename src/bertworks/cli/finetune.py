@@ -19,6 +19,7 @@ from bertworks.cli.options import (
     Text2,
     Threads,
     column_options,
+    say_old_keys,
 )
 from bertworks.cli.pretrain import WithKeys
 from bertworks.cli.show import exit_process, show_json, show_table
@@ -94,6 +95,8 @@ def finetune(
     columns = column_options(schema_for(task), **named, choices=choices, label=label, pair=pair)
     source = find_source(task, data=data, train=train, dev=dev, columns=columns, first=first, skip_bad=skip_bad)
     distributed = from_environment()
+    if distributed.is_main:
+        say_old_keys(settings)
     if out is None and not show:
         raise BadConfig("a run needs a folder", remedy="--out RUN", code="missing-option")
     if seeds > 1 and distributed.world_size > 1:

@@ -47,6 +47,14 @@ def column_options(
     return named.model_copy(update={"text": None, **{option: getattr(before, option) for option in before.named()}})
 
 
+def say_old_keys(settings: list[str] | None) -> None:
+    """Keys of --set in the words of before version 0.2 are understood, and said to be old."""
+    from bertworks.config import renamed_keys
+
+    for remark in renamed_keys(setting.partition("=")[0].strip() for setting in settings or ()):
+        typer.echo(str(remark), err=True)
+
+
 def use_threads(threads: int | None) -> None:
     """The process is ours."""
     from bertworks.train.runtime import set_threads

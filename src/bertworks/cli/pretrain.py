@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand
 
-from bertworks.cli.options import Threads
+from bertworks.cli.options import Threads, say_old_keys
 from bertworks.cli.show import console, exit_process, show_json, show_table
 
 
@@ -58,6 +58,9 @@ def pretrain(
     from bertworks.train.runtime import own_process
     from bertworks.workbench import load
 
+    distributed = from_environment()
+    if distributed.is_main:
+        say_old_keys(settings)
     text = Shards(shards)
     start = load(init) if init is not None else None
     if start is not None:
@@ -76,7 +79,6 @@ def pretrain(
         return
     if out is None:
         raise BadConfig("a run needs a folder", remedy="--out RUN", code="missing-option")
-    distributed = from_environment()
     with own_process(began) as runtime, live_view(out, quiet=not distributed.is_main) as on_event:
         outcome = run(config, text, out, init=init, preset=preset, host=Host(runtime, distributed, on_event))
     exit_process(outcome.exit_code)

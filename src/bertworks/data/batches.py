@@ -22,7 +22,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from bertworks.config import DataConfig
-from bertworks.data.loader import Epoch, Hide, Loader, Numbers
+from bertworks.data.corruption import Corruption, Numbers
+from bertworks.data.loader import Epoch, Loader
 from bertworks.data.shards import Shards
 from bertworks.errors import BadShards
 
@@ -114,7 +115,7 @@ class BatchStream:
 
     def _prefetched(self, place: Cursor, loader: Loader) -> Iterator[Step]:
         waiting: deque[tuple[EpochBatches, int, Future[tuple[MicroBatch, ...]]]] = deque()
-        setting = (loader.shards.folder, loader.config, loader.hide, loader.batch_tokens, loader.seed, loader.cache)
+        setting = (loader.shards.folder, loader.config, loader.corruption, loader.batch_tokens, loader.seed, loader.cache)
         with ProcessPoolExecutor(self.workers, get_context("spawn"), _open_loader, setting) as pool:
             for epoch, batch in self._cursors(place):
                 waiting.append((epoch, batch, pool.submit(_make, self.shard, epoch.number, batch)))
@@ -150,14 +151,14 @@ _loader: Loader
 _epoch: Epoch | None = None
 
 
-def _open_loader(folder: Path, config: DataConfig, hide: Hide, batch_tokens: int, seed: int, cache: Path | None) -> None:
+def _open_loader(folder: Path, config: DataConfig, corruption: Corruption, batch_tokens: int, seed: int, cache: Path | None) -> None:
     """What a worker begins with."""
     global _loader
     for number in (signal.SIGINT, signal.SIGTERM):  # these are for the process that trains, which then ends its workers
         signal.signal(number, signal.SIG_IGN)
     if sys.platform == "linux":  # if that process is killed, so are its workers
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    _loader = Loader(Shards(folder), config, hide=hide, batch_tokens=batch_tokens, seed=seed, cache=cache)
+    _loader = Loader(Shards(folder), config, corruption=corruption, batch_tokens=batch_tokens, seed=seed, cache=cache)
 
 
 def _make(share: RankShard, number: int, batch: int) -> tuple[MicroBatch, ...]:

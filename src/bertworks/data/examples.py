@@ -24,7 +24,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bertworks.config import DataConfig
+from bertworks.config import DataConfig, Pairs
 from bertworks.data.rng import Stream, rng
 from bertworks.data.shards import ShardContent, Shards
 from bertworks.errors import BadConfig, BadText, BertworksError, SaveFailed
@@ -35,6 +35,12 @@ EXAMPLE = np.dtype([("a", "<i8"), ("b", "<i8"), ("a_size", "<u4"), ("b_size", "<
 NO_LABEL, TRUE_ORDER, OTHER = -1, 0, 1  # in order; from another document, or swapped
 PASSAGE = 200  # sentences that are held out together, at most
 KEPT_PLANS = 32
+PAIR_OPTIONS: dict[Pairs, frozenset[str]] = {  # which fields of `DataConfig` each way to make examples uses, beside those that all do
+    "nsp": frozenset({"short_seq_prob"}),
+    "sop": frozenset({"short_seq_prob"}),
+    "none": frozenset({"short_seq_prob", "cross_documents"}),
+    "stream": frozenset(),
+}
 MAX_TRIES = 1000  # at a sentence that is not held out
 NEVER = 2**62
 MILLION = 1_000_000

@@ -12,45 +12,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertworks.config import DataConfig
+from bertworks.data.corruption import Corrupted, Corruption, Draws, MaskTokens, Numbers, TokenSequence, Vocabulary
 from bertworks.data.examples import NO_LABEL, Plan, Split, make_plan
-from bertworks.data.masking import SPAN_LENGTHS, choose_targets, mask_targets, prediction_order
+from bertworks.data.masking import SPAN_LENGTHS
 from bertworks.data.rng import Stream, rng
 from bertworks.data.shards import Shards
 from bertworks.errors import BadConfig, BadShards, Unsupported
 
-Hide = Literal["masked", "replaced", "permuted", "nothing"]
 SORTED_BATCHES = 64  # batches whose examples are sorted together
 # Held-out targets are all hidden: where one in ten is left to be copied, a model looks clever that knows nothing of its context.
 EVALUATION = {"masking": "token", "mask_rate": 0.15, "mask_share": 1.0, "random_share": 0.0, "mask_epochs": 1}
 EVALUATION_SEED = 20_181_011
-Numbers = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class TokenSequence:
-    """One sequence as the model will see it before anything is hidden."""
-
-    ids: Numbers
-    segments: Numbers
-    maskable: NDArray[np.bool_]  # not special: may be predicted
-    word_starts: NDArray[np.bool_]
-    label: int  # 0 in order, 1 other, -1 no pair
-
-
-@dataclass(frozen=True)
-class Corrupted:
-    """What was done to an example."""
-
-    ids: Numbers
-    targets: Numbers
-    ranks: Numbers | None = None
-    uniforms: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True)
@@ -69,19 +46,20 @@ class PretrainBatch:
 
 
 class Loader:
-    """Batches from shards. `hide` is what the objective wants done to the targets."""
+    """Batches from shards, corrupted as the objective wants it."""
 
     def __init__(
         self,
         shards: Shards,
         config: DataConfig,
         *,
-        hide: Hide = "masked",
+        corruption: Corruption | None = None,
         batch_tokens: int = 4096,
         seed: int = 0,
         split: Split = "train",
         cache: Path | None = None,
     ) -> None:
+        corruption = corruption or MaskTokens()
         if split == "held_out":
             config, seed = config.model_copy(update=EVALUATION), EVALUATION_SEED
         if batch_tokens < config.max_length:
@@ -90,17 +68,23 @@ class Loader:
         if config.pairs in ("nsp", "sop") and not len(shards.tokenizer.pair_template.parts[1][0]):
             cause = "this tokenizer sets nothing between the two halves of a pair"
             raise Unsupported(cause, remedy="use pairs none or stream", code="no-pair-separator")
-        if hide != "nothing" and SPAN_LENGTHS[config.masking].words and manifest.counts.han_documents and manifest.segmenter is None:
+        if (
+            "masking" in corruption.uses
+            and SPAN_LENGTHS[config.masking].words
+            and manifest.counts.han_documents
+            and manifest.segmenter is None
+        ):
             remedy = "prepare them again with --words auto, or mask tokens"
             cause = "Chinese text whose words are not known (--words char)"
             raise BadShards(cause, place=str(shards.folder), remedy=remedy, code="no-word-boundaries")
-        self.shards, self.config, self.hide, self.batch_tokens, self.seed, self.split = shards, config, hide, batch_tokens, seed, split
+        self.shards, self.config, self.corruption = shards, config, corruption
+        self.batch_tokens, self.seed, self.split = batch_tokens, seed, split
         self.cache, tokenizer = cache, shards.tokenizer
         self.template = tokenizer.pair_template if config.pairs in ("nsp", "sop") else tokenizer.template
-        self.mask_id = tokenizer.id_of("mask") if hide in ("masked", "replaced") else -1
         self.separator_id = tokenizer.id_of("sep") if "sep" in tokenizer.special else None
         self.is_special = tokenizer.special_ids()
-        self.ordinary_ids = np.flatnonzero(~self.is_special)
+        mask_id = tokenizer.id_of("mask") if corruption.needs_mask_token else -1
+        self.vocabulary = Vocabulary(mask_id, np.flatnonzero(~self.is_special))
 
     def epoch(self, number: int) -> Epoch:
         plan = make_plan(self.shards, self.config, self.split, self.seed, self.mask_epoch(number), self.cache)
@@ -181,20 +165,10 @@ class Epoch:
         joined = np.concatenate
         return TokenSequence(joined(ids), joined(segments), joined(free), joined(starts), int(row["label"]))
 
-    def corrupted(self, number: int, example: TokenSequence) -> Corrupted:
-        loader, config, draw = self.loader, self.loader.config, self.loader.mask_epoch(self.number)
-        ids = example.ids
-        if loader.hide == "nothing":
-            return Corrupted(ids, np.empty(0, np.int64))
-        where = rng(loader.seed, Stream.WHERE, draw, number)
-        targets = choose_targets(where, config.masking, config.mask_rate, example.maskable, example.word_starts)
-        if loader.hide == "permuted":
-            return Corrupted(ids, targets, ranks=prediction_order(rng(loader.seed, Stream.RANKS, draw, number), targets, len(ids)))
-        what = rng(loader.seed, Stream.WHAT, draw, number)
-        ids = mask_targets(what, ids, targets, loader.mask_id, loader.ordinary_ids, config.mask_share, config.random_share)
-        if loader.hide == "replaced":
-            return Corrupted(ids, targets, uniforms=rng(loader.seed, Stream.UNIFORM, draw, number).random(len(targets)))
-        return Corrupted(ids, targets)
+    def corrupted(self, number: int, sequence: TokenSequence) -> Corrupted:
+        loader = self.loader
+        draws = Draws(loader.seed, loader.mask_epoch(self.number), number)
+        return loader.corruption(sequence, draws, loader.config, loader.vocabulary)
 
 
 def _batch_boundaries(lengths: Numbers, budget: int) -> Numbers:

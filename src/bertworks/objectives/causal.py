@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from bertworks.data.loader import Hide, Numbers, PretrainBatch
+from bertworks.data.corruption import NoCorruption, Numbers
+from bertworks.data.loader import PretrainBatch
 from bertworks.model.loss import Loss
 from bertworks.objectives.objective import Objective, term_counts, with_accuracy
 
@@ -13,7 +14,8 @@ from bertworks.objectives.objective import Objective, term_counts, with_accuracy
 class Causal(Objective):
     """Every token but the first of its sequence is predicted."""
 
-    hide: Hide = "nothing"
+    corruption = NoCorruption()
+    is_causal = True
     main_term = "next"
     terms = {"next": ("next token", "下一个词元")}
 

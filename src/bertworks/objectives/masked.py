@@ -7,17 +7,32 @@ import numpy as np
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertworks.data.loader import Hide, PretrainBatch
+from bertworks.config import DataConfig, PretrainConfig
+from bertworks.data.corruption import MaskTokens
+from bertworks.data.loader import PretrainBatch
 from bertworks.model.loss import Loss
-from bertworks.objectives.objective import Objective, per_sequence, term_counts, with_accuracy
+from bertworks.objectives.objective import LABELLED_PAIRS, Objective, misfit, per_sequence, term_counts, with_accuracy
 
 
 class Masked(Objective):
     """The vocabulary projection sees the targets only: 15 % of the tokens."""
 
-    hide: Hide = "masked"
+    corruption = MaskTokens()
+    has_pairs = True
     main_term = "masked"
     terms = {"masked": ("masked tokens", "被遮盖的词元"), "pair": ("sentence pairs", "句对")}
+
+    @classmethod
+    def heads(cls, data: DataConfig) -> list[str]:
+        return ["lm", "pair"] if data.pairs in LABELLED_PAIRS else ["lm"]
+
+    @classmethod
+    def check(cls, config: PretrainConfig) -> None:
+        super().check(config)
+        pairs = config.data.pairs
+        if pairs in LABELLED_PAIRS and config.model.encoder.n_segments == 1:
+            cause = f"objective mlm+{pairs} tells two segments apart, the model has one: model.n_segments=2"
+            raise misfit(cause, "data.pairs", "model.n_segments")
 
     def counts(self, batch: PretrainBatch) -> dict[str, int]:
         counts = term_counts("masked", len(batch.targets))

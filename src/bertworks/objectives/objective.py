@@ -6,7 +6,7 @@ N  tokens of the batch      B  sequences      M  targets      V  vocabulary
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -14,24 +14,60 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bertworks.data.loader import Hide, Numbers, PretrainBatch
+from bertworks.config import DataConfig, ModelConfig, PretrainConfig
+from bertworks.data.corruption import Corruption, Numbers
+from bertworks.data.loader import PretrainBatch
+from bertworks.errors import BadConfig
 from bertworks.model.layout import Tokens
 from bertworks.model.loss import Loss, Term, Title, Trainable, accuracy
 from bertworks.model.model import Model
 
 Sums = dict[str, Tensor]
+LABELLED_PAIRS = ("nsp", "sop")
+BuildModel = Callable[[ModelConfig, list[str], str], Model]
+"""(config, heads, folder of its own) -> a model, new or grown from a trained one."""
 
 
 class Objective(Trainable):
     """An encoder plus a self-supervised loss."""
 
-    hide: Hide  # what the loader does to the targets
+    corruption: ClassVar[Corruption]  # what is done to a sequence before the model sees it
+    options: ClassVar[frozenset[str]] = frozenset()  # fields of `ObjectiveConfig` that it uses, beside its name
+    is_causal: ClassVar[bool] = False  # it needs a left-to-right model
+    has_two_streams: ClassVar[bool] = False
+    has_pairs: ClassVar[bool] = False  # it can learn from labelled pairs of sentences, too
     extra_metrics: ClassVar[dict[str, Title]] = {}  # beside the terms
     main_term: str  # the term by which held-out text is judged
 
     def __init__(self, model: Model) -> None:
         super().__init__()
         self.model = model
+
+    @classmethod
+    def heads(cls, data: DataConfig) -> list[str]:
+        """Of the model that is trained."""
+        return ["lm"]
+
+    @classmethod
+    def check(cls, config: PretrainConfig) -> None:
+        """Whether it can be learned so; else a `BadConfig`."""
+        name = config.objective.name
+        if not cls.has_pairs and config.data.pairs in LABELLED_PAIRS:
+            raise misfit(f"objective {name} knows no pairs: use data.pairs none or stream", "objective.name", "data.pairs")
+        encoder = config.model.encoder
+        if cls.is_causal != encoder.causal:
+            verb = "needs" if cls.is_causal else "does not fit"
+            raise misfit(f"objective {name} {verb} a left-to-right model, from the beginning", "objective.name", "model.causal")
+        if cls.has_two_streams != (encoder.attention == "relative"):
+            verb = "needs" if cls.has_two_streams else "does not fit"
+            raise misfit(f"objective {name} {verb} two streams (model.attention relative)", "objective.name", "model.attention")
+        if "mask_rate" in cls.corruption.uses and not config.data.mask_rate:
+            raise misfit(f"objective {name} has nothing to predict with data.mask_rate 0", "objective.name", "data.mask_rate")
+
+    @classmethod
+    def assemble(cls, model: Model, config: PretrainConfig, build: BuildModel) -> Objective:
+        """With a model that is built, and others that it needs."""
+        return cls(model)
 
     def targets(self, batch: PretrainBatch) -> tuple[Numbers, Numbers]:
         """Where tokens are to be found, and which."""
@@ -86,6 +122,10 @@ class Objective(Trainable):
         if self.main_term in means:
             means["perplexity"] = math.exp(min(means[self.main_term], 700.0))
         return means
+
+
+def misfit(cause: str, *fields: str) -> BadConfig:
+    return BadConfig(cause, remedy="correct these config fields", fields=fields)
 
 
 def with_accuracy(name: str, loss: Tensor, n_right: Tensor) -> Loss:

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from bertworks.data.loader import Hide, PretrainBatch
+from bertworks.data.corruption import PermuteTargets
+from bertworks.data.loader import PretrainBatch
 from bertworks.model.loss import Loss
 from bertworks.objectives.objective import Objective, per_sequence, term_counts, with_accuracy
 
 
 class Permuted(Objective):
-    hide: Hide = "permuted"
+    corruption = PermuteTargets()
+    has_two_streams = True
     main_term = "permuted"
     terms = {"permuted": ("permuted tokens", "乱序预测的词元")}
 

@@ -14,13 +14,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertworks.config import ModelConfig
-from bertworks.data.loader import Hide, PretrainBatch
+from bertworks.config import DataConfig, ModelConfig, PretrainConfig
+from bertworks.data.corruption import MaskForReplacement
+from bertworks.data.loader import PretrainBatch
 from bertworks.model.folder import GENERATOR
 from bertworks.model.layout import Tokens
 from bertworks.model.loss import Loss, Term, accuracy
 from bertworks.model.model import Model
-from bertworks.objectives.objective import Objective, Sums, term_counts, with_accuracy
+from bertworks.objectives.objective import BuildModel, Objective, Sums, term_counts, with_accuracy
 
 BINS = 100_000  # of the discriminator's scores; what AUC is read from
 
@@ -36,7 +37,8 @@ def generator_config(config: ModelConfig, share: float) -> ModelConfig:
 
 
 class Replaced(Objective):
-    hide: Hide = "replaced"
+    corruption = MaskForReplacement()
+    options = frozenset({"replaced_weight", "generator_size"})
     main_term = "masked"
     terms = {"masked": ("masked tokens", "被遮盖的词元"), "replaced": ("replaced tokens", "被替换的词元")}
     extra_metrics = {"replaced_auc": ("AUC, replaced tokens", "AUC：被替换的词元")}
@@ -45,6 +47,15 @@ class Replaced(Objective):
         super().__init__(model)
         self.generator, self.weight = generator, weight
         generator.encoder.share_embedding(model.encoder)
+
+    @classmethod
+    def heads(cls, data: DataConfig) -> list[str]:
+        return ["replaced"]
+
+    @classmethod
+    def assemble(cls, model: Model, config: PretrainConfig, build: BuildModel) -> Replaced:
+        small = generator_config(config.model, config.objective.generator_size)
+        return cls(model, build(small, ["lm"], GENERATOR), config.objective.replaced_weight)
 
     def models(self) -> dict[str, Model]:
         return {"": self.model, GENERATOR: self.generator}

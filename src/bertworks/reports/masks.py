@@ -97,7 +97,7 @@ def _view(epoch: Epoch, number: int, tokenizer: Tokenizer) -> MaskedExample:
     for at, (seen, original) in enumerate(zip(hidden.ids.tolist(), example.ids.tolist(), strict=True)):
         state: State = "text" if example.maskable[at] else "special"
         if at in targets:
-            state = "kept" if seen == original else "masked" if seen == epoch.loader.mask_id else "random"
+            state = "kept" if seen == original else "masked" if seen == epoch.loader.vocabulary.mask_id else "random"
         starts = bool(example.word_starts[at] or not example.maskable[at] or at == 0 or not example.maskable[at - 1])
         tokens.append(ShownToken(tokenizer.readable(seen), tokenizer.readable(original), state, starts, int(example.segments[at])))
     return MaskedExample(tokens, example.label, epoch.loader.config.pairs)

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from bertworks.config import LoopConfig
+from bertworks.config import LoopConfig, renamed_keys
 from bertworks.errors import BadCheckpoint, BadConfig, BertworksError, Remark, SaveFailed
 from bertworks.files import locked, new_folder, read_json
 from bertworks.model.locate import MODEL, RUN
@@ -127,6 +127,9 @@ class RunContext:
             self.checkpoint = None  # its tensors
             if not (self.folder / MODEL).is_dir():
                 trainer.policy.save_model()
+        given = [f"{section}.{name}" for section, part in self.record.config.items() for name in part]
+        for remark in renamed_keys(given):
+            trainer.remark(remark)
         for reason in self.damaged_checkpoints:
             trainer.remark(Remark(reason.code, f"skipped a damaged checkpoint: {reason}"))
 

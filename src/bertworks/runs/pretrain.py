@@ -27,11 +27,8 @@ from bertworks.model.locate import MODEL, RUN
 from bertworks.model.model import Model
 from bertworks.model.pooling import Pooling
 from bertworks.model.resize import refit
-from bertworks.objectives.causal import Causal
-from bertworks.objectives.masked import Masked
 from bertworks.objectives.objective import Objective, sum_over_batches
-from bertworks.objectives.permuted import Permuted
-from bertworks.objectives.replaced import Replaced, generator_config
+from bertworks.objectives.table import objective_class
 from bertworks.reports.pretrain import write_pretrain_report
 from bertworks.runs.context import Host, Outcome, open_run, resolve_name
 from bertworks.runs.record import PRETRAIN, RunRecord
@@ -43,7 +40,6 @@ from bertworks.train.trainer import Trainer
 from bertworks.workbench import Workbench
 
 EVALUATION_TOKENS = 4096  # of a held-out batch, whatever the training's are
-SIMPLE: dict[str, type[Objective]] = {"mlm": Masked, "plm": Permuted, "ltr": Causal}
 SHOWN = 8  # held-out sequences in the report
 
 
@@ -115,19 +111,20 @@ def _peak_flops(config: PretrainConfig, device: torch.device) -> float:
 
 
 def _loader(objective: Objective, shards: Shards, config: PretrainConfig, part: Split, batch_tokens: int) -> Loader:
-    return Loader(shards, config.data, hide=objective.hide, batch_tokens=batch_tokens, seed=config.train.seed, split=part)
+    return Loader(shards, config.data, corruption=objective.corruption, batch_tokens=batch_tokens, seed=config.train.seed, split=part)
 
 
 def make_objective(config: PretrainConfig, start: Workbench | None, frequencies: NDArray[np.float64]) -> Objective:
     """The objective with its model: new, or grown from a trained one."""
-    seed = config.train.seed
-    model = _model(config, config.model, _heads(config), start, seed, frequencies)
-    if config.objective.name == "rtd":
-        small = generator_config(config.model, config.objective.generator_size)
-        generator = _model(config, small, ["lm"], start.generator if start else None, seed + 1, frequencies)
-        objective: Objective = Replaced(model, generator, config.objective.replaced_weight)
-    else:
-        objective = SIMPLE[config.objective.name](model)
+    kind = objective_class(config.objective.name)
+    kind.check(config)
+    starts = {"": start, GENERATOR: start.generator if start else None}
+
+    def build(shape: ModelConfig, heads: list[str], part: str) -> Model:
+        seed = config.train.seed + list(starts).index(part)
+        return _model(config, shape, heads, starts[part], seed, frequencies)
+
+    objective = kind.assemble(build(config.model, kind.heads(config.data), ""), config, build)
     if start is None and config.train.init == "local":
         for new in objective.models().values():
             if can_init_local_attention(new.config.encoder):
@@ -155,12 +152,6 @@ def _model(
         if isinstance(head, ReplacedHead):
             head.out.bias.copy_(torch.logit(torch.tensor(config.data.mask_rate), eps=1e-3))
     return model
-
-
-def _heads(config: PretrainConfig) -> list[str]:
-    if config.objective.name == "rtd":
-        return ["replaced"]
-    return ["lm", "pair"] if config.data.pairs in ("nsp", "sop") else ["lm"]
 
 
 def save_model(objective: Objective, start: Workbench | None, lineage: list[str], shards: Shards, out: Path) -> None:

@@ -18,6 +18,7 @@ from bertworks.config import (
     ModelConfig,
     ObjectiveConfig,
     OptimConfig,
+    Pairs,
     PretrainConfig,
     PretrainLoop,
     TaskConfig,
@@ -25,8 +26,11 @@ from bertworks.config import (
     check_finetune,
     check_pretrain,
 )
+from bertworks.data.examples import PAIR_OPTIONS
 from bertworks.errors import BadConfig, nearest
 from bertworks.model.init import can_init_local_attention
+from bertworks.objectives.objective import Objective
+from bertworks.objectives.table import OBJECTIVES, objective_class
 from bertworks.presets import preset as preset_config
 from bertworks.presets import recipe
 from bertworks.tasks.shapes import SHAPES, shape_of, task_model
@@ -153,17 +157,26 @@ def resolve_pretrain(
         parts["train"]["budget"] = DEFAULT_BUDGET
     if "dropout" not in asked["train"] and any(name.endswith("dropout") for name in asked["model"]):
         parts["train"]["dropout"] = None  # whoever sets the model's own wants it
-    hidden = [f"data.{name}" for name in asked["data"] if name.startswith("mask") or name == "random_share"] + ["--masking"] * bool(masking)
-    idle = [f"objective.{name}" for name in asked["objective"] if name != "name" and parts["objective"]["name"] != "rtd"]
+    kind = objective_class(parts["objective"]["name"])
+    named = {**asked, "data": {**asked["data"], **({"masking": masking} if masking else {})}}
+    idle = _unused(named, kind, parts["data"].get("pairs", DataConfig().pairs))
     idle += ["optim.cooldown"] * ("cooldown" in asked["optim"] and parts["optim"].get("schedule") != "constant")
     idle += ["train.init"] * ("init" in asked["train"] and (init is not None or not can_init_local_attention(model.encoder)))
     if idle:
-        remedy = "leave it out; objective keys are for rtd, cooldown for constant, init for new models that can look around"
-        raise BadConfig(f"without effect in this run: {', '.join(idle)}", remedy=remedy, code="no-effect", fields=idle)
-    if parts["objective"]["name"] == "ltr" and hidden:
-        remedy = "leave them out, or choose another objective"
-        raise BadConfig(f"left to right nothing is masked: {', '.join(hidden)}", remedy=remedy, code="nothing-masked", fields=hidden)
-    return check_pretrain({"model": model.model_dump(), **parts})
+        raise BadConfig(f"no effect in this run: {', '.join(idle)}", remedy="leave it out", code="no-effect", fields=idle)
+    config = check_pretrain({"model": model.model_dump(), **parts})
+    kind.check(config)
+    return config
+
+
+def _unused(asked: Mapping[str, Mapping[str, Any]], kind: type[Objective], pairs: Pairs) -> list[str]:
+    """Settings that only other objectives use, or other ways to make examples."""
+    of_corruptions = frozenset().union(*(other.corruption.uses for other in OBJECTIVES.values()))
+    of_pairs = frozenset().union(*PAIR_OPTIONS.values())
+    of_objectives = frozenset().union(*(other.options for other in OBJECTIVES.values()))
+    data = (of_corruptions - kind.corruption.uses) | (of_pairs - PAIR_OPTIONS.get(pairs, of_pairs))
+    idle = [f"data.{name}" for name in asked["data"] if name in data]
+    return idle + [f"objective.{name}" for name in asked["objective"] if name in of_objectives - kind.options]
 
 
 def resolve_finetune(
