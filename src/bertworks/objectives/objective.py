@@ -117,7 +117,7 @@ class Objective(Trainable):
         return totals | counts
 
     def summarise(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
-        """The measures that the sums amount to."""
+        """The metrics that the sums amount to."""
         means = {name: float(total / sums[f"n {name}"]) for name, total in sums.items() if f"n {name}" in sums and sums[f"n {name}"] > 0}
         if self.main_term in means:
             means["perplexity"] = math.exp(min(means[self.main_term], 700.0))

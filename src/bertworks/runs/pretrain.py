@@ -195,8 +195,8 @@ class HeldOutEvaluation:
             else self.batches
         )
         sums = sum_over_batches(self.objective, mine)
-        measures = self.objective.summarise({name: self.distributed.sum(value) for name, value in sums.items()})
-        return {"loss": measures[self.objective.main_term], **measures}
+        metrics = self.objective.summarise({name: self.distributed.sum(value) for name, value in sums.items()})
+        return {"loss": metrics[self.objective.main_term], **metrics}
 
 
 def log_frequencies(shards: Shards, vocab_size: int) -> NDArray[np.float64]:

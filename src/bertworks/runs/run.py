@@ -41,7 +41,7 @@ from bertworks.text.words import Sample
 from bertworks.train.events import METRICS, Evaluated, Event, EventHandler, Finished, ignore, last, read_events
 from bertworks.workbench import Workbench, load
 
-Table = Sequence[Mapping[str, Any]]
+Rows = Sequence[Mapping[str, Any]]
 """Rows; or a DataFrame of pandas or polars."""
 SAMPLE_CHARACTERS = 100_000_000
 COLUMNS = tuple(NamedColumns.model_fields)
@@ -95,7 +95,7 @@ class Run:
         return Run(self.folder)
 
     def evaluate(
-        self, data: str | Path | Table, *, skip_bad: bool = False, device: str = "cpu", **columns: str | Sequence[str]
+        self, data: str | Path | Rows, *, skip_bad: bool = False, device: str = "cpu", **columns: str | Sequence[str]
     ) -> finetuning.Evaluation:
         """Of a fine-tuning: on other examples with labels."""
         named = _named_columns(columns)
@@ -108,12 +108,12 @@ class Run:
 
 
 def finetune(
-    data: str | Path | Table,
+    data: str | Path | Rows,
     *,
     task: str = Classify.schema.shape,
     model: str | Path = "minilm",
     out: str | Path,
-    dev: str | Path | Table | None = None,
+    dev: str | Path | Rows | None = None,
     epochs: int | None = None,
     steps: int | None = None,
     budget: str | float | None = None,
@@ -261,7 +261,7 @@ def _named_columns(columns: Mapping[str, str | Sequence[str]]) -> NamedColumns:
 
 
 @contextmanager
-def _own_data(folder: Path, data: str | Path | Table, dev: str | Path | Table | None) -> Any:
+def _own_data(folder: Path, data: str | Path | Rows, dev: str | Path | Rows | None) -> Any:
     """Rows are written into the run's folder; if nothing comes of the run, they go again."""
     if (folder / RUN).is_file():
         remedy = f"Run({str(folder)!r}).resume() goes on with it; or name another"
@@ -278,7 +278,7 @@ def _own_data(folder: Path, data: str | Path | Table, dev: str | Path | Table | 
                     folder.rmdir()
 
 
-def _path(data: str | Path | Table | None, file: Path) -> Any:
+def _path(data: str | Path | Rows | None, file: Path) -> Any:
     if data is None or isinstance(data, str | Path):
         return None if data is None else str(data)
     if file.exists():
@@ -288,7 +288,7 @@ def _path(data: str | Path | Table | None, file: Path) -> Any:
 
 
 @contextmanager
-def _as_file(data: str | Path | Table) -> Any:
+def _as_file(data: str | Path | Rows) -> Any:
     """Rows as a file for a moment."""
     if isinstance(data, str | Path):
         yield Path(data)
@@ -299,7 +299,7 @@ def _as_file(data: str | Path | Table) -> Any:
         yield file
 
 
-def _write_rows(data: Table, file: Path) -> None:
+def _write_rows(data: Rows, file: Path) -> None:
     rows = _rows(data)
     if not rows:
         raise BadText("no rows", remedy="a list of dicts, or a DataFrame", code="no-rows")
