@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,14 @@ def test_the_process_stays_the_callers(start: Path, tmp_path: Path) -> None:
     assert done.stdout == "" and done.stderr == ""
 
 
+def open_files() -> set[str]:
+    found = set()
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # the one of this very listing is gone by now
+            found.add(link.readlink().name)
+    return found
+
+
 def test_sigint_is_an_interrupt_and_the_run_goes_on_later(start: Path, tmp_path: Path) -> None:
     whole = bertworks.finetune(rows(), model=start, out=tmp_path / "whole", steps=8, settings={**SETTINGS, "train.checkpoint_every": 2})
 
@@ -150,10 +159,11 @@ def test_sigint_is_an_interrupt_and_the_run_goes_on_later(start: Path, tmp_path:
         if event.step == 4 and isinstance(event, Evaluated):
             os.kill(os.getpid(), signal.SIGINT)
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as interrupted:
         bertworks.finetune(
             rows(), model=start, out=tmp_path / "run", steps=8, settings={**SETTINGS, "train.checkpoint_every": 2}, on_event=interrupt
         )
+    assert interrupted.tb is not None and "metrics.jsonl" not in open_files(), "closed, though the trainer is still there"
     run = bertworks.Run(tmp_path / "run").resume()
     assert (run.folder / "model/model.safetensors").read_bytes() == (whole.folder / "model/model.safetensors").read_bytes()
 

@@ -77,6 +77,7 @@ class RunContext:
     machine: dict[str, Any]
     checkpoint: Checkpoint | None  # to go on from
     damaged_checkpoints: list[Remark]  # what was wrong with newer ones
+    log: Log | None = None  # of the process that writes, once it has begun
 
     @property
     def is_main(self) -> bool:
@@ -90,6 +91,7 @@ class RunContext:
                 with new_folder(self.folder / CHECKPOINTS):
                     pass
         since = self.checkpoint.state.step if self.checkpoint else -1
+        self.log = Log(self.folder, self.host.on_event, since=since) if self.is_main else None
         return TrainContext(
             folder=self.folder,
             identity=self.record.identity,
@@ -97,7 +99,7 @@ class RunContext:
             clock=Clock(budget, began=self.host.runtime.began),
             runtime=self.host.runtime,
             distributed=self.host.distributed,
-            log=Log(self.folder, self.host.on_event, since=since) if self.is_main else None,
+            log=self.log,
             peak_flops=peak_flops,
         )
 
@@ -158,7 +160,12 @@ def open_run(record: RunRecord, config: LoopConfig, folder: Path, host: Host, *,
         if owns_process:
             set_threads(checkpoint.machine["threads"] if checkpoint else config.threads, distributed.local_world_size)
         machine = environment(device, distributed.world_size) | {"keeps_freed_memory": owns_process and keep_freed_memory()}
-        yield RunContext(folder, record, host, device, machine, checkpoint, damaged)
+        run = RunContext(folder, record, host, device, machine, checkpoint, damaged)
+        try:
+            yield run
+        finally:
+            if run.log is not None:
+                run.log.close()
 
 
 def _lock(folder: Path, distributed: Distributed) -> AbstractContextManager[None]:

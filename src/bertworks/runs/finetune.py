@@ -113,11 +113,9 @@ def _run(record: RunRecord, data: TaskData, out: Path, host: Host, pruner: Prune
         run.restore(trainer)
         _announce(trainer, config, data, splits, start, task)
         signal = trainer.run()
-        if trainer.context.log is not None:
-            if not signal:
-                results = finalise(out, config, data, {"train": splits.train, "dev": splits.dev}, pruned=trainer.state.pruned)
-                trainer.emit(_finished(out, results, config.task.metric, len(data.dev)))
-            trainer.context.log.close()
+        if run.is_main and not signal:
+            results = finalise(out, config, data, {"train": splits.train, "dev": splits.dev}, pruned=trainer.state.pruned)
+            trainer.emit(_finished(out, results, config.task.metric, len(data.dev)))
         return Outcome(out, signal, host.runtime.stop.signal)
 
 

@@ -96,11 +96,9 @@ def _run(record: RunRecord, shards: Shards, out: Path, host: Host, *, new: bool)
         started = Started(machine=run.machine, peak_gflops=context.peak_flops / 1e9, terms=dict(objective.terms), unigram_loss=unigram)
         trainer.emit(started)
         signal = trainer.run()
-        if context.log is not None:
-            if not signal:
-                report = write_pretrain_report(out, objective.eval(), evaluation.sample(), shards.tokenizer)
-                trainer.emit(Finished(model=str(out / MODEL), report=str(report)))
-            context.log.close()
+        if run.is_main and not signal:
+            report = write_pretrain_report(out, objective.eval(), evaluation.sample(), shards.tokenizer)
+            trainer.emit(Finished(model=str(out / MODEL), report=str(report)))
         return Outcome(out, signal, host.runtime.stop.signal)
 
 
