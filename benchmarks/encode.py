@@ -1,7 +1,8 @@
 """How fast texts become vectors: bertworks against transformers, sentence-transformers and the bare matrix products.
 
-500 lines of SST-2 and 150 book paragraphs in random order through all-MiniLM-L6-v2, cut at 256 tokens on every side. The
-sides run in turn in one process, several rounds; the ratio of a round compares neighbours in time, and the median is printed.
+500 lines of SST-2 and 150 book paragraphs in random order through all-MiniLM-L6-v2, cut at 256 tokens on every side.
+The sides run in turn in one process, several rounds; the ratio of a round compares neighbours in time, and the median
+is printed.
 
     make bench        (or: python benchmarks/encode.py --data ../shared/data --rounds 7)
 """
@@ -45,7 +46,9 @@ def transformers_side(folder: Path, lines: list[str]) -> Side:
     def run() -> np.ndarray:
         vectors = []
         for start in range(0, len(lines), 32):
-            batch = tokenizer(lines[start : start + 32], padding=True, truncation=True, max_length=CUT, return_tensors="pt")
+            batch = tokenizer(
+                lines[start : start + 32], padding=True, truncation=True, max_length=CUT, return_tensors="pt"
+            )
             with torch.inference_mode():
                 states = model(**batch).last_hidden_state
             mask = batch["attention_mask"].unsqueeze(-1)
@@ -58,8 +61,8 @@ def transformers_side(folder: Path, lines: list[str]) -> Side:
 def matrix_products(lines: list[str], bench: bertworks.Workbench) -> tuple[Side, float]:
     """The linear layers alone, on the very batches that encode makes, and the share of arithmetic that attention adds.
 
-    Nothing can be faster without other arithmetic. Attention's own products are small and odd-shaped; for the limit they
-    are taken to run at the rate of the linear layers.
+    Nothing can be faster without other arithmetic. Attention's own products are small and odd-shaped; for the limit
+    they are taken to run at the rate of the linear layers.
     """
     windows = [window for one in bench.embedder().prepare(lines, "truncate") for window in one.windows]
     lengths = [len(window.ids) for window in windows]
@@ -81,7 +84,9 @@ def matrix_products(lines: list[str], bench: bertworks.Workbench) -> tuple[Side,
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared/data", help="folder with tasks/ and corpora/")
+    parser.add_argument(
+        "--data", type=Path, default=Path(__file__).parents[2] / "shared/data", help="folder with tasks/ and corpora/"
+    )
     parser.add_argument("--rounds", type=int, default=7)
     args = parser.parse_args()
     logging.set_verbosity_error()
@@ -103,7 +108,9 @@ def main() -> None:
         assert worst <= 1e-5, "the sides do not compute the same"
     ratios = report(sides, args.rounds)
     linear = ratios["linear layers alone"]
-    print(f"of the limit: {linear:.0%} (linear layers alone), {linear * (1 + attention_share):.0%} (with attention's products)")
+    print(
+        f"of the limit: {linear:.0%} (linear layers alone), {linear * (1 + attention_share):.0%} (with attention's products)"
+    )
     loading = {
         "bertworks": lambda: bertworks.load(folder),
         "bertworks, by name": lambda: bertworks.load("minilm"),  # with the SHA-256 of the weights
@@ -122,7 +129,9 @@ def report(sides: dict[str, Side], rounds: int) -> dict[str, float]:
             times[name].append(time.perf_counter() - start)
     medians = {}
     for name, taken in times.items():
-        ratios = [theirs / ours for theirs, ours in zip(taken[1:], times["bertworks"][1:], strict=True)]  # the first round warms up
+        ratios = [
+            theirs / ours for theirs, ours in zip(taken[1:], times["bertworks"][1:], strict=True)
+        ]  # the first round warms up
         medians[name] = statistics.median(ratios)
         print(f"{name:22} {statistics.median(taken[1:]):7.3f} s   {medians[name]:5.2f} x the time of bertworks")
     return medians

@@ -1,11 +1,12 @@
 """How fast a classifier is fine-tuned and asked: bertworks against transformers' Trainer with dynamic padding.
 
-MiniLM (6 x 384) on SST-2's sentences and on MRPC's pairs, batches of 32 examples in random order, AdamW, float32, each side with its own
-defaults (theirs has dropout in attention; `--set train.attention_dropout=0.1` gives it to ours too). Both sides run their own trainer,
-whole, and the time between steps is read off it; evaluation and saving are not counted. The sides run in turn in one process, several
-rounds; the ratio of a round compares neighbours in time, and the median is printed. Predictions go from texts to classes, with
-tokenising; theirs by `Trainer.predict` in batches of 32, and by a pipeline as its documentation shows it. The limit is what the bare linear
-layers of our predictions would reach.
+MiniLM (6 x 384) on SST-2's sentences and on MRPC's pairs, batches of 32 examples in random order, AdamW, float32, each
+side with its own defaults (theirs has dropout in attention; `--set train.attention_dropout=0.1` gives it to ours too).
+Both sides run their own trainer, whole, and the time between steps is read off it; evaluation and saving are not
+counted. The sides run in turn in one process, several rounds; the ratio of a round compares neighbours in time, and the
+median is printed. Predictions go from texts to classes, with tokenising; theirs by `Trainer.predict` in batches of 32,
+and by a pipeline as its documentation shows it. The limit is what the bare linear layers of our predictions would
+reach.
 
     make bench        (or: python benchmarks/finetune.py --data ../shared/data --rounds 5)
 """
@@ -69,7 +70,9 @@ def our_training(start: bertworks.Workbench, data: TaskData, config: FinetuneCon
         stamped = Stamped(BatchStream(ShuffledExamples(features, BATCH, 0), RankShard()))
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / CHECKPOINTS).mkdir()
-            context = TrainContext(folder=Path(folder), identity="", machine={}, clock=Clock(None, began=time.monotonic()))
+            context = TrainContext(
+                folder=Path(folder), identity="", machine={}, clock=Clock(None, began=time.monotonic())
+            )
             policy = EvaluationPolicy(evaluate=lambda: {}, save_model=lambda: None)
             Trainer(task, stamped, config.optim, config.train, context, policy).run()
         return per_example(stamped.times)
@@ -78,7 +81,13 @@ def our_training(start: bertworks.Workbench, data: TaskData, config: FinetuneCon
 
 
 def their_trainer(folder: Path, out: str, rows: list[dict[str, Any]], steps: int) -> tuple[Any, list[float]]:
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer, DataCollatorWithPadding, TrainerCallback, TrainingArguments
+    from transformers import (
+        AutoModelForSequenceClassification,
+        AutoTokenizer,
+        DataCollatorWithPadding,
+        TrainerCallback,
+        TrainingArguments,
+    )
     from transformers import Trainer as TheirTrainer
     from transformers.trainer_callback import PrinterCallback
 
@@ -88,10 +97,22 @@ def their_trainer(folder: Path, out: str, rows: list[dict[str, Any]], steps: int
         def on_step_begin(self, *_: Any, **__: Any) -> None:
             times.append(time.perf_counter())
 
-    settings: dict[str, Any] = {"per_device_train_batch_size": BATCH, "per_device_eval_batch_size": BATCH, "max_steps": steps}
-    settings |= {"save_strategy": "no", "report_to": "none", "disable_tqdm": True, "use_cpu": True, "logging_strategy": "no"}
+    settings: dict[str, Any] = {
+        "per_device_train_batch_size": BATCH,
+        "per_device_eval_batch_size": BATCH,
+        "max_steps": steps,
+    }
+    settings |= {
+        "save_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+        "use_cpu": True,
+        "logging_strategy": "no",
+    }
     model, tokenizer = AutoModelForSequenceClassification.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-    trainer = TheirTrainer(model, TrainingArguments(out, **settings), DataCollatorWithPadding(tokenizer), rows, callbacks=[Stamp()])
+    trainer = TheirTrainer(
+        model, TrainingArguments(out, **settings), DataCollatorWithPadding(tokenizer), rows, callbacks=[Stamp()]
+    )
     trainer.remove_callback(PrinterCallback)
     return trainer, times
 
@@ -139,15 +160,20 @@ def predictions(folder: Path, texts: list[tuple[str, ...]]) -> tuple[Work, Work,
 
 
 def products(bench: bertworks.Workbench, texts: list[tuple[str, ...]]) -> Callable[[], None]:
-    """The linear layers alone on the very batches of a prediction, the last one's for the tokens that are read: in float32 nothing can be
-    faster."""
+    """The linear layers alone on the very batches of a prediction, the last one's for the tokens that are read: in
+    float32 nothing can be faster."""
     features = [one.features for one in bench.predictor.prepare([Example(one) for one in texts])]
     batches = [collate(features, members) for members in token_batches([one.length for one in features], BATCH_TOKENS)]
     *layers, (attention, ffn) = bench.model.encoder.layers()
     of_all = [m.weight for pair in layers for part in pair for m in part.modules() if isinstance(m, torch.nn.Linear)]
     of_all += [attention.attn.k.weight, attention.attn.v.weight]
     of_read = [attention.attn.q.weight, attention.attn.out.weight, ffn.up.weight, ffn.down.weight]
-    work = [(n, weight) for batch in batches for n, some in ((len(batch.ids), of_all), (len(batch.positions), of_read)) for weight in some]
+    work = [
+        (n, weight)
+        for batch in batches
+        for n, some in ((len(batch.ids), of_all), (len(batch.positions), of_read))
+        for weight in some
+    ]
     inputs = {(n, weight.size(1)): torch.randn(n, weight.size(1)) for n, weight in work}
 
     @torch.inference_mode()
@@ -162,7 +188,10 @@ def compare(title: str, theirs: Work, ours: Work, rounds: int) -> None:
     times = [(theirs(), ours()) for _ in range(rounds + 1)][1:]  # the first round warms up
     speeds = [1 / statistics.median(side) for side in zip(*times, strict=True)]
     ratios = [their / our for their, our in times]
-    print(f"{title:24} theirs {speeds[0]:>7,.1f}  ours {speeds[1]:>7,.1f} examples/s  ratio {statistics.median(ratios):.2f}", end="  ")
+    print(
+        f"{title:24} theirs {speeds[0]:>7,.1f}  ours {speeds[1]:>7,.1f} examples/s  ratio {statistics.median(ratios):.2f}",
+        end="  ",
+    )
     print(f"(rounds {min(ratios):.2f} to {max(ratios):.2f})", flush=True)
 
 
@@ -181,8 +210,15 @@ def main() -> None:
     for name, folder in (("sst2", "SST-2"), ("mrpc", "MRPC")):
         source = Source(dataset=name, folder=str(arguments.data / "tasks/glue" / folder), shape="classify")
         data = read_data(source)
-        settings = [f"train.batch_size={BATCH}", "train.evaluations=0", "train.checkpoint_every=1000000", *arguments.settings]
-        config = resolve_finetune(start, describe_task(data, source), settings=settings, options={"steps": arguments.steps})
+        settings = [
+            f"train.batch_size={BATCH}",
+            "train.evaluations=0",
+            "train.checkpoint_every=1000000",
+            *arguments.settings,
+        ]
+        config = resolve_finetune(
+            start, describe_task(data, source), settings=settings, options={"steps": arguments.steps}
+        )
         with tempfile.TemporaryDirectory() as out:
             artifact = TaskArtifact(task=config.task, data=config.data)
             save_model(build_task(config, start, data.train), artifact, start, start.lineage, Path(out))

@@ -3,8 +3,8 @@
     python benchmarks/house.py            this tree
     python benchmarks/house.py OTHER      another checkout of it, with the packages of this environment
 
-The walk is real: `bertworks finetune` on a small table and `bertworks predict` on one sentence are run under a profiler that notes
-every file of ours in which a function is called.
+The walk is real: `bertworks finetune` on a small table and `bertworks predict` on one sentence are run under a profiler
+that notes every file of ours in which a function is called.
 """
 
 from __future__ import annotations
@@ -57,8 +57,9 @@ def functions(files: list[Path], source: Path) -> list[tuple[int, str]]:
 
 
 def shape_literals(files: list[Path], source: Path) -> Counter[str]:
-    """Lines that name a shape, or ask for one, outside of the file of that shape. In model/ and data/ the same words are names of heads and
-    of what is masked together, as they are in lines with "ngram"; question["choice"] is a field of DREAM's files."""
+    """Lines that name a shape, or ask for one, outside of the file of that shape. In model/ and data/ the same words
+    are names of heads and of what is masked together, as they are in lines with "ngram"; question["choice"] is a field
+    of DREAM's files."""
     found: Counter[str] = Counter()
     for path in files:
         if path.relative_to(source).parts[0] in ("model", "data"):
@@ -76,11 +77,25 @@ def walk(root: Path) -> list[str]:
     environment = {**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        rows = [f"the film was {'good' if at % 2 else 'bad'} {'indeed ' * (at % 5)},{'yes' if at % 2 else 'no'}" for at in range(40)]
+        rows = [
+            f"the film was {'good' if at % 2 else 'bad'} {'indeed ' * (at % 5)},{'yes' if at % 2 else 'no'}"
+            for at in range(40)
+        ]
         (folder / "x.csv").write_text("\n".join(["text,label", *rows]) + "\n")
         (folder / "one.txt").write_text("a good film\n")
         call = [sys.executable, "-c", TRACER, str(source), str(folder / "log")]
-        train = ["finetune", "classify", "--train", folder / "x.csv", "--model", "minilm", "--steps", "2", "--out", folder / "run"]
+        train = [
+            "finetune",
+            "classify",
+            "--train",
+            folder / "x.csv",
+            "--model",
+            "minilm",
+            "--steps",
+            "2",
+            "--out",
+            folder / "run",
+        ]
         for command in (train, ["predict", folder / "run", folder / "one.txt"]):
             subprocess.run([*call, *map(str, command)], env=environment, check=True, capture_output=True)
         seen = {str(Path(line).relative_to(source / "bertworks")) for line in (folder / "log").read_text().splitlines()}
@@ -97,7 +112,9 @@ def main() -> None:
     seen = walk(root)
     print(f"files of src            {len(files)}")
     print(f"lines of src            {sum(lines.values()):,}")
-    print(f"lines of rooms          {json.dumps({room: n for room, n in rooms.items() if n})}, {sum(rooms.values()):,} in all")
+    print(
+        f"lines of rooms          {json.dumps({room: n for room, n in rooms.items() if n})}, {sum(rooms.values()):,} in all"
+    )
     print(f"shape literals          {sum(literals.values())}  {json.dumps(literals.most_common())}")
     print(f"`Any`                   {sum(len(ANY.findall(path.read_text(encoding='utf-8'))) for path in files)}")
     print(f"the ten longest functions {', '.join(f'{name} {n}' for n, name in functions(files, source)[:10])}")

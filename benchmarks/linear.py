@@ -18,7 +18,15 @@ from bertworks.text.sentences import split_sentences
 from bertworks.text.tokenizer import Tokenizer
 
 SIZES = (1, 2, 4, 8)  # MB
-SIGNS = {"one word": "x", "dots": ".", "marks": "!?", "ellipses": "…", "Chinese": "中国", "quotes": '."', "URLs": "http://a.b/"}
+SIGNS = {
+    "one word": "x",
+    "dots": ".",
+    "marks": "!?",
+    "ellipses": "…",
+    "Chinese": "中国",
+    "quotes": '."',
+    "URLs": "http://a.b/",
+}
 
 
 def best(speller: CachedEncoder, text: str, rounds: int) -> float:

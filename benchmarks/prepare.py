@@ -1,8 +1,10 @@
-"""How fast text becomes shards, and shards become batches: against the bare tokenizer, datasets.map, and a training step.
+"""How fast text becomes shards, and shards become batches: against the bare tokenizer, datasets.map, and a training
+step.
 
-The book file (60 MB) with the uncased vocabulary, two processes or threads on every side. The sides run in turn in one process; the
-ratio of a round compares neighbours in time, and the median is printed. Memory is that of a process of its own with its children,
-looked at every tenth of a second. (The peers are imported where they are used: workers import this file again.)
+The book file (60 MB) with the uncased vocabulary, two processes or threads on every side. The sides run in turn in one
+process; the ratio of a round compares neighbours in time, and the median is printed. Memory is that of a process of its
+own with its children, looked at every tenth of a second. (The peers are imported where they are used: workers import
+this file again.)
 
     make bench        (or: python benchmarks/prepare.py --data ../shared/data --rounds 3 [--large])
 """
@@ -110,7 +112,17 @@ def training_step(shards: Shards) -> tuple[float, float]:
 
 def peak_memory(file: Path, vocab: Path, out: Path) -> tuple[float, float]:
     """MB of `bertworks prepare` with its workers, all together at their worst moment, and seconds."""
-    command = [Path(sys.executable).parent / "bertworks", "prepare", file, "--tokenizer", vocab, "--out", out, "--workers", str(WORKERS)]
+    command = [
+        Path(sys.executable).parent / "bertworks",
+        "prepare",
+        file,
+        "--tokenizer",
+        vocab,
+        "--out",
+        out,
+        "--workers",
+        str(WORKERS),
+    ]
     start, peak = time.perf_counter(), 0
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     while process.poll() is None:
@@ -163,20 +175,31 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         tokenizer = Tokenizer.load(vocab)
-        sides = {"bare": bare_side(file, tokenizer), "bertworks": our_side(file, tokenizer, work), "map": map_side(file, vocab, work)}
+        sides = {
+            "bare": bare_side(file, tokenizer),
+            "bertworks": our_side(file, tokenizer, work),
+            "map": map_side(file, vocab, work),
+        }
         times: dict[str, list[float]] = {side: [] for side in sides}
         for number in range(options.rounds):
             for side, run in sides.items():
                 times[side].append(seconds(run))
-            print(f"round {number + 1}: " + ", ".join(f"{side} {taken[-1]:.1f} s" for side, taken in times.items()), flush=True)
+            print(
+                f"round {number + 1}: " + ", ".join(f"{side} {taken[-1]:.1f} s" for side, taken in times.items()),
+                flush=True,
+            )
         for peer in ("bare", "map"):
-            ratio = statistics.median(theirs / ours for theirs, ours in zip(times[peer], times["bertworks"], strict=True))
+            ratio = statistics.median(
+                theirs / ours for theirs, ours in zip(times[peer], times["bertworks"], strict=True)
+            )
             print(f"prepare, {size / statistics.median(times['bertworks']):.1f} MB/s: {ratio:.2f} x the rate of {peer}")
         shards = Shards(work / "shards")
         on_disk = sum(entry.bytes for entry in shards.manifest.shards)
         print(f"on the disk: {on_disk / 1e6:.1f} MB of shards for {size:.1f} MB of text")
         step, batch = training_step(shards)
-        print(f"loader: a batch takes {batch * 1e3:.1f} ms, a bert-mini step {step * 1e3:.0f} ms: {step / batch:.0f} x faster than needed")
+        print(
+            f"loader: a batch takes {batch * 1e3:.1f} ms, a bert-mini step {step * 1e3:.0f} ms: {step / batch:.0f} x faster than needed"
+        )
         peak, taken = peak_memory(file, vocab, work / "again")
         print(f"peak memory for {size:.0f} MB of text: {peak:.0f} MB ({taken:.1f} s)")
         if options.large:

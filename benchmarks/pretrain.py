@@ -1,10 +1,11 @@
 """How fast a model is pre-trained: bertworks against transformers, and against the bare matrix products of a step.
 
-bert-mini (4 x 256), 30,522 words, 4,096 tokens a step of the book corpus: the same weights, the same texts, the same AdamW. Once 32 x 128
-full sequences with a masked-LM head, once ragged next-sentence pairs with both heads, as their collator pads them. The sides run in turn
-in one process, several rounds; the ratio of a round compares neighbours in time, and the median is printed. There glibc frees memory as it
-likes, for both. Then each side in processes of its own, in turn, as its users have it: ours keeps freed memory, as the trainer does;
-that is also where memory is measured. The bare products are those of our step, with operands of their own for every layer.
+bert-mini (4 x 256), 30,522 words, 4,096 tokens a step of the book corpus: the same weights, the same texts, the same
+AdamW. Once 32 x 128 full sequences with a masked-LM head, once ragged next-sentence pairs with both heads, as their
+collator pads them. The sides run in turn in one process, several rounds; the ratio of a round compares neighbours in
+time, and the median is printed. There glibc frees memory as it likes, for both. Then each side in processes of its own,
+in turn, as its users have it: ours keeps freed memory, as the trainer does; that is also where memory is measured. The
+bare products are those of our step, with operands of their own for every layer.
 
     make bench        (or: python benchmarks/pretrain.py --data ../shared/data --rounds 5 --dropout 0.1)
 """
@@ -44,7 +45,9 @@ Step = Callable[[], int]
 
 def shards_of(data: Path, folder: Path) -> Shards:
     if not (folder / "manifest.json").is_file():
-        prepare(Corpus([str(data / "corpora/en/books_en_00.txt")]), Tokenizer.load(data / "vocab/bert-base-uncased"), folder)
+        prepare(
+            Corpus([str(data / "corpora/en/books_en_00.txt")]), Tokenizer.load(data / "vocab/bert-base-uncased"), folder
+        )
     return Shards(folder)
 
 
@@ -67,7 +70,9 @@ def our_steps(model: Model, epoch: Epoch) -> Step:
         batch = epoch[next(numbers)]
         counts = objective.counts(batch)
         optimiser.zero_grad(set_to_none=True)
-        torch.stack([term.total / max(1, counts[term.name]) for term in objective(batch) if term.weight]).sum().backward()
+        torch.stack(
+            [term.total / max(1, counts[term.name]) for term in objective(batch) if term.weight]
+        ).sum().backward()
         torch.nn.utils.clip_grad_norm_(objective.parameters(), 1.0, foreach=True)
         optimiser.step()
         return len(batch.ids)
@@ -77,7 +82,13 @@ def our_steps(model: Model, epoch: Epoch) -> Step:
 
 def their_steps(folder: Path, epoch: Epoch, with_pairs: bool) -> Step:
     """Their model, their masking and padding collator, the fused AdamW and the clipping of their Trainer."""
-    from transformers import AutoTokenizer, BertForMaskedLM, BertForPreTraining, DataCollatorForLanguageModeling, logging
+    from transformers import (
+        AutoTokenizer,
+        BertForMaskedLM,
+        BertForPreTraining,
+        DataCollatorForLanguageModeling,
+        logging,
+    )
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -88,9 +99,13 @@ def their_steps(folder: Path, epoch: Epoch, with_pairs: bool) -> Step:
 
     def step() -> int:
         examples = [epoch.example(next(rows)) for _ in range(SEQUENCES)]
-        features: list[dict[str, Any]] = [{"input_ids": e.ids.tolist(), "token_type_ids": e.segments.tolist()} for e in examples]
+        features: list[dict[str, Any]] = [
+            {"input_ids": e.ids.tolist(), "token_type_ids": e.segments.tolist()} for e in examples
+        ]
         if with_pairs:
-            features = [{**feature, "next_sentence_label": e.label} for feature, e in zip(features, examples, strict=True)]
+            features = [
+                {**feature, "next_sentence_label": e.label} for feature, e in zip(features, examples, strict=True)
+            ]
         optimiser.zero_grad(set_to_none=True)
         model(**collate(features)).loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=True)
@@ -105,11 +120,14 @@ def in_random_order(epoch: Epoch) -> Iterator[int]:
 
 
 def bare_products(model: Model, n: int = SEQUENCES * LENGTH) -> tuple[Step, float]:
-    """The matrix products of a step alone: forward, for the input and for the weights; and what attention's own would add."""
+    """The matrix products of a step alone: forward, for the input and for the weights; and what attention's own would
+    add."""
     config, targets = model.config.encoder, round(0.15 * n)
     hidden, ffn = config.hidden_size, config.ffn_size
     layer = [(n, hidden, hidden)] * 4 + [(n, hidden, ffn), (n, ffn, hidden)]
-    last = [(n, hidden, hidden)] * 2 + [(targets, hidden, hidden)] * 2 + [(targets, hidden, ffn), (targets, ffn, hidden)]
+    last = (
+        [(n, hidden, hidden)] * 2 + [(targets, hidden, hidden)] * 2 + [(targets, hidden, ffn), (targets, ffn, hidden)]
+    )
     head = [(targets, hidden, hidden), (targets, hidden, config.vocab_size)]
     shapes = layer * (config.n_layers - 1) + last + head
     operands = [(torch.randn(count, i), torch.randn(count, o), torch.randn(o, i)) for count, i, o in shapes]
@@ -122,7 +140,9 @@ def bare_products(model: Model, n: int = SEQUENCES * LENGTH) -> tuple[Step, floa
         return n
 
     linear = 3 * sum(count * i * o for count, i, o in shapes)
-    attention = 3.5 * 2 * ((config.n_layers - 1) * n + targets) * LENGTH * hidden  # the backward pass computes the scores once more
+    attention = (
+        3.5 * 2 * ((config.n_layers - 1) * n + targets) * LENGTH * hidden
+    )  # the backward pass computes the scores once more
     return step, attention / linear
 
 
@@ -147,13 +167,19 @@ def compare(shards: Shards, pairs: str, rounds: int, steps: int, dropout: float)
             taken = seconds(step, steps)
             if at:  # the first round warms up
                 times[name].append(taken)
-    print(f"{'ragged next-sentence pairs' if pairs == 'nsp' else f'{SEQUENCES} x {LENGTH}'}, dropout {dropout}, in one process")
+    print(
+        f"{'ragged next-sentence pairs' if pairs == 'nsp' else f'{SEQUENCES} x {LENGTH}'}, dropout {dropout}, in one process"
+    )
     for name, values in times.items():
         ratios = [other / own for other, own in zip(values, times["ours"], strict=True)]
         spread = f"(rounds {min(ratios):.2f} to {max(ratios):.2f})"
-        print(f"  {name:14} {1 / statistics.median(values):>7,.0f} tokens/s; of our time {statistics.median(ratios):.2f}  {spread}")
+        print(
+            f"  {name:14} {1 / statistics.median(values):>7,.0f} tokens/s; of our time {statistics.median(ratios):.2f}  {spread}"
+        )
     share = statistics.median(b / o for b, o in zip(times["bare products"], times["ours"], strict=True))
-    print(f"  share of the limit: {share:.0%} of the linear layers alone, {share * (1 + attention):.0%} with attention's products")
+    print(
+        f"  share of the limit: {share:.0%} of the linear layers alone, {share * (1 + attention):.0%} with attention's products"
+    )
 
 
 def alone(shards: Shards, side: str, steps: int, dropout: float) -> None:
@@ -180,7 +206,16 @@ def compare_processes(arguments: argparse.Namespace) -> None:
     found: dict[str, list[dict[str, float]]] = {"theirs": [], "ours": []}
     for _ in range(arguments.rounds):
         for side, results in found.items():
-            call = [sys.executable, __file__, "--data", str(arguments.data), "--cache", str(arguments.cache), "--alone", side]
+            call = [
+                sys.executable,
+                __file__,
+                "--data",
+                str(arguments.data),
+                "--cache",
+                str(arguments.cache),
+                "--alone",
+                side,
+            ]
             call += ["--steps", str(arguments.steps), "--dropout", str(arguments.dropout)]
             results.append(json.loads(subprocess.run(call, capture_output=True, text=True, check=True).stdout))
     print(f"{SEQUENCES} x {LENGTH}, dropout {arguments.dropout}, in processes of their own")
@@ -192,7 +227,9 @@ def compare_processes(arguments: argparse.Namespace) -> None:
     ratios = [ours["speed"] / theirs["speed"] for theirs, ours in rounds]
     used = [(ours["most"] - ours["before"]) / (theirs["most"] - theirs["before"]) for theirs, ours in rounds]
     print(f"  ours / theirs: speed {statistics.median(ratios):.2f}  (rounds {min(ratios):.2f} to {max(ratios):.2f})")
-    print(f"  memory {statistics.median(used):.2f} for the steps, {statistics.median(o['most'] / t['most'] for t, o in rounds):.2f} in all")
+    print(
+        f"  memory {statistics.median(used):.2f} for the steps, {statistics.median(o['most'] / t['most'] for t, o in rounds):.2f} in all"
+    )
 
 
 def main() -> None:

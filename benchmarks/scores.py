@@ -1,7 +1,8 @@
 """How well transformers' Trainer does on a set of one or two texts and a class, to put beside `bertworks finetune`.
 
-The same files, model, seeds and measures. As its examples show it: 3 epochs, batches of 32 padded to their longest row, AdamW at 5e-5
-falling in a line, texts cut at 128 pieces, the last state measured. A seed sets the head, the order and the dropout.
+The same files, model, seeds and measures. As its examples show it: 3 epochs, batches of 32 padded to their longest row,
+AdamW at 5e-5 falling in a line, texts cut at 128 pieces, the last state measured. A seed sets the head, the order and
+the dropout.
 
     python benchmarks/scores.py cola ../shared/data/tasks/glue/CoLA
     python benchmarks/scores.py sst2 ../shared/data/tasks/glue/SST-2 --first 8000
@@ -36,7 +37,9 @@ def their_rows(folder: Path, examples: list[Example], labels: list[str]) -> list
     ]
 
 
-def their_scores(folder: Path, train: list[dict[str, Any]], dev: list[dict[str, Any]], n_classes: int, seed: int) -> dict[str, float]:
+def their_scores(
+    folder: Path, train: list[dict[str, Any]], dev: list[dict[str, Any]], n_classes: int, seed: int
+) -> dict[str, float]:
     from transformers import (
         AutoModelForSequenceClassification,
         AutoTokenizer,
@@ -48,8 +51,19 @@ def their_scores(folder: Path, train: list[dict[str, Any]], dev: list[dict[str, 
     from transformers.trainer_callback import PrinterCallback
 
     set_seed(seed)
-    settings: dict[str, Any] = {"per_device_train_batch_size": 32, "num_train_epochs": 3, "learning_rate": 5e-5, "seed": seed}
-    settings |= {"save_strategy": "no", "report_to": "none", "disable_tqdm": True, "use_cpu": True, "logging_strategy": "no"}
+    settings: dict[str, Any] = {
+        "per_device_train_batch_size": 32,
+        "num_train_epochs": 3,
+        "learning_rate": 5e-5,
+        "seed": seed,
+    }
+    settings |= {
+        "save_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+        "use_cpu": True,
+        "logging_strategy": "no",
+    }
     model = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=n_classes)
     collator = DataCollatorWithPadding(AutoTokenizer.from_pretrained(folder))
     with tempfile.TemporaryDirectory() as out:

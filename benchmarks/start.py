@@ -1,7 +1,7 @@
 """What a pre-trained start is worth: the same small classifier fine-tuned from a run's model and from random weights.
 
-2,000 sentences of SST-2 for training, the 872 of dev, the same order and learning rates for both, several seeds; the mean difference in
-accuracy with its 95 % interval (Student's t over the seeds).
+2,000 sentences of SST-2 for training, the 872 of dev, the same order and learning rates for both, several seeds; the
+mean difference in accuracy with its 95 % interval (Student's t over the seeds).
 
     python benchmarks/start.py RUN --data ../shared/data --seeds 5
 """
@@ -26,7 +26,17 @@ from bertworks.text.tokenizer import Tokenizer
 from bertworks.train.optim import learning_rate, make_optimizer
 from bertworks.train.runtime import keep_freed_memory
 
-T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}  # by number of seeds
+T_95 = {
+    2: 12.706,
+    3: 4.303,
+    4: 3.182,
+    5: 2.776,
+    6: 2.571,
+    7: 2.447,
+    8: 2.365,
+    9: 2.306,
+    10: 2.262,
+}  # by number of seeds
 Rows = list[tuple[list[int], int]]
 
 
@@ -79,17 +89,26 @@ def main() -> None:
     keep_freed_memory()
     bench = bertworks.load(arguments.run)
     folder = arguments.data / "tasks/glue/SST-2"
-    train, dev = (sentences(folder / name, bench.tokenizer, most) for name, most in (("train.tsv", 2000), ("dev.tsv", 10_000)))
+    train, dev = (
+        sentences(folder / name, bench.tokenizer, most) for name, most in (("train.tsv", 2000), ("dev.tsv", 10_000))
+    )
     print(f"{len(train):,} sentences for training, {len(dev):,} for dev, {arguments.epochs} epochs")
     for lr in arguments.lr:
         pairs = []
         for seed in range(arguments.seeds):
             start = time.monotonic()
-            pretrained = fine_tune(refit(bench.model, bench.config, ["sequence"], seed), train, dev, seed, arguments.epochs, lr)
-            random = fine_tune(Model.fresh(bench.config, ["sequence"], seed=seed), train, dev, seed, arguments.epochs, lr)
+            pretrained = fine_tune(
+                refit(bench.model, bench.config, ["sequence"], seed), train, dev, seed, arguments.epochs, lr
+            )
+            random = fine_tune(
+                Model.fresh(bench.config, ["sequence"], seed=seed), train, dev, seed, arguments.epochs, lr
+            )
             pairs.append((pretrained, random))
             seconds = time.monotonic() - start
-            print(f"  lr {lr:g}, seed {seed}: pre-trained {pretrained:.1%}, random {random:.1%}  ({seconds:.0f} s)", flush=True)
+            print(
+                f"  lr {lr:g}, seed {seed}: pre-trained {pretrained:.1%}, random {random:.1%}  ({seconds:.0f} s)",
+                flush=True,
+            )
         gaps = [100 * (a - b) for a, b in pairs]
         half = T_95[len(gaps)] * statistics.stdev(gaps) / len(gaps) ** 0.5
         means = [100 * statistics.mean(column) for column in zip(*pairs, strict=True)]

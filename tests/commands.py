@@ -1,5 +1,5 @@
-"""Commands as a user types them: real processes with real exit codes. They are forked from one that has imported everything, since torch
-alone takes seconds to import; tests/test_readme.py starts each of them from nothing."""
+"""Commands as a user types them: real processes with real exit codes. They are forked from one that has imported
+everything, since torch alone takes seconds to import; tests/test_readme.py starts each of them from nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ from typing import Any
 STREAMS = ("stdin", "stdout", "stderr")
 SERVER = get_context("forkserver")
 SERVER.set_forkserver_preload(
-    ["bertworks.cli.main", "bertworks.runs.run", "bertworks.runs.predictions", "bertworks.runs.tour", "bertworks.runs.verify"]
+    [
+        "bertworks.cli.main",
+        "bertworks.runs.run",
+        "bertworks.runs.predictions",
+        "bertworks.runs.tour",
+        "bertworks.runs.verify",
+    ]
 )
 
 
@@ -25,7 +31,9 @@ def run(*args: str | Path, stdin: bytes = b"", code: int = 0) -> CompletedProces
         files = [Path(name, stream) for stream in STREAMS]
         for file in files:
             file.write_bytes(stdin if file.name == "stdin" else b"")
-        process = SERVER.Process(target=_command, args=([*map(str, args)], files, {**os.environ, "HF_HUB_OFFLINE": "1", "COLUMNS": "100"}))
+        process = SERVER.Process(
+            target=_command, args=([*map(str, args)], files, {**os.environ, "HF_HUB_OFFLINE": "1", "COLUMNS": "100"})
+        )
         process.start()
         process.join()
         assert process.exitcode is not None
@@ -40,7 +48,11 @@ def refusal(*args: str | Path, code: int = 2, **kwargs: Any) -> dict[str, str]:
     said = run(*args, code=code, **kwargs).stderr
     first = re.search(r"^error \(([\w-]+)\): (.*)$", said, re.MULTILINE)
     assert first is not None, said
-    return {"code": first[1], "cause": first[2], **dict(re.findall(r"^  (where|what to do): (.*)$", said, re.MULTILINE))}
+    return {
+        "code": first[1],
+        "cause": first[2],
+        **dict(re.findall(r"^  (where|what to do): (.*)$", said, re.MULTILINE)),
+    }
 
 
 def run_json(*args: str | Path, **kwargs: Any) -> Any:
@@ -54,7 +66,10 @@ def _command(args: list[str], files: list[Path], environment: dict[str, str]) ->
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = ["bertworks", *args]
-    sys.stdin, sys.stdout, sys.stderr = (open(number, "w" if number else "r", encoding="utf-8", closefd=False) for number in range(3))  # noqa: SIM115
+    sys.stdin, sys.stdout, sys.stderr = (
+        open(number, "w" if number else "r", encoding="utf-8", closefd=False)  # noqa: SIM115
+        for number in range(3)
+    )
     from bertworks.cli.main import run
 
     run()

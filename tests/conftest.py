@@ -9,8 +9,13 @@ from bertworks.train import runtime
 
 torch.set_num_threads(1)
 if (worker := os.environ.get("PYTEST_XDIST_WORKER")) and hasattr(os, "sched_setaffinity"):
-    # Workers, and the commands that they start, keep to their share of the cores: threads that wait for each other there are slow.
-    at, n_workers, cores = int(worker.removeprefix("gw")), int(os.environ["PYTEST_XDIST_WORKER_COUNT"]), sorted(os.sched_getaffinity(0))
+    # Workers, and the commands that they start, keep to their share of the cores: threads that wait for each other
+    # there are slow.
+    at, n_workers, cores = (
+        int(worker.removeprefix("gw")),
+        int(os.environ["PYTEST_XDIST_WORKER_COUNT"]),
+        sorted(os.sched_getaffinity(0)),
+    )
     os.sched_setaffinity(0, set(cores[at::n_workers]) or set(cores))
 runtime.PEAK_FLOPS_SECONDS = 0.02  # what is measured so is shown, and nothing else
 # CI draws the same examples every time; at the desk new ones are tried. No test fails for being slow: machines are.

@@ -1,4 +1,5 @@
-"""The same batch through a model of ours and of Hugging Face's; the parity and the mutation tests compare what comes out."""
+"""The same batch through a model of ours and of Hugging Face's; the parity and the mutation tests compare what comes
+out."""
 
 from __future__ import annotations
 
@@ -40,7 +41,11 @@ def our_outputs(model: Model, family: str, job: str, lowest: int = 3) -> list[Te
     with torch.no_grad():
         states = model.encoder(tokens).last
         if job == "base":
-            return [states] if model.summary is None else [states, model.summary(model.summary.select(states, tokens.layout))]
+            return (
+                [states]
+                if model.summary is None
+                else [states, model.summary(model.summary.select(states, tokens.layout))]
+            )
         return [model.read(head, states, tokens.layout) for head in READS[job] if head in model.heads]
 
 
@@ -91,8 +96,12 @@ def main() -> None:
         gaps = {}
         for family, job in CELLS:
             model = load_folder(hf_folder(family, job, Path(root))).model
-            gaps[family, job] = difference(our_outputs(model, family, job), their_outputs(hf_model(family, job), family, job))
-    print(f"{len(gaps)} model classes, worst difference {max(gaps.values()):.1e} ({' '.join(max(gaps, key=lambda cell: gaps[cell]))})")
+            gaps[family, job] = difference(
+                our_outputs(model, family, job), their_outputs(hf_model(family, job), family, job)
+            )
+    print(
+        f"{len(gaps)} model classes, worst difference {max(gaps.values()):.1e} ({' '.join(max(gaps, key=lambda cell: gaps[cell]))})"
+    )
 
 
 if __name__ == "__main__":

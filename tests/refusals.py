@@ -12,7 +12,9 @@ from bertworks.errors import BertworksError
 
 
 @contextmanager
-def refused(code: str, *, place: str = "", kind: type[BertworksError] = BertworksError) -> Iterator[pytest.ExceptionInfo[BertworksError]]:
+def refused(
+    code: str, *, place: str = "", kind: type[BertworksError] = BertworksError
+) -> Iterator[pytest.ExceptionInfo[BertworksError]]:
     """An error of this code, whose place holds these words."""
     with pytest.raises(kind) as error:
         yield error

@@ -100,7 +100,9 @@ def test_a_damaged_one_is_named_and_passed_over(name: str, damage: str, folder: 
     place = folder / "step-00000020"
     DAMAGE[damage](place / name)
     if name == MANIFEST and damage in ("a link", "one short"):
-        assert newest_checkpoint(folder, "me")[0] is not None  # the same content by another name, or without its last newline, does no harm
+        assert (
+            newest_checkpoint(folder, "me")[0] is not None
+        )  # the same content by another name, or without its last newline, does no harm
         return
     with pytest.raises(BertworksError):
         read_checkpoint(place, "me")
@@ -174,7 +176,11 @@ def test_damaged_ones_do_not_push_out_good_ones(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, example(25))
     prune_checkpoints(tmp_path, keep=1, best=None)
     assert [step for step, _ in list_checkpoints(tmp_path)] == [25]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["damaged-step-00000030", "damaged-step-00000040", "step-00000025"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "damaged-step-00000030",
+        "damaged-step-00000040",
+        "step-00000025",
+    ]
 
 
 def test_what_is_restored_does_not_hang_on_the_file(tmp_path: Path) -> None:
@@ -211,7 +217,16 @@ def rewrite_state(place: Path, change: Callable[[dict[str, Any]], None]) -> None
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("step", -5), ("step", "7"), ("step", 1e30), ("step", 3), ("epoch", -1), ("batch", None), ("progress", 5.0), ("seconds", -1e9)],
+    [
+        ("step", -5),
+        ("step", "7"),
+        ("step", 1e30),
+        ("step", 3),
+        ("epoch", -1),
+        ("batch", None),
+        ("progress", 5.0),
+        ("seconds", -1e9),
+    ],
 )
 def test_nonsense_in_the_state(name: str, value: object, folder: Path) -> None:
     place = folder / "step-00000020"

@@ -25,14 +25,21 @@ from bertworks.text.tokenizer import Tokenizer
 from commands import refusal, run, run_json
 
 BERTWORKS = str(Path(sys.executable).parent / "bertworks")
-FIELDS = {"code": "code", "cause": "cause", "where": "place", "what to do": "remedy"}  # of an error: as people see it, in JSON
+FIELDS = {
+    "code": "code",
+    "cause": "cause",
+    "where": "place",
+    "what to do": "remedy",
+}  # of an error: as people see it, in JSON
 SMALL = {"hidden_size": 16, "n_heads": 2, "ffn_size": 24, "n_layers": 3, "n_positions": 12}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cli")
-    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "on", "mat", "##s"]))
+    (folder / "vocab.txt").write_text(
+        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "on", "mat", "##s"])
+    )
     return bertworks.new("bert-mini", heads=["lm"], tokenizer=Tokenizer.load(folder), **SMALL).save(folder / "model")
 
 
@@ -74,7 +81,17 @@ def test_embed(folder: Path, tmp_path: Path) -> None:
     ledger = run_json("embed", tmp_path / "in.txt", "--model", folder, "--out", tmp_path / "x.npy")["ledger"]
     assert (ledger["windowed_texts"], ledger["windowed_tokens"], ledger["limit"], ledger["cut_texts"]) == (1, 24, 10, 0)
     assert done.stdout.splitlines()[1] == str(Ledger(**ledger))
-    out = run_json("embed", "-", "--model", folder, "--out", tmp_path / "y.npy", "--on-long", "truncate", stdin="\n".join(lines).encode())
+    out = run_json(
+        "embed",
+        "-",
+        "--model",
+        folder,
+        "--out",
+        tmp_path / "y.npy",
+        "--on-long",
+        "truncate",
+        stdin="\n".join(lines).encode(),
+    )
     assert out["shape"] == [3, 16] and out["ledger"]["cut_tokens"] == 14
     assert not np.allclose(np.load(tmp_path / "y.npy")[1], vectors[1])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "x.npy", "y.npy"]
@@ -144,22 +161,35 @@ def left_out(first: str, second: str) -> list[str]:
 
 def test_tour(tmp_path: Path) -> None:
     """Through the user's own text, which has no labels: whether a sentence follows another is the classifier's task."""
-    (tmp_path / "own.txt").write_text("The cat sat on the mat. The dog saw the cat.\n\nA dog ran to the mat. It sat.\n\n" * 120)
+    (tmp_path / "own.txt").write_text(
+        "The cat sat on the mat. The dog saw the cat.\n\nA dog ran to the mat. It sat.\n\n" * 120
+    )
     out = run("tour", "--text", tmp_path / "own.txt", "--out", tmp_path / "tour", "--budget", "4s").stdout
     assert "cat" in (tmp_path / "tour" / "masks.html").read_text()
     assert "bertworks prepare" in out and "[MASK]" in out
     again = run("tour", "--text", tmp_path / "own.txt", "--out", tmp_path / "tour", "--budget", "4s").stdout
-    reports = [str(tmp_path / "tour" / name / "report.html") for name in ("run", "task/pretrained", "task/random", "task/minilm")]
+    reports = [
+        str(tmp_path / "tour" / name / "report.html")
+        for name in ("run", "task/pretrained", "task/random", "task/minilm")
+    ]
     endings = left_out(out, again)
-    assert [line.split()[-1] for line in endings if line.endswith("report.html")] == reports, "the second time uses what is there"
+    assert [line.split()[-1] for line in endings if line.endswith("report.html")] == reports, (
+        "the second time uses what is there"
+    )
     assert len(endings) <= 5 * len(reports), "and lacks only what a training says at its end"
     resumed = run("tour", "--text", tmp_path / "own.txt", "--out", tmp_path / "tour", "--resume").stdout
-    assert all(sentence in resumed for sentence in BLANKS) and "bertworks prepare" not in resumed and "report.html" in resumed
+    assert (
+        all(sentence in resumed for sentence in BLANKS)
+        and "bertworks prepare" not in resumed
+        and "report.html" in resumed
+    )
     for folder in ("pretrained", "random", "minilm"):
         low, high = json.loads((tmp_path / "tour/task" / folder / "results.json").read_text())["intervals"]["accuracy"]
         assert f"{low:.1%} to {high:.1%}" in out
     page = (tmp_path / "tour/report.html").read_text()
-    made, others = (json.loads((tmp_path / "tour/task" / name / "results.json").read_text()) for name in ("pretrained", "random"))
+    made, others = (
+        json.loads((tmp_path / "tour/task" / name / "results.json").read_text()) for name in ("pretrained", "random")
+    )
     too_short = made["metrics"]["accuracy"] <= others["intervals"]["accuracy"][1]
     assert page.count("<code>bertworks tour --out NEW ") == (2 if too_short else 0), "in both languages"
     assert page.count('<h2><span lang="en">') == page.count("<h2>") >= 5 and "<script" not in page
@@ -177,15 +207,26 @@ def test_from_text_to_masks(tmp_path: Path) -> None:
     """Each verb on the one before it, as programs read them."""
     text = tmp_path / "text.jsonl"
     text.write_text(
-        "".join(json.dumps({"n": n, "body": f"The cat number {n} sat. It saw a dog. The dog saw it."}) + "\n" for n in range(60))
+        "".join(
+            json.dumps({"n": n, "body": f"The cat number {n} sat. It saw a dog. The dog saw it."}) + "\n"
+            for n in range(60)
+        )
     )
     made = run_json("vocab", "train", text, "--size", "150", "--out", tmp_path / "v")
     assert made["size"] <= 150 and made["kind"] == "wordpiece"
     out = run_json("prepare", text, "--tokenizer", tmp_path / "v", "--out", tmp_path / "s", "--workers", "1")
-    assert out["counts"]["documents"] == 60 and out["counts"]["sentences"] == 180 and out["reading"]["columns"] == {str(text): "body"}
+    assert (
+        out["counts"]["documents"] == 60
+        and out["counts"]["sentences"] == 180
+        and out["reading"]["columns"] == {str(text): "body"}
+    )
     said = run("prepare", text, "--tokenizer", tmp_path / "v", "--out", tmp_path / "s").stdout
     assert re.match(r"60\D+180\D", said) and out["reading"]["remarks"][0] in said.splitlines()
-    assert len(out["reading"]["remarks"]) == 1 and str(text) in out["reading"]["remarks"][0] and "'body'" in out["reading"]["remarks"][0]
+    assert (
+        len(out["reading"]["remarks"]) == 1
+        and str(text) in out["reading"]["remarks"][0]
+        and "'body'" in out["reading"]["remarks"][0]
+    )
     page = tmp_path / "[bold]page.html"
     shown = run("masks", tmp_path / "s", "--pairs", "nsp", "--masking", "word", "--lines", "5", "--html", page).stdout
     assert shown.count("[CLS]") == 5 and str(page) in shown.splitlines()[-1] and page.is_file()
@@ -193,7 +234,16 @@ def test_from_text_to_masks(tmp_path: Path) -> None:
     assert checked["scripts"]["latin"]["occurrences"] == 60 * 12
     grown = run_json("vocab", "extend", tmp_path / "v", text, "--add", "2", "--out", tmp_path / "w")
     assert grown["words"] <= 2 and (tmp_path / "w" / "tokenizer.json").is_file()
-    stdin = run_json("prepare", "-", "--line-docs", "--tokenizer", tmp_path / "v", "--out", tmp_path / "t", stdin=b"the cat\nthe dog\n")
+    stdin = run_json(
+        "prepare",
+        "-",
+        "--line-docs",
+        "--tokenizer",
+        tmp_path / "v",
+        "--out",
+        tmp_path / "t",
+        stdin=b"the cat\nthe dog\n",
+    )
     assert stdin["counts"]["documents"] == 2
 
 
@@ -205,12 +255,24 @@ def test_bad_things_said_to_the_data_verbs(tmp_path: Path, folder: Path) -> None
     for args, code, where in (
         (["prepare", tmp_path / "empty.txt", *vocab, "--out", tmp_path / "a"], "no-text", tmp_path / "empty.txt"),
         (["prepare", tmp_path / "none.txt", *vocab, "--out", tmp_path / "b"], "not-found", tmp_path / "none.txt"),
-        (["prepare", tmp_path / "bad.txt", "--strict", *vocab, "--out", tmp_path / "c"], "not-utf8", f"{tmp_path / 'bad.txt'}, line 2"),
-        (["prepare", tmp_path / "some.txt", *vocab, "--out", tmp_path / "some.txt"], "not-writable", tmp_path / "some.txt"),
+        (
+            ["prepare", tmp_path / "bad.txt", "--strict", *vocab, "--out", tmp_path / "c"],
+            "not-utf8",
+            f"{tmp_path / 'bad.txt'}, line 2",
+        ),
+        (
+            ["prepare", tmp_path / "some.txt", *vocab, "--out", tmp_path / "some.txt"],
+            "not-writable",
+            tmp_path / "some.txt",
+        ),
         (["masks", tmp_path], "no-shards", tmp_path),
         (["vocab", "train", tmp_path / "empty.txt", "--out", tmp_path / "d"], "no-text", None),
         (["vocab", "train", tmp_path / "some.txt", "--out", tmp_path], "already-exists", tmp_path),
-        (["vocab", "extend", folder, tmp_path / "some.txt", "--add", "1", *aliases, "--out", tmp_path / "e"], "missing-file", tmp_path),
+        (
+            ["vocab", "extend", folder, tmp_path / "some.txt", "--add", "1", *aliases, "--out", tmp_path / "e"],
+            "missing-file",
+            tmp_path,
+        ),
         (["corpus", "docs", "--out", tmp_path], "not-a-file", tmp_path),
     ):
         error = refusal(*args)
@@ -265,7 +327,9 @@ def verbs(command: Any, *path: str) -> dict[str, Any]:
 
 
 def test_json_is_wanted_by_every_verb_that_has_it() -> None:
-    takers = {name for name, verb in verbs(get_command(app)).items() if any("--json" in option.opts for option in verb.params)}
+    takers = {
+        name for name, verb in verbs(get_command(app)).items() if any("--json" in option.opts for option in verb.params)
+    }
     assert takers == set(FAILING)
 
 
@@ -280,14 +344,23 @@ def test_errors_are_json_where_json_is_wanted(verb: str) -> None:
 def test_errors_are_plain_where_json_is_a_text() -> None:
     for args in (["--model", "./nowhere", "--", "--json"], ["text", "--pair", "--json", "--model", "./nowhere"]):
         assert refusal("tokenize", *args) == {"code": "not-found", "cause": ANY, "where": "./nowhere"}
-    assert json.loads(run("tokenize", "--json", "--model", "./nowhere", "--", "--json", code=2).stderr)["error"]["code"] == "not-found"
+    assert (
+        json.loads(run("tokenize", "--json", "--model", "./nowhere", "--", "--json", code=2).stderr)["error"]["code"]
+        == "not-found"
+    )
 
 
 def test_bad_lines_are_named(folder: Path, tmp_path: Path) -> None:
-    for content, code, line in ((b"the\n\ncat\n", "empty-text", 2), (b"the\ncat\n\xff\xfe\n", "not-utf8", 3), (b"", "empty-text", 1)):
+    for content, code, line in (
+        (b"the\n\ncat\n", "empty-text", 2),
+        (b"the\ncat\n\xff\xfe\n", "not-utf8", 3),
+        (b"", "empty-text", 1),
+    ):
         (tmp_path / "in.txt").write_bytes(content)
         error = refusal("embed", tmp_path / "in.txt", "--model", folder, "--out", tmp_path / "x.npy")
-        assert (error["code"], error["where"]) == (code, f"{tmp_path / 'in.txt'}, line {line}") and not (tmp_path / "x.npy").exists()
+        assert (error["code"], error["where"]) == (code, f"{tmp_path / 'in.txt'}, line {line}") and not (
+            tmp_path / "x.npy"
+        ).exists()
 
 
 def test_an_unwritable_target_loses_nothing(folder: Path, tmp_path: Path) -> None:

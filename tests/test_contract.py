@@ -1,4 +1,5 @@
-"""What holds for every family: padding does not exist, neighbours do not leak, evaluation is still, every parameter learns."""
+"""What holds for every family: padding does not exist, neighbours do not leak, evaluation is still, every parameter
+learns."""
 
 from __future__ import annotations
 
@@ -79,7 +80,9 @@ def test_neighbours_do_not_leak(kind: str) -> None:
     assert torch.equal(before, after)
     changed = tokens.ids.clone()
     changed[0] = (changed[0] + 1) % 50
-    assert not torch.equal(model.encoder(Tokens(changed, tokens.layout)).last[: LENGTHS[0]], before), "nothing would change this output"
+    assert not torch.equal(model.encoder(Tokens(changed, tokens.layout)).last[: LENGTHS[0]], before), (
+        "nothing would change this output"
+    )
 
 
 @kinds
@@ -103,7 +106,11 @@ def test_recording_changes_no_bit(kind: str) -> None:
     assert len(recording.layers) == model.config.encoder.n_layers
     for layer in recording.layers:
         assert [tuple(p.shape) for p in layer.probabilities] == [(2, n, n) for n in LENGTHS]
-        assert [tuple(q.shape) for q in layer.queries] == [tuple(k.shape) for k in layer.keys] == [(2, n, 8) for n in LENGTHS]
+        assert (
+            [tuple(q.shape) for q in layer.queries]
+            == [tuple(k.shape) for k in layer.keys]
+            == [(2, n, 8) for n in LENGTHS]
+        )
         for probabilities in layer.probabilities:
             assert torch.allclose(probabilities.sum(-1), torch.ones(probabilities.shape[:2]), atol=1e-5)
     model.encoder(tokens)
@@ -163,7 +170,9 @@ def test_every_parameter_gets_a_gradient(kind: str) -> None:
 def test_sharing_is_by_order(kind: str) -> None:
     model = make(kind)
     c = model.config.encoder
-    expected = {"none": (4, 4), "all": (c.n_groups * c.layers_per_group,) * 2, "attention": (1, 4), "ffn": (4, 1)}[c.sharing]
+    expected = {"none": (4, 4), "all": (c.n_groups * c.layers_per_group,) * 2, "attention": (1, 4), "ffn": (4, 1)}[
+        c.sharing
+    ]
     assert (len(model.encoder.attentions), len(model.encoder.ffns)) == expected
     assert len(list(model.encoder.layers())) == 4
 
@@ -179,7 +188,11 @@ def test_groups_take_turns() -> None:
 def test_gradients_by_finite_differences(attention: str) -> None:
     """float64, our own layers, every input and every parameter."""
     base = KINDS["xlnet" if attention == "relative" else "bert"]
-    model = Model.fresh(base.override(attention=attention, hidden_size=4, ffn_size=6, n_layers=2, vocab_size=9), seed=2).double().eval()
+    model = (
+        Model.fresh(base.override(attention=attention, hidden_size=4, ffn_size=6, n_layers=2, vocab_size=9), seed=2)
+        .double()
+        .eval()
+    )
     layout = batch([3, 2], vocab=9).layout
     parts = list(model.encoder.layers())
     x = torch.randn(5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
@@ -240,16 +253,28 @@ def test_every_process_begins_with_the_same_sines() -> None:
     """Without the first call on one thread, one process in five to ten had others (two threads)."""
     code = "import torch; torch.set_num_threads(2); from bertworks.model.attention import sinusoids; "
     code += "import hashlib; print(hashlib.sha256(sinusoids(torch.arange(512), 64, 100.0)[0].numpy().tobytes()).hexdigest())"
-    calls = (subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True) for _ in range(30))
+    calls = (
+        subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True) for _ in range(30)
+    )
     assert len({call.stdout for call in calls}) == 1
 
 
 def test_who_can_begin_with_neighbours() -> None:
     for name in LOOKING:
         assert can_init_local_attention(preset(name).encoder)
-    odd = ({"attention": "additive"}, {"n_heads": 256}, {"embedding_size": 4}, {"hidden_size": 64, "embedding_size": 512})
+    odd = (
+        {"attention": "additive"},
+        {"n_heads": 256},
+        {"embedding_size": 4},
+        {"hidden_size": 64, "embedding_size": 512},
+    )
     cannot = [preset("bert-mini").override(**changes) for changes in odd]
-    for config in (preset("xlnet-mini"), preset("gpt-mini"), preset("distilbert-mini").override(positions="sinusoidal"), *cannot):
+    for config in (
+        preset("xlnet-mini"),
+        preset("gpt-mini"),
+        preset("distilbert-mini").override(positions="sinusoidal"),
+        *cannot,
+    ):
         assert not can_init_local_attention(config.encoder), config
 
 
@@ -306,7 +331,9 @@ def test_dropout_loses_its_share_and_keeps_the_mean(rate: float) -> None:
     assert float((y == 0).double().mean()) == pytest.approx(rate, abs=3e-3)
     assert float(y[y > 0].min().detach()) == pytest.approx(1 / (1 - rate), rel=1e-4)
     assert x.grad is not None and torch.equal(x.grad, y.detach()), "what is lost learns nothing"
-    assert abs(float(((y[:, :-1] * y[:, 1:]).mean() - y.mean() ** 2).detach())) < 0.01 / (1 - rate), "neighbours are lost independently"
+    assert abs(float(((y[:, :-1] * y[:, 1:]).mean() - y.mean() ** 2).detach())) < 0.01 / (1 - rate), (
+        "neighbours are lost independently"
+    )
     torch.manual_seed(0)
     assert torch.equal(drop(x), y) and not torch.equal(drop(x), y)
     assert drop.eval()(x) is x
@@ -314,7 +341,11 @@ def test_dropout_loses_its_share_and_keeps_the_mean(rate: float) -> None:
 
 def test_dropout_of_all_and_of_nothing() -> None:
     x = torch.randn(7, 5)
-    assert not Dropout(1.0)(x).any() and torch.equal(Dropout(0.0)(x), x) and torch.equal(Dropout(1e-9)(x), F.dropout(x, 1e-9))
+    assert (
+        not Dropout(1.0)(x).any()
+        and torch.equal(Dropout(0.0)(x), x)
+        and torch.equal(Dropout(1e-9)(x), F.dropout(x, 1e-9))
+    )
     assert Dropout(0.5)(torch.empty(0, 4)).shape == (0, 4)
     assert Dropout(0.5)(x.double().T).dtype == torch.float64
 
@@ -324,7 +355,9 @@ def test_sinusoids_are_the_papers() -> None:
     table = make("bert sinusoidal").encoder.embed.positions(torch.arange(30))
     for position, channel in ((0, 0), (3, 0), (3, 1), (17, 6), (29, 15)):
         angle = position / 1e4 ** (2 * (channel // 2) / 16)
-        assert table[position, channel].item() == pytest.approx(math.cos(angle) if channel % 2 else math.sin(angle), abs=1e-5)
+        assert table[position, channel].item() == pytest.approx(
+            math.cos(angle) if channel % 2 else math.sin(angle), abs=1e-5
+        )
 
 
 @torch.no_grad()
@@ -390,5 +423,13 @@ def test_runs_are_views_of_the_flat_batch() -> None:
 
 
 def test_the_axes_cover_the_presets() -> None:
-    assert {preset(name).family for name in PRESETS} == {"bert", "roberta", "albert", "electra", "xlnet", "distilbert", "gpt2"}
+    assert {preset(name).family for name in PRESETS} == {
+        "bert",
+        "roberta",
+        "albert",
+        "electra",
+        "xlnet",
+        "distilbert",
+        "gpt2",
+    }
     assert isinstance(KINDS["bert"].encoder, EncoderConfig)

@@ -1,4 +1,5 @@
-"""Files of any usual kind become documents; damage is counted or refused with its place, and nothing is lost in silence."""
+"""Files of any usual kind become documents; damage is counted or refused with its place, and nothing is lost in
+silence."""
 
 from __future__ import annotations
 
@@ -62,8 +63,13 @@ def test_every_kind_of_file_gives_the_same_documents(tmp_path: Path) -> None:
     folder = Corpus([str(tmp_path)])
     assert list(folder) == TEXTS * 10
     remarks = folder.stats.remarks()
-    assert folder.stats.skipped_files == 1 and [remark.code for remark in remarks] == [*["text-column"] * 4, "other-files"]
-    assert any("e.jsonl" in remark.text and "'text'" in remark.text for remark in remarks[:4]) and "1" in remarks[4].text
+    assert folder.stats.skipped_files == 1 and [remark.code for remark in remarks] == [
+        *["text-column"] * 4,
+        "other-files",
+    ]
+    assert (
+        any("e.jsonl" in remark.text and "'text'" in remark.text for remark in remarks[:4]) and "1" in remarks[4].text
+    )
 
 
 def test_lines_as_documents(tmp_path: Path) -> None:
@@ -92,7 +98,9 @@ def test_columns(tmp_path: Path) -> None:
 
 
 def test_bad_rows_are_counted_or_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('{"text": "good"}\n{bad\n[1]\n{"text": 5}\n\n{"text": "half \\ud83d"}\n' + "[" * 5000 + "\n")
+    (tmp_path / "a.jsonl").write_text(
+        '{"text": "good"}\n{bad\n[1]\n{"text": 5}\n\n{"text": "half \\ud83d"}\n' + "[" * 5000 + "\n"
+    )
     corpus = Corpus([str(tmp_path / "a.jsonl")])
     assert list(corpus) == ["good", "half \ufffd"] and corpus.stats.replaced == 1
     assert corpus.stats.bad_rows == 4
@@ -101,7 +109,9 @@ def test_bad_rows_are_counted_or_refused(tmp_path: Path) -> None:
     with refused("not-json", kind=BadText) as error:
         read(tmp_path / "a.jsonl", strict=True)
     assert error.value.place == f"{tmp_path / 'a.jsonl'}, line 2"
-    for number, (row, code) in enumerate((("[1]", "not-an-object"), ('{"text": 5}', "no-text"), ('{"text": "\\ud83d"}', "lone-surrogate"))):
+    for number, (row, code) in enumerate(
+        (("[1]", "not-an-object"), ('{"text": 5}', "no-text"), ('{"text": "\\ud83d"}', "lone-surrogate"))
+    ):
         (tmp_path / f"{number}.jsonl").write_text('{"text": "good"}\n' + row + "\n")
         with refused(code, place=f"{number}.jsonl, line 2", kind=BadText):
             read(tmp_path / f"{number}.jsonl", strict=True)

@@ -104,7 +104,11 @@ def test_what_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     file = BytesIO()
     assert write_documentation(file) == (3, 9, 49)
     rows = [json.loads(line) for line in file.getvalue().decode().splitlines()]
-    assert [(row["package"], row["module"]) for row in rows] == [("pkg", "pkg"), ("pkg", "pkg.readme"), ("python", "alpha")]
+    assert [(row["package"], row["module"]) for row in rows] == [
+        ("pkg", "pkg"),
+        ("pkg", "pkg.readme"),
+        ("python", "alpha"),
+    ]
     assert rows[2]["text"].split("\n")[0] == "This is the first sentence."
 
 

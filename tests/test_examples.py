@@ -24,7 +24,9 @@ PAIRS = ("nsp", "sop", "none", "stream")
 def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bertworks.data.prepare, "BLOCK_CHARACTERS", 6000)
-        return make_shards(tmp_path_factory.mktemp("examples"), documents(400, seed=8, sentences=(1, 20), words=(1, 12)))
+        return make_shards(
+            tmp_path_factory.mktemp("examples"), documents(400, seed=8, sentences=(1, 20), words=(1, 12))
+        )
 
 
 def plan(shards: Shards, seed: int = 0, epoch: int = 0, part: str = "train", **values: object) -> Plan:
@@ -131,7 +133,12 @@ def test_swapped_sentences(shards: Shards) -> None:
 
 
 @settings(max_examples=40)
-@given(max_length=st.integers(8, 200), cross=st.booleans(), pairs=st.sampled_from(["none", "stream"]), short=st.sampled_from([0.0, 0.3]))
+@given(
+    max_length=st.integers(8, 200),
+    cross=st.booleans(),
+    pairs=st.sampled_from(["none", "stream"]),
+    short=st.sampled_from([0.0, 0.3]),
+)
 def test_packing(shards: Shards, max_length: int, cross: bool, pairs: str, short: float) -> None:
     found = plan(shards, pairs=pairs, max_length=max_length, cross_documents=cross, short_seq_prob=short, held_out=0)
     assert covered(found, shards.manifest.counts.tokens, own_only=False).tolist() == [1] * shards.manifest.counts.tokens
@@ -139,7 +146,11 @@ def test_packing(shards: Shards, max_length: int, cross: bool, pairs: str, short
     for row in found.examples[:: max(1, len(found.examples) // 50)]:
         begin, end = int(row["a"]), int(row["a"] + row["a_size"])
         crossed = document_of(shards, end - 1) - document_of(shards, begin)
-        follows = pairs == "stream" and begin not in shards.token_edges and document_of(shards, begin - 1) != document_of(shards, begin)
+        follows = (
+            pairs == "stream"
+            and begin not in shards.token_edges
+            and document_of(shards, begin - 1) != document_of(shards, begin)
+        )
         assert crossed + follows == row["breaks"]
         if pairs == "none" and not cross:
             assert crossed == 0
@@ -150,7 +161,9 @@ def test_full_sentences_end_with_sentences(shards: Shards) -> None:
     found = plan(shards, pairs="none", max_length=256, short_seq_prob=0)
     assert all(int(row["a"] + row["a_size"]) in ends for row in found.examples)
     cut = plan(shards, pairs="none", max_length=10, short_seq_prob=0)
-    assert any(int(row["a"] + row["a_size"]) not in ends for row in cut.examples), "a sentence longer than the room is cut"
+    assert any(int(row["a"] + row["a_size"]) not in ends for row in cut.examples), (
+        "a sentence longer than the room is cut"
+    )
 
 
 def test_short_examples(shards: Shards) -> None:
@@ -163,7 +176,9 @@ def test_short_examples(shards: Shards) -> None:
 @pytest.mark.parametrize("pairs", PAIRS)
 def test_a_plan_is_a_function_of_seed_and_epoch(shards: Shards, pairs: str, tmp_path: Path) -> None:
     def examples(seed: int, epoch: int, cache: Path) -> bytes:
-        made: bytes = make_plan(shards, DataConfig(pairs=pairs, max_length=48), "train", seed, epoch, cache).examples.tobytes()  # type: ignore[arg-type]
+        made: bytes = make_plan(
+            shards, DataConfig(pairs=pairs, max_length=48), "train", seed, epoch, cache
+        ).examples.tobytes()  # type: ignore[arg-type]
         return made
 
     first = examples(1, 2, tmp_path / "a")

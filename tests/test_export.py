@@ -32,7 +32,9 @@ def inputs(rows: int, length: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
 def test_export(kind: str) -> None:
     module = Rectangular(make(kind))
     free = {0: torch.export.Dim("rows", min=1, max=64), 1: torch.export.Dim("length", min=2, max=30)}
-    program = torch.export.export(module, inputs(3, 7, seed=0), dynamic_shapes={"ids": free, "mask": free, "segments": free})
+    program = torch.export.export(
+        module, inputs(3, 7, seed=0), dynamic_shapes={"ids": free, "mask": free, "segments": free}
+    )
     other = inputs(5, 11, seed=1)
     with torch.no_grad():
         assert torch.allclose(program.module()(*other), module(*other), atol=1e-6)

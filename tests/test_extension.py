@@ -1,4 +1,5 @@
-"""More words in a vocabulary: in its model, counted where they change others, opened alike by transformers, with a model that grows."""
+"""More words in a vocabulary: in its model, counted where they change others, opened alike by transformers, with a
+model that grows."""
 
 from __future__ import annotations
 
@@ -24,7 +25,10 @@ from bertworks.text.tokenizer import Tokenizer
 from refusals import figures, refused
 from texts import NASTY, documents
 
-TEXT = ["Strawberries and cytokines: the cytokine storm, again.", "Cytokine levels rose; interleukin fell. Strawberry fields."] * 5
+TEXT = [
+    "Strawberries and cytokines: the cytokine storm, again.",
+    "Cytokine levels rose; interleukin fell. Strawberry fields.",
+] * 5
 NAMES = ("bert-base-uncased", "bert-base-cased", "roberta", "albert-base-v2", "xlnet", "gpt2")
 
 
@@ -39,7 +43,9 @@ def ids_of(tokenizer: Tokenizer, text: str) -> list[int]:
     return ids
 
 
-def extended(tokenizer: Tokenizer, texts: list[str], add: int, aliases: dict[str, str] | None = None) -> tuple[Extension, Coverage]:
+def extended(
+    tokenizer: Tokenizer, texts: list[str], add: int, aliases: dict[str, str] | None = None
+) -> tuple[Extension, Coverage]:
     found = measure_coverage(tokenizer, texts)
     return extend(tokenizer, found, add, aliases), found
 
@@ -53,7 +59,10 @@ def test_examination() -> None:
     }  # fmt: skip
     assert {kind.code: count for kind, count in found.unknown_kinds().items()} == {"signs": 1, "cjk": 1, "emoji": 1}
     scripts = found.scripts(worst=5)
-    assert scripts["latin"].pieces_per_word == (2 + 4 + 3) / 5 and [word for word, _ in scripts["latin"].worst] == ["cats", "unaffable"]
+    assert scripts["latin"].pieces_per_word == (2 + 4 + 3) / 5 and [word for word, _ in scripts["latin"].worst] == [
+        "cats",
+        "unaffable",
+    ]
     assert scripts["cjk"].unknown == 1 and scripts["digits"].pieces == 3
     assert [script_of(word) for word in ("word", "слово", "中", "かな", "42", "!?")] == [
         "latin",
@@ -76,7 +85,9 @@ def test_new_words_are_one_piece_and_transformers_agrees(name: str, shared: Path
     after = measure_coverage(new, TEXT)
     assert all(len(after.uses[word].ids) == 1 for word in result.words)
     assert after.pieces_per_word < found.pieces_per_word
-    assert new.vocab_size == tokenizer.vocab_size + len(result.rows) and not json.loads(new.files["tokenizer.json"]).get("truncation")
+    assert new.vocab_size == tokenizer.vocab_size + len(result.rows) and not json.loads(
+        new.files["tokenizer.json"]
+    ).get("truncation")
     assert len(json.loads(new.files["tokenizer.json"])["added_tokens"]) == len(
         json.loads(tokenizer.files["tokenizer.json"])["added_tokens"]
     )
@@ -101,7 +112,12 @@ def test_harm_is_weighed_by_occurrences() -> None:
     result, before = extended(tokenizer, more, 2)
     assert result.words == ["strawb"] and not result.skipped
     changes = compare(before, measure_coverage(result.tokenizer, more), result.words)
-    assert (changes.words, changes.occurrences, changes.longer, changes.shorter) == (1, 11, 11, 0) and changes.examples == [longer]
+    assert (changes.words, changes.occurrences, changes.longer, changes.shorter) == (
+        1,
+        11,
+        11,
+        0,
+    ) and changes.examples == [longer]
 
 
 def test_words_after_a_space_are_not_those_after_a_bracket(shared: Path) -> None:
@@ -148,8 +164,20 @@ def test_aliases(tmp_path: Path, shared: Path) -> None:
     new.save(tmp_path / "x")
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "x")
     for variant, form in texts.items():
-        assert new.pieces(variant).ids == new.pieces(form).ids == theirs(variant)["input_ids"] == theirs(form)["input_ids"], variant
-    for text in [*NASTY, "new york", "new yorkcity", "new york cityscape", "york city", "北 大", "colouring", "n.y.c", "a:-)b"]:
+        assert (
+            new.pieces(variant).ids == new.pieces(form).ids == theirs(variant)["input_ids"] == theirs(form)["input_ids"]
+        ), variant
+    for text in [
+        *NASTY,
+        "new york",
+        "new yorkcity",
+        "new york cityscape",
+        "york city",
+        "北 大",
+        "colouring",
+        "n.y.c",
+        "a:-)b",
+    ]:
         assert new.pieces(text).ids == theirs(text)["input_ids"]
         if not any(sign in text for sign in ("北", "n.y", ":-")):
             assert new.pieces(text).ids == tokenizer.pieces(text).ids or "colou" in text, text
@@ -158,7 +186,10 @@ def test_aliases(tmp_path: Path, shared: Path) -> None:
     assert pieces.offsets[at] == (3, 16), "offsets point into the user's text"
     again = Tokenizer.load(tmp_path / "x")
     for _ in range(2):
-        assert again.piece(new.pieces("color").ids[1]) == "color" and again.decode(new.pieces("colour").ids[1:-1]) == "color"
+        assert (
+            again.piece(new.pieces("color").ids[1]) == "color"
+            and again.decode(new.pieces("colour").ids[1:-1]) == "color"
+        )
 
 
 def test_an_aliased_vocabulary_can_be_extended_again(shared: Path) -> None:
@@ -239,12 +270,15 @@ def test_aliases_that_cannot_be(shared: Path) -> None:
 
 @pytest.mark.parametrize("preset", ["bert-tiny", "albert-mini", "distilbert-mini"])
 def test_the_model_grows_with_its_vocabulary(preset: str, tmp_path: Path) -> None:
-    """New rows are means of old ones, the language head's bias likewise, everything else is as it was; it opens in transformers."""
+    """New rows are means of old ones, the language head's bias likewise, everything else is as it was; it opens in
+    transformers."""
     tokenizer = tokenizer_of("straw ##berry the ##s cyto ##kine a b c")
     bench = bertworks.new(preset, heads=["lm"], tokenizer=tokenizer, n_layers=2, hidden_size=16, n_heads=2, ffn_size=32)
     torch.nn.init.normal_(bench.model.heads["lm"].bias)
     bench.save(tmp_path / "old")
-    done = extend_model(str(tmp_path / "old"), ["the cytokine strawberry"], 5, {"cytokin": "cytokine"}, tmp_path / "new", budget=1000)
+    done = extend_model(
+        str(tmp_path / "old"), ["the cytokine strawberry"], 5, {"cytokin": "cytokine"}, tmp_path / "new", budget=1000
+    )
     assert sorted(done.extension.words) == ["cytokine", "strawberry"] and done.extension.aliases == 1
     new = bertworks.load(tmp_path / "new")
     old_rows, rows = (one.model.encoder.embed.tokens.weight for one in (bench, new))
@@ -258,7 +292,9 @@ def test_the_model_grows_with_its_vocabulary(preset: str, tmp_path: Path) -> Non
     assert np.array_equal(new.encode("the a b c"), bench.encode("the a b c")), "ids unchanged, vectors unchanged"
     theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "new")
     assert theirs.get_input_embeddings().weight.shape == rows.shape
-    assert figures(json.loads((tmp_path / "new" / "bertworks.json").read_text())["lineage"][-1]) == {"2", "1"}, "entries and aliases"
+    assert figures(json.loads((tmp_path / "new" / "bertworks.json").read_text())["lineage"][-1]) == {"2", "1"}, (
+        "entries and aliases"
+    )
     with refused("already-exists", place=str(tmp_path / "new")):
         extend_model(str(tmp_path / "old"), ["the"], 1, {}, tmp_path / "new", budget=1000)
 
@@ -269,4 +305,6 @@ def test_minilm_extended_opens_in_sentence_transformers_shape(tmp_path: Path) ->
     same = ["The cat is asleep on the sofa.", "We sat on the bank of the river."]
     assert np.array_equal(before.encode(same), after.encode(same))
     assert not np.array_equal(before.encode("a cytokine storm"), after.encode("a cytokine storm"))
-    assert {path.name for path in locate("minilm").iterdir()} >= {"modules.json"} and (tmp_path / "new" / "modules.json").is_file()
+    assert {path.name for path in locate("minilm").iterdir()} >= {"modules.json"} and (
+        tmp_path / "new" / "modules.json"
+    ).is_file()

@@ -70,7 +70,9 @@ QUICK_OPTIONS = [part for setting in ("train.threads=1", *QUICK) for part in ("-
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model to start from: random, but a folder like any other."""
-    bench = bertworks.new("bert-mini", tokenizer=tiny_tokenizer(), n_positions=48, init_range=0.1, seed=3, **{**SMALL, "dropout": 0.1})
+    bench = bertworks.new(
+        "bert-mini", tokenizer=tiny_tokenizer(), n_positions=48, init_range=0.1, seed=3, **{**SMALL, "dropout": 0.1}
+    )
     return bench.save(tmp_path_factory.mktemp("start") / "model")
 
 
@@ -122,7 +124,9 @@ def test_a_run_learns_and_its_model_answers(start: Path, table: Path, tmp_path: 
     results = json.loads((out / "results.json").read_text())
     assert results["metrics"]["accuracy"] == 1.0 and results["artifact"]["temperature"] == bench.artifact.temperature  # type: ignore[union-attr]
     page = (out / "report.html").read_text()
-    assert page.count(f"{out.name}</span>") == 2 and 'lang="en"' in page and 'lang="zh"' in page and "<script" not in page
+    assert (
+        page.count(f"{out.name}</span>") == 2 and 'lang="en"' in page and 'lang="zh"' in page and "<script" not in page
+    )
 
 
 def test_answers_leave_a_model_as_it_was(start: Path, table: Path, tmp_path: Path) -> None:
@@ -139,7 +143,9 @@ def test_equal_looks_keep_the_last_and_do_not_restart_patience() -> None:
     for step, error in ((1, 0.5), (2, 0.2), (3, 0.2), (4, 0.2)):
         assert looks.stop_reason(state) is None
         state = looks.update(replace(state, step=step), {"error": error})
-    assert (state.best, state.best_step, state.evaluations_without_improvement) == (0.2, 4, 2) and looks.stop_reason(state) is not None
+    assert (state.best, state.best_step, state.evaluations_without_improvement) == (0.2, 4, 2) and looks.stop_reason(
+        state
+    ) is not None
 
 
 def test_what_was_found_is_in_the_report(start: Path, tmp_path: Path) -> None:
@@ -185,8 +191,12 @@ def test_long_texts_are_learned_in_portions() -> None:
         assert max(order.lengths[members].sum() for members in portions) <= 440
     for world in (1, 2, 3):
         shares = [RankShard(rank, world, micro_tokens=10)(epoch, 0) for rank in range(world)]
-        assert all(portion.is_counted for portions in shares for portion in portions), "an example more than once is work for nothing"
-        assert len({len(portions) for portions in shares}) == 1, "as many for each process: they exchange their gradients"
+        assert all(portion.is_counted for portions in shares for portion in portions), (
+            "an example more than once is work for nothing"
+        )
+        assert len({len(portions) for portions in shares}) == 1, (
+            "as many for each process: they exchange their gradients"
+        )
 
 
 def test_long_texts_are_read_in_windows(start: Path, table: Path, tmp_path: Path) -> None:
@@ -212,7 +222,9 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not(start: Path, tab
     assert digest(tmp_path / "a") == digest(tmp_path / "b") != digest(tmp_path / "c")
 
 
-def test_resume_in_the_middle_gives_the_same_bits(start: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resume_in_the_middle_gives_the_same_bits(
+    start: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     monkeypatch.chdir(table.parent)
     tune(start, Path(table.name), whole, "train.keep_checkpoints=9")
@@ -260,7 +272,9 @@ def test_a_signal_breaks_a_look_off_and_resume_makes_up_for_it(
     assert (stopped / "results.json").read_text() == (whole / "results.json").read_text()
 
 
-def test_a_model_that_could_not_be_saved_is_not_the_best(start: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_could_not_be_saved_is_not_the_best(
+    start: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The disk is full at the first look that has no error."""
     keep, full = runs_of_tasks.save_model, []
 
@@ -274,10 +288,14 @@ def test_a_model_that_could_not_be_saved_is_not_the_best(start: Path, table: Pat
     monkeypatch.setattr(runs_of_tasks, "save_model", save)
     tune(start, table, tmp_path / "run", "train.evaluations=20", steps=60)
     assert len(full) == 1 and [event["step"] for event in events(tmp_path / "run", "save failed")] == full
-    assert json.loads((tmp_path / "run/results.json").read_text())["metrics"]["accuracy"] == 1.0, "the next one that is as good"
+    assert json.loads((tmp_path / "run/results.json").read_text())["metrics"]["accuracy"] == 1.0, (
+        "the next one that is as good"
+    )
 
 
-def test_a_last_save_that_failed_is_made_up_for(start: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_last_save_that_failed_is_made_up_for(
+    start: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The disk is full at the end, and has room again when the run goes on."""
     whole, out = tmp_path / "whole", tmp_path / "run"
     tune(start, table, whole, "train.evaluations=1")
@@ -322,10 +340,24 @@ def test_what_made_a_model(start: Path, table: Path, tmp_path: Path) -> None:
 
 
 def test_several_classes_from_the_command_line(start: Path, tmp_path: Path) -> None:
-    rows = [f"{'ba' if at % 2 else 'de'} {'ku' if at % 3 else 'go'} {'fi ' * (at % 4)},{at % 2},{int(at % 3 > 0)}" for at in range(60)]
+    rows = [
+        f"{'ba' if at % 2 else 'de'} {'ku' if at % 3 else 'go'} {'fi ' * (at % 4)},{at % 2},{int(at % 3 > 0)}"
+        for at in range(60)
+    ]
     (tmp_path / "rows.csv").write_text("\n".join(["text,odd,even,extra", *(f"{row},1" for row in rows)]) + "\n")
     labels = ["--label", "odd", "--label", "even"]
-    call = ["finetune", "multilabel", "--train", tmp_path / "rows.csv", "--model", start, "--steps", "60", "--out", tmp_path / "run"]
+    call = [
+        "finetune",
+        "multilabel",
+        "--train",
+        tmp_path / "rows.csv",
+        "--model",
+        start,
+        "--steps",
+        "60",
+        "--out",
+        tmp_path / "run",
+    ]
     run(*call, *labels, *QUICK_OPTIONS)
     done = run("evaluate", tmp_path / "run", "--data", tmp_path / "rows.csv", *labels, "--json")
     assert str(Columns(("text",), ("odd", "even"))) in done.stderr and "f1" in json.loads(done.stdout)["metrics"]
@@ -347,7 +379,9 @@ def test_no_confidence_beyond_its_range(start: Path, table: Path, tmp_path: Path
 
 
 def test_a_number_has_no_confidence() -> None:
-    bench = bertworks.new("bert-mini", tokenizer=tiny_tokenizer(), heads=["sequence"], n_positions=48, **{**SMALL, "labels": ("value",)})
+    bench = bertworks.new(
+        "bert-mini", tokenizer=tiny_tokenizer(), heads=["sequence"], n_positions=48, **{**SMALL, "labels": ("value",)}
+    )
     with refused("no-confidence", kind=Unsupported):
         bench.predict(["ba de"], min_confidence=0.5)
 
@@ -365,11 +399,32 @@ def test_other_examples_are_refused(start: Path, table: Path, tmp_path: Path) ->
 @pytest.mark.parametrize("preset", ["bert-mini", "xlnet-mini"])
 def test_two_processes_are_one(preset: str, table: Path, tmp_path: Path) -> None:
     """torchrun with two processes against one, in float64 without dropout."""
-    bench = bertworks.new(preset, tokenizer=tiny_tokenizer(), **{**sizes(preset), "head_dropout": 0.0, "ffn_dropout": 0.0})
+    bench = bertworks.new(
+        preset, tokenizer=tiny_tokenizer(), **{**sizes(preset), "head_dropout": 0.0, "ffn_dropout": 0.0}
+    )
     start, script = bench.save(tmp_path / "start"), str(Path(__file__).with_name("in_float64.py"))
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port())]
+    torchrun = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        "2",
+        "--master-port",
+        str(free_port()),
+    ]
     for name, command in (("one", [sys.executable]), ("two", torchrun)):
-        call = [*command, script, "finetune", "classify", "--train", str(table), "--model", str(start), "--out", str(tmp_path / name)]
+        call = [
+            *command,
+            script,
+            "finetune",
+            "classify",
+            "--train",
+            str(table),
+            "--model",
+            str(start),
+            "--out",
+            str(tmp_path / name),
+        ]
         options = [*QUICK_OPTIONS, "--set", "train.keep_checkpoints=9"]
         done = subprocess.run([*call, "--steps", "6", *options], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
@@ -420,22 +475,34 @@ def test_shared_layers_are_frozen_or_renewed_together(table: Path) -> None:
         with refused("bad-config", kind=BadConfig) as error:
             resolve_finetune(albert, task, settings=[setting], options={"steps": 1})
         assert error.value.fields == [setting.partition("=")[0], "model.sharing"]  # type: ignore[attr-defined]
-    frozen = build_task(resolve_finetune(albert, task, settings=["train.freeze=2"], options={"steps": 1}), albert, read_data(source).train)
+    frozen = build_task(
+        resolve_finetune(albert, task, settings=["train.freeze=2"], options={"steps": 1}),
+        albert,
+        read_data(source).train,
+    )
     assert not any(parameter.requires_grad for parameter in frozen.model.encoder.parameters())
 
 
 def test_renewed_layers_start_as_new_ones_do(table: Path) -> None:
     source = find_source("classify", train=str(table))
     gpt = bertworks.new("gpt-mini", tokenizer=tiny_tokenizer(), n_positions=48, **SMALL)
-    config = resolve_finetune(gpt, describe_task(read_data(source), source), settings=["train.reinit=1"], options={"steps": 1})
-    old, new = (model.encoder.ffns[-1].down.weight.std().item() for model in (gpt.model, build_task(config, gpt, []).model))  # type: ignore[union-attr]
+    config = resolve_finetune(
+        gpt, describe_task(read_data(source), source), settings=["train.reinit=1"], options={"steps": 1}
+    )
+    old, new = (
+        model.encoder.ffns[-1].down.weight.std().item() for model in (gpt.model, build_task(config, gpt, []).model)
+    )  # type: ignore[union-attr]
     assert new == pytest.approx(old, rel=0.1), "narrower before a norm"
 
 
 @pytest.mark.parametrize("shape", ["span", "choice"])
 def test_what_has_no_classes_does_not_keep_those_of_before(shape: Any) -> None:
-    judge = bertworks.new("bert-mini", tokenizer=tiny_tokenizer(), heads=["sequence"], labels=("a", "b", "c"), n_positions=48, **SMALL)
-    config = resolve_finetune(judge, TaskConfig(shape=shape, metric="f1" if shape == "span" else "accuracy"), options={"steps": 1})
+    judge = bertworks.new(
+        "bert-mini", tokenizer=tiny_tokenizer(), heads=["sequence"], labels=("a", "b", "c"), n_positions=48, **SMALL
+    )
+    config = resolve_finetune(
+        judge, TaskConfig(shape=shape, metric="f1" if shape == "span" else "accuracy"), options={"steps": 1}
+    )
     task = build_task(config, judge, [])
     assert describe(task.model, {})["model_type"] == "bert", "so that it opens in transformers"
 
@@ -456,11 +523,14 @@ def test_attention_drops_nothing_unless_asked(start: Path, table: Path) -> None:
 def test_classes_weigh_the_same_if_asked(start: Path, table: Path) -> None:
     source = find_source("classify", train=str(table))
     data = read_data(source)
-    data.train = [example for example in data.train if example.answer == "first"][:10] + [e for e in data.train if e.answer == "second"][
-        :40
-    ]
+    data.train = [example for example in data.train if example.answer == "first"][:10] + [
+        e for e in data.train if e.answer == "second"
+    ][:40]
     config = resolve_finetune(
-        bertworks.load(start), describe_task(data, source), settings=["task.class_weights=balanced"], options={"steps": 1}
+        bertworks.load(start),
+        describe_task(data, source),
+        settings=["task.class_weights=balanced"],
+        options={"steps": 1},
     )
     assert build_task(config, bertworks.load(start), data.train).weights.tolist() == pytest.approx([2.5, 0.625])  # type: ignore[union-attr, operator]
 
@@ -469,12 +539,16 @@ def test_a_foreign_folder_predicts_too(start: Path, tmp_path: Path) -> None:
     bench = bertworks.load(start)
     with refused("not-fine-tuned", kind=Unsupported):
         bench.predict(["ba de"])
-    tagger = bertworks.new("bert-tiny", tokenizer=tiny_tokenizer(), heads=["token"], labels=("O", "B-x"), n_positions=48)
+    tagger = bertworks.new(
+        "bert-tiny", tokenizer=tiny_tokenizer(), heads=["token"], labels=("O", "B-x"), n_positions=48
+    )
     folder = tagger.save(tmp_path / "tagger")
     (folder / "bertworks.json").unlink()
     (said,) = bertworks.load(folder).predict(["Ba de, fi!"])
     assert said.words == ["Ba", "de", ",", "fi", "!"] and len(said.tags) == 5
-    judge = bertworks.new("bert-tiny", tokenizer=tiny_tokenizer(), heads=["sequence"], labels=("a", "b"), n_positions=48)
+    judge = bertworks.new(
+        "bert-tiny", tokenizer=tiny_tokenizer(), heads=["sequence"], labels=("a", "b"), n_positions=48
+    )
     folder = judge.save(tmp_path / "judge")
     (folder / "bertworks.json").unlink()
     one, two = bertworks.load(folder).predict(["ba", ("ba", "de")])  # its files do not say which it takes
@@ -495,7 +569,9 @@ def test_a_table_is_not_a_list_of_texts(start: Path) -> None:
         assert type(given).__name__ in error.value.cause
 
 
-def test_by_the_clock_looks_read_a_part_of_a_large_dev(start: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_by_the_clock_looks_read_a_part_of_a_large_dev(
+    start: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     dev = small("bert-mini", "classify").features(made_examples("classify", 64), reader())
     some = token_subset(dev, sum(one.length for one in dev) // 4)
     assert (
@@ -508,8 +584,14 @@ def test_by_the_clock_looks_read_a_part_of_a_large_dev(start: Path, table: Path,
     monkeypatch.setattr(DevEvaluation, "_progress", lambda self, done, total: seen.append(total))
     data, _ = tune(start, table, tmp_path / "run", budget=3.0)
     (said,) = (event for event in events(tmp_path / "run", "remark") if event["code"] == "dev-sampled")
-    assert len(set(seen)) == 1 and max(seen) < len(data.dev) and figures(said["text"]) == {str(seen[0]), str(len(data.dev))}
-    assert len(json.loads((tmp_path / "run/results.json").read_text())["example_scores"]) == len(data.dev), "the end reads all"
+    assert (
+        len(set(seen)) == 1
+        and max(seen) < len(data.dev)
+        and figures(said["text"]) == {str(seen[0]), str(len(data.dev))}
+    )
+    assert len(json.loads((tmp_path / "run/results.json").read_text())["example_scores"]) == len(data.dev), (
+        "the end reads all"
+    )
 
 
 def test_looks_are_judged_as_the_end_is() -> None:
@@ -517,7 +599,9 @@ def test_looks_are_judged_as_the_end_is() -> None:
     task = fresh("bert-mini", "span")
     assert isinstance(task, SpanTask)
     task.no_answer = 0.0
-    some = [replace(example, answer=example.answer if at % 2 else ()) for at, example in enumerate(made_examples("span"))]
+    some = [
+        replace(example, answer=example.answer if at % 2 else ()) for at, example in enumerate(made_examples("span"))
+    ]
     features = task.features(some, reader())
     seen = DevEvaluation(task, features, some, "f1")()
     results, _ = calibrate_and_score(task, features, some, TaskArtifact(task=TaskConfig(shape="span", no_answer=True)))
@@ -534,15 +618,22 @@ def test_a_head_goes_on_only_where_its_answers_mean_the_same(tmp_path: Path) -> 
     for at, model in enumerate([bench.save(tmp_path / "start"), tmp_path / "run-0"]):
         source = find_source("regress", train=str(numbers))
         data = read_data(source)
-        config = resolve_finetune(bertworks.load(model), describe_task(data, source), settings=QUICK, options={"steps": 2})
+        config = resolve_finetune(
+            bertworks.load(model), describe_task(data, source), settings=QUICK, options={"steps": 2}
+        )
         finetune(config, data, source, tmp_path / f"run-{at}", init=str(model), host=Host.library())
-        assert all(80 < said.value < 140 for said in bertworks.load(tmp_path / f"run-{at}").predict([text for text, _ in rows[:8]]))
+        assert all(
+            80 < said.value < 140
+            for said in bertworks.load(tmp_path / f"run-{at}").predict([text for text, _ in rows[:8]])
+        )
 
     def head(labels: tuple[str, ...]) -> torch.Tensor:
         config = resolve_finetune(judge, TaskConfig(shape="classify", labels=labels), options={"steps": 1})
         return build_task(config, judge, []).model.state_dict()["heads.sequence.out.weight"]
 
-    judge = bertworks.new("bert-mini", tokenizer=tiny_tokenizer(), heads=["sequence"], labels=("a", "b"), seed=5, n_positions=48, **SMALL)
+    judge = bertworks.new(
+        "bert-mini", tokenizer=tiny_tokenizer(), heads=["sequence"], labels=("a", "b"), seed=5, n_positions=48, **SMALL
+    )
     old = judge.model.state_dict()["heads.sequence.out.weight"]
     assert head(("a", "b")).equal(old) and not head(("b", "a")).equal(old) and not head(("c", "d")).equal(old)
 
@@ -572,11 +663,17 @@ def test_every_key_is_explained() -> None:
         (['task.labels=["first"]'], "different-labels", ["task.labels"], '["first", "second"]'),
     ],
 )
-def test_wrong_settings_are_named(settings: list[str], code: str, fields: list[str], said: str, start: Path, table: Path) -> None:
+def test_wrong_settings_are_named(
+    settings: list[str], code: str, fields: list[str], said: str, start: Path, table: Path
+) -> None:
     source = find_source("classify", train=str(table))
     with refused(code, kind=BadConfig) as error:
         resolve_finetune(
-            bertworks.load(start), describe_task(read_data(source), source), settings=settings, options={"steps": 1}, sizes=(9, 9)
+            bertworks.load(start),
+            describe_task(read_data(source), source),
+            settings=settings,
+            options={"steps": 1},
+            sizes=(9, 9),
         )
     assert error.value.fields == fields and said in str(error.value)  # type: ignore[attr-defined]
 
@@ -599,7 +696,10 @@ def test_more_positions_are_for_longer_windows(start: Path, table: Path) -> None
     assert prepared(start, table, "model.n_positions=1024")[2].data.max_length == 1024
     endless = bertworks.new("xlnet-mini", tokenizer=tiny_tokenizer(), **SMALL)
     config = resolve_finetune(
-        endless, TaskConfig(shape="classify", labels=("a", "b")), settings=["model.n_positions=null"], options={"steps": 1}
+        endless,
+        TaskConfig(shape="classify", labels=("a", "b")),
+        settings=["model.n_positions=null"],
+        options={"steps": 1},
     )
     assert config.data.max_length == 512
 
@@ -617,16 +717,24 @@ def test_more_positions_are_for_longer_windows(start: Path, table: Path) -> None
         (None, {}, [], 10),
     ],
 )
-def test_looks_at_a_large_dev_are_few(sizes: Any, limit: dict[str, float], settings: list[str], looks: int, start: Path) -> None:
+def test_looks_at_a_large_dev_are_few(
+    sizes: Any, limit: dict[str, float], settings: list[str], looks: int, start: Path
+) -> None:
     config = resolve_finetune(
-        bertworks.load(start), TaskConfig(shape="classify", labels=("a", "b")), settings=settings, options=limit, sizes=sizes
+        bertworks.load(start),
+        TaskConfig(shape="classify", labels=("a", "b")),
+        settings=settings,
+        options=limit,
+        sizes=sizes,
     )
     assert config.train.evaluations == looks
 
 
 def test_a_step_has_as_many_texts_whatever_the_shape(start: Path) -> None:
     def size(shape: Any, *settings: str) -> int:
-        return resolve_finetune(bertworks.load(start), TaskConfig(shape=shape), settings=settings, options={"steps": 1}).train.batch_size
+        return resolve_finetune(
+            bertworks.load(start), TaskConfig(shape=shape), settings=settings, options={"steps": 1}
+        ).train.batch_size
 
     assert (size("classify"), size("choice"), size("choice", "train.batch_size=5")) == (32, 8, 5)
 
@@ -642,7 +750,20 @@ def test_labels_may_change_their_order(start: Path, table: Path, tmp_path: Path)
 def test_seeds_that_never_began_leave_nothing(start: Path, tmp_path: Path) -> None:
     long = tmp_path / "long.csv"
     long.write_text("text,label\n" + "".join(f"{'ba ' * 60},{at % 2}\n" for at in range(40)))
-    options = ["--train", long, "--model", start, "--seeds", "2", "--steps", "2", "--out", tmp_path / "run", "--set", "train.threads=1"]
+    options = [
+        "--train",
+        long,
+        "--model",
+        start,
+        "--seeds",
+        "2",
+        "--steps",
+        "2",
+        "--out",
+        tmp_path / "run",
+        "--set",
+        "train.threads=1",
+    ]
     assert refusal("finetune", "classify", *options, "--on-long", "error")["code"] == "too-long"
     run("finetune", "classify", *options, "--on-long", "truncate")
 
@@ -661,7 +782,10 @@ def test_several_seeds(start: Path, table: Path, tmp_path: Path) -> None:
     single = {seed: json.loads((out / f"seed-{seed}/results.json").read_text()) for seed in range(3)}
     assert over["metrics"] == {str(seed): one["metrics"] for seed, one in single.items() if not one["pruned"]}
     values = [one["metrics"]["accuracy"] for one in single.values() if not one["pruned"]]
-    assert over["mean"]["accuracy"] == pytest.approx(sum(values) / len(values)) and max(values) == results["metrics"]["accuracy"]
+    assert (
+        over["mean"]["accuracy"] == pytest.approx(sum(values) / len(values))
+        and max(values) == results["metrics"]["accuracy"]
+    )
     low, high = over["intervals"]["accuracy"]
     assert low <= over["mean"]["accuracy"] <= high and over["std"]["accuracy"] >= 0
     best = out / f"seed-{over['best']}/model/model.safetensors"
@@ -692,7 +816,11 @@ def test_seeds_are_judged_without_copies_too(start: Path, table: Path, tmp_path:
     over = json.loads((tmp_path / "run/results.json").read_text())["seeds"]["extra_eval"][WITHOUT_COPIES]
     mean = sum(one["accuracy"] for one in over.values()) / 2
     end = seen[-1]
-    assert isinstance(end, Finished) and end.extra_eval[WITHOUT_COPIES]["accuracy"] == mean and mean in (0.0, 0.25, 0.5, 0.75, 1.0)
+    assert (
+        isinstance(end, Finished)
+        and end.extra_eval[WITHOUT_COPIES]["accuracy"] == mean
+        and mean in (0.0, 0.25, 0.5, 0.75, 1.0)
+    )
     assert SPLITS[WITHOUT_COPIES] in (tmp_path / "run/report.html").read_text()
 
 
@@ -706,7 +834,9 @@ def test_a_seed_that_learns_nothing_is_given_up(start: Path, table: Path, tmp_pa
     assert behind(0.9, 0.9) and not behind(0.9, behind.noise), "the others have no error at the end"
     assert not SeedPruner.from_runs([out / "seed-0"], "accuracy")(0.9, 1.0), "a single other one may have been lucky"
     slow = config.model_copy(update={"optim": config.optim.model_copy(update={"lr": 1e-9})})
-    finetune(slow, data, source, tmp_path / "slow", init=str(start), host=Host.library(), pruner=replace(behind, noise=0.0))
+    finetune(
+        slow, data, source, tmp_path / "slow", init=str(start), host=Host.library(), pruner=replace(behind, noise=0.0)
+    )
     assert json.loads((tmp_path / "slow/results.json").read_text())["pruned"]
     assert "pruned" in [event["code"] for event in events(tmp_path / "slow", "remark")]
     assert 0.5 <= max(event["progress"] for event in events(tmp_path / "slow", "eval")) < 0.95
@@ -734,7 +864,11 @@ def test_two_runs_are_compared(start: Path, table: Path, tmp_path: Path) -> None
     assert [remark.code for remark in remarks] == ["single-seed"]
     shown = [run("compare", tmp_path / name, tmp_path / "good") for name in ("bad", "good")]
     verdicts = [re.search(r"^ *accuracy .*\d\b(.*)$", one.stdout, re.MULTILINE) for one in shown]
-    assert all(verdicts) and len({verdict[1] for verdict in verdicts if verdict}) == 2 and remarks[0].text in shown[0].stderr
+    assert (
+        all(verdicts)
+        and len({verdict[1] for verdict in verdicts if verdict}) == 2
+        and remarks[0].text in shown[0].stderr
+    )
     said = run_json("compare", tmp_path / "bad", tmp_path / "good")
     assert said["metrics"]["accuracy"]["significant"] and said["remarks"] == [remarks[0].text]
     tune(start, table, tmp_path / "turned", 'task.labels=["second", "first"]')
@@ -756,8 +890,13 @@ def test_tables_are_answered_beside_their_columns(start: Path, table: Path, tmp_
     given.write_text('id,text,label\n7,"de, fi ba",x\n8,go ku,y\n')
     done = run("predict", tmp_path / "run", given, "--out", said)
     rows = list(csv.DictReader(said.open()))
-    assert [(row["id"], row["label"], row["predicted_label"]) for row in rows] == [("7", "x", "first"), ("8", "y", "second")]
-    assert 0.5 < float(rows[0]["predicted_confidence"]) <= 1 and re.search(r"\btext$", done.stderr, re.MULTILINE), "which column it was"
+    assert [(row["id"], row["label"], row["predicted_label"]) for row in rows] == [
+        ("7", "x", "first"),
+        ("8", "y", "second"),
+    ]
+    assert 0.5 < float(rows[0]["predicted_confidence"]) <= 1 and re.search(r"\btext$", done.stderr, re.MULTILINE), (
+        "which column it was"
+    )
     run("predict", tmp_path / "run", given, "--out", tmp_path / "said.jsonl", "--min-confidence", "1")
     lines = [json.loads(line) for line in (tmp_path / "said.jsonl").read_text().splitlines()]
     assert [line["predicted_label"] for line in lines] == [None, None] and lines[0]["place"].endswith("line 2")
@@ -777,12 +916,17 @@ def test_tables_are_answered_beside_their_columns(start: Path, table: Path, tmp_
     lines = run("predict", tmp_path / "run", given, "--skip-bad").stdout.split("\n")
     assert lines[0].startswith("first\t") and lines[1:] == ["", ""], "a line for each row"
     run("predict", tmp_path / "run", given, "--skip-bad", "--out", said)
-    assert [(row["text"], row["predicted_label"]) for row in csv.DictReader(said.open())] == [("de ba", "first"), ("", "")]
+    assert [(row["text"], row["predicted_label"]) for row in csv.DictReader(said.open())] == [
+        ("de ba", "first"),
+        ("", ""),
+    ]
     assert refusal("predict", tmp_path / "run", given, "--out", tmp_path / "a.xls")["code"] == "unknown-file-type"
     given.write_text("".join('{"text": "de ba"}\n' for _ in range(AT_ONCE + 3)) + '{"text": "go ku", "late": [1]}\n')
     done = run("predict", tmp_path / "run", given.rename(tmp_path / "long.jsonl"), "--out", said)
     rows = list(csv.DictReader(said.open()))
-    assert [row["predicted_label"] for row in rows] == ["first"] * (AT_ONCE + 3) + ["second"] and rows[-1]["late"] == "[1]"
+    assert [row["predicted_label"] for row in rows] == ["first"] * (AT_ONCE + 3) + ["second"] and rows[-1][
+        "late"
+    ] == "[1]"
     assert f"{AT_ONCE + 4:,}" in done.stderr
     given.write_text("body\nde ba\n")
     assert run("predict", tmp_path / "run", given, "--json").stdout.startswith('{"place"')
@@ -792,7 +936,10 @@ def test_entities_are_found_again_in_the_text() -> None:
     example = as_example("Mr. Li of New-York, Inc.!", Tag.schema, False, 0)
     words = list(example.texts)
     assert words == ["Mr", ".", "Li", "of", "New-York", ",", "Inc", ".", "!"]
-    tagged = [entity_of(example, *found, confidence=1.0) for found in entities(["O", "O", "B-x", "O", "B-x", "I-x", "I-x", "I-x", "O"])]
+    tagged = [
+        entity_of(example, *found, confidence=1.0)
+        for found in entities(["O", "O", "B-x", "O", "B-x", "I-x", "I-x", "I-x", "O"])
+    ]
     assert [(one.text, one.start, one.end) for one in tagged] == [("Li", 4, 6), ("New-York, Inc.", 10, 24)]
     assert all(example.source_text[one.start : one.end] == one.text for one in tagged)
 
@@ -820,14 +967,18 @@ def test_no_column_of_a_table_is_lost(tmp_path: Path) -> None:
 def test_other_shapes_answer_files(shape: str, tmp_path: Path) -> None:
     heads = {"tag": "token", "span": "span", "choice": "choice"}
     labels = {"labels": ("O", "B-x")} if shape == "tag" else {}
-    bench = bertworks.new("bert-mini", tokenizer=tiny_tokenizer(), heads=[heads[shape]], n_positions=48, **{**SMALL, **labels})
+    bench = bertworks.new(
+        "bert-mini", tokenizer=tiny_tokenizer(), heads=[heads[shape]], n_positions=48, **{**SMALL, **labels}
+    )
     folder, given = bench.save(tmp_path / "model"), tmp_path / "given.txt"
     given.write_text({"tag": "Ba de, fi!\n", "span": "ba?\tde fi ba\n", "choice": "ba\tde\tfi\n"}[shape])
     (line,) = map(json.loads, run("predict", folder, given, "--json").stdout.splitlines())
     run("predict", folder, given, "--out", tmp_path / "said.csv")
     (row,) = csv.DictReader((tmp_path / "said.csv").open())
     if shape == "tag":
-        assert line["predicted_words"] == ["Ba", "de", ",", "fi", "!"] and row["predicted_tags"] == " ".join(line["predicted_tags"])
+        assert line["predicted_words"] == ["Ba", "de", ",", "fi", "!"] and row["predicted_tags"] == " ".join(
+            line["predicted_tags"]
+        )
         assert row["text"] == "Ba de, fi!" and "predicted_entities" not in row
         done = run("predict", folder, given, "--min-confidence", "1")
         assert done.stdout.split("\t")[1].strip() == "? ? ? ? ?" and unsure(done.stderr) == (1, 1)
@@ -835,7 +986,11 @@ def test_other_shapes_answer_files(shape: str, tmp_path: Path) -> None:
         said = "predicted_answer" if shape == "span" else "predicted_text"
         assert line[said] and (line[said] in "de fi ba" if shape == "span" else line[said] in ("de", "fi"))
         assert row[said] == line[said] and row["context"] == ("de fi ba" if shape == "span" else "ba")
-        assert line["question"] == row["question"] == "ba?" if shape == "span" else line["choices"] == json.loads(row["choices"])
+        assert (
+            line["question"] == row["question"] == "ba?"
+            if shape == "span"
+            else line["choices"] == json.loads(row["choices"])
+        )
         done = run("predict", folder, given, "--min-confidence", "1")
         assert done.stdout.startswith("?\t-1" if shape == "span" else "\t\t0.") and unsure(done.stderr) == (1, 1)
         (again,) = map(json.loads, run("predict", folder, tmp_path / "said.csv", "--json").stdout.splitlines())
@@ -845,7 +1000,9 @@ def test_other_shapes_answer_files(shape: str, tmp_path: Path) -> None:
         assert "given.txt, line 1" in run("predict", folder, given, code=2).stderr
 
 
-def test_answers_go_where_they_are_sent_while_a_terminal_shows_progress(start: Path, table: Path, tmp_path: Path) -> None:
+def test_answers_go_where_they_are_sent_while_a_terminal_shows_progress(
+    start: Path, table: Path, tmp_path: Path
+) -> None:
     """`bertworks predict RUN FILE > answers`, typed into a terminal."""
     tune(start, table, tmp_path / "run", steps=2)
     (tmp_path / "texts.txt").write_text("ba de\nku fi\n")
@@ -866,12 +1023,16 @@ def test_answers_go_where_they_are_sent_while_a_terminal_shows_progress(start: P
 
 def test_from_the_command_line(start: Path, table: Path, tmp_path: Path) -> None:
     out, texts = tmp_path / "run", tmp_path / "texts.txt"
-    done = run("finetune", "classify", "--train", table, "--model", start, "--steps", "60", "--out", out, *QUICK_OPTIONS)
+    done = run(
+        "finetune", "classify", "--train", table, "--model", start, "--steps", "60", "--out", out, *QUICK_OPTIONS
+    )
     assert re.search(r"\b108\b.*\b12\b", done.stderr) and str(Columns(("text",), ("label",))) in done.stderr
     assert re.search(r"\baccuracy\W+100\.0%", done.stdout) and "report.html" in done.stdout
     texts.write_text("de fi ba go\n\nku de fi\n")
     done = run("predict", out, texts)
-    assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["first", "", "second"], "as many as the file has"
+    assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["first", "", "second"], (
+        "as many as the file has"
+    )
     assert str(bertworks.load(out).predict(["de fi ba go", "ku de fi"]).ledger) in done.stderr
     piped = run("predict", out, "-", stdin="de fi ba go\n\u200d\nku de fi\n".encode(), code=2)
     assert "(bad-rows)" in piped.stderr and "line 2" in piped.stderr and not piped.stdout
@@ -910,9 +1071,13 @@ def test_of_many_classes_what_is_mixed_up_is_shown() -> None:
     counts[5][7] = 2
     examples = [Example((str(at),), labels[at]) for at in range(60)]
     for some, shown in ((60, False), (30, True)):
-        counted = np.array([[right, said] for right in range(some) for said in range(some) for _ in range(counts[right][said])], float)
+        counted = np.array(
+            [[right, said] for right in range(some) for said in range(some) for _ in range(counts[right][said])], float
+        )
         table = [row[:some] for row in counts[:some]]
-        results = EvalResults({"accuracy": 0.9}, {"accuracy": (0.8, 1.0)}, labels[:some], confusion=table, example_scores=counted)
+        results = EvalResults(
+            {"accuracy": 0.9}, {"accuracy": (0.8, 1.0)}, labels[:some], confusion=table, example_scores=counted
+        )
         page = "".join(_confusion(results))
         assert ('class="grid confusion"' in page) == shown and ('class="confused"' in page) != shown
         assert page.count("<table") == 1 and ">2</td>" in page

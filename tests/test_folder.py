@@ -1,4 +1,5 @@
-"""A model is a Hugging Face folder: old ones are understood, hostile ones refused, and saving cannot lose what was there."""
+"""A model is a Hugging Face folder: old ones are understood, hostile ones refused, and saving cannot lose what was
+there."""
 
 from __future__ import annotations
 
@@ -55,7 +56,10 @@ def assert_same_as_before(folder: Path, job: str = "pretraining", family: str = 
 
 def test_gamma_and_beta(copy: Any) -> None:
     folder = copy()
-    rename(folder, lambda name: name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"))
+    rename(
+        folder,
+        lambda name: name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"),
+    )
     assert any("gamma" in name for name in load_file(folder / "model.safetensors"))
     assert_same_as_before(folder)
 
@@ -174,7 +178,9 @@ def test_pickled_weights_are_imported(copy: Any, tmp_path: Path) -> None:
         ("bert-mini", {"labels": ("a", "b", "c")}, ["span"]),
     ],
 )
-def test_refused_elsewhere_and_opened_here(name: str, changes: dict[str, Any], heads: list[str], tmp_path: Path) -> None:
+def test_refused_elsewhere_and_opened_here(
+    name: str, changes: dict[str, Any], heads: list[str], tmp_path: Path
+) -> None:
     bench = bertworks.new(name, heads=heads, **TINY, **changes)
     bench.save(tmp_path / "m")
     again = bertworks.load(tmp_path / "m")
@@ -185,7 +191,9 @@ def test_refused_elsewhere_and_opened_here(name: str, changes: dict[str, Any], h
         transformers.AutoModel.from_pretrained(tmp_path / "m")
 
 
-@pytest.mark.parametrize("name", ["bert-mini", "roberta-mini", "albert-mini", "electra-mini", "xlnet-mini", "distilbert-mini", "gpt-mini"])
+@pytest.mark.parametrize(
+    "name", ["bert-mini", "roberta-mini", "albert-mini", "electra-mini", "xlnet-mini", "distilbert-mini", "gpt-mini"]
+)
 def test_new_models_open_there(name: str, tmp_path: Path) -> None:
     bench = bertworks.new(name, **TINY, dropout=0.0, ffn_dropout=0.3)
     bench.save(tmp_path / "m")
@@ -243,7 +251,10 @@ def test_missing_things_are_named(tmp_path: Path, copy: Any) -> None:
 def test_weights_that_do_not_fit(copy: Any) -> None:
     with pytest.raises(WeightsMismatch) as error:
         load_folder(edit(copy(), hidden_size=36))
-    assert error.value.code == "weights-mismatch" and error.value.shapes["bert.embeddings.LayerNorm.bias"] == ((24,), (36,))
+    assert error.value.code == "weights-mismatch" and error.value.shapes["bert.embeddings.LayerNorm.bias"] == (
+        (24,),
+        (36,),
+    )
     assert not error.value.missing | error.value.unexpected | error.value.not_float
     assert all(said in error.value.cause for said in ("bert.embeddings.LayerNorm.bias", "[24]", "[36]"))
     with pytest.raises(WeightsMismatch) as error:
@@ -280,7 +291,9 @@ def test_a_giant_within_the_bounds_is_refused_by_its_header(copy: Any) -> None:
         load_folder(edit(copy(), hidden_size=131072, intermediate_size=131072, num_attention_heads=1024))
 
 
-@pytest.mark.parametrize("changes", [{"model_type": "llama"}, {"model_type": None}, {"hidden_act": "mish"}, {"tie_word_embeddings": False}])
+@pytest.mark.parametrize(
+    "changes", [{"model_type": "llama"}, {"model_type": None}, {"hidden_act": "mish"}, {"tie_word_embeddings": False}]
+)
 def test_what_is_not_built_is_said(copy: Any, changes: dict[str, Any]) -> None:
     with pytest.raises(Unsupported):
         load_folder(edit(copy(), **changes))
@@ -296,7 +309,9 @@ def test_remote_code_is_ignored_and_said(copy: Any, tmp_path: Path) -> None:
     assert "auto_map" not in json.loads((tmp_path / "m" / "config.json").read_text())
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"model_type": ' + "[" * 100_000, "\ud800".encode("utf-16", "surrogatepass")])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "null", '{"model_type": ' + "[" * 100_000, "\ud800".encode("utf-16", "surrogatepass")]
+)
 def test_config_that_is_no_config(copy: Any, text: str | bytes) -> None:
     folder = copy()
     (folder / "config.json").write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -327,7 +342,8 @@ HOSTILE = {
     )
     + bytes(12),
     "unknown dtype": header({"w": {"dtype": "F33", "shape": [1], "data_offsets": [0, 4]}}) + bytes(4),
-    "integers": header({"embeddings.word_embeddings.weight": {"dtype": "I32", "shape": [1], "data_offsets": [0, 4]}}) + bytes(4),
+    "integers": header({"embeddings.word_embeddings.weight": {"dtype": "I32", "shape": [1], "data_offsets": [0, 4]}})
+    + bytes(4),
 }
 
 
@@ -384,7 +400,9 @@ def test_a_pooler_that_nothing_reads(copy: Any) -> None:
     save_file(tensors, folder / "model.safetensors")
     assert_same_as_before(folder, "sequence", "roberta")
     (remark,) = load_folder(folder).remarks
-    assert remark.code == "unused-weights" and all(f"roberta.pooler.dense.{part}" in str(remark) for part in ("weight", "bias"))
+    assert remark.code == "unused-weights" and all(
+        f"roberta.pooler.dense.{part}" in str(remark) for part in ("weight", "bias")
+    )
 
 
 def test_two_names_for_one_tensor(copy: Any) -> None:
@@ -437,7 +455,9 @@ def test_fields_that_change_the_numbers_are_not_passed_over(copy: Any, family: s
     assert field in error.value.cause
 
 
-@pytest.mark.parametrize("labels", [[1], ["a", "b"], {"0": "a", "7": "b"}, {"-1": "a", "0": "b"}, {"0": "a", "00": "b"}, {"0": 5}, "ab"])
+@pytest.mark.parametrize(
+    "labels", [[1], ["a", "b"], {"0": "a", "7": "b"}, {"-1": "a", "0": "b"}, {"0": "a", "00": "b"}, {"0": 5}, "ab"]
+)
 def test_labels_are_numbered_from_zero(copy: Any, labels: Any) -> None:
     with refused("bad-config", place="config.json", kind=BadConfig) as error:
         load_folder(edit(copy(job="sequence"), id2label=labels))
@@ -567,7 +587,10 @@ def test_what_cannot_be_kept_is_not_overwritten(tmp_path: Path) -> None:
     """A folder with a module that is not built here: saving would turn its vectors into others."""
     folder = tmp_path / "m"
     bertworks.load("minilm").save(folder)
-    modules = [*json.loads((folder / "modules.json").read_text()), {"path": "3_Dense", "type": "sentence_transformers.models.Dense"}]
+    modules = [
+        *json.loads((folder / "modules.json").read_text()),
+        {"path": "3_Dense", "type": "sentence_transformers.models.Dense"},
+    ]
     (folder / "modules.json").write_text(json.dumps(modules))
     before = snapshot(folder)
     with refused("pooling-would-be-lost"):
@@ -592,7 +615,9 @@ def test_saving_over_shards(copy: Any) -> None:
     folder = copy()
     tensors = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").rename(folder / "part-0.safetensors")
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": dict.fromkeys(tensors, "part-0.safetensors")}))
+    (folder / "model.safetensors.index.json").write_text(
+        json.dumps({"weight_map": dict.fromkeys(tensors, "part-0.safetensors")})
+    )
     bench = bertworks.load(folder)
     bench.save(folder)
     assert sorted(path.name for path in folder.iterdir() if "safetensors" in path.name) == ["model.safetensors"]
@@ -611,7 +636,9 @@ def test_saving_through_a_link(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("interrupt", [None, OSError, KeyboardInterrupt])
-def test_without_an_atomic_exchange(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupt: type[BaseException] | None) -> None:
+def test_without_an_atomic_exchange(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupt: type[BaseException] | None
+) -> None:
     folder = tmp_path / "m"
     bertworks.new("bert-mini", **TINY, seed=1).save(folder)
     before = snapshot(folder)
@@ -619,7 +646,9 @@ def test_without_an_atomic_exchange(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     second = bertworks.new("bert-mini", **TINY, seed=2)
     if interrupt is None:
         second.save(folder)
-        assert torch.equal(load_folder(folder).model.encoder.embed.tokens.weight, second.model.encoder.embed.tokens.weight)
+        assert torch.equal(
+            load_folder(folder).model.encoder.embed.tokens.weight, second.model.encoder.embed.tokens.weight
+        )
     else:
         rename = Path.rename
 

@@ -27,19 +27,38 @@ SETTINGS = {"optim.lr": 3e-3, "train.batch_size": 16, "train.evaluations": 4}
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    small = {"hidden_size": 32, "n_layers": 2, "n_heads": 4, "ffn_size": 64, "n_positions": 48, "init_range": 0.1, "seed": 3}
-    return bertworks.new("bert-mini", tokenizer=tiny_tokenizer(), **small).save(tmp_path_factory.mktemp("start") / "model")
+    small = {
+        "hidden_size": 32,
+        "n_layers": 2,
+        "n_heads": 4,
+        "ffn_size": 64,
+        "n_positions": 48,
+        "init_range": 0.1,
+        "seed": 3,
+    }
+    return bertworks.new("bert-mini", tokenizer=tiny_tokenizer(), **small).save(
+        tmp_path_factory.mktemp("start") / "model"
+    )
 
 
 def rows(n: int = 80) -> list[dict[str, Any]]:
     """Which of two words is in the text."""
-    return [{"text": f"{WORDS[at % 5]} {'ba' if at % 2 else 'ku'} {WORDS[at % 3]}", "label": "ab"[at % 2], "id": at} for at in range(n)]
+    return [
+        {"text": f"{WORDS[at % 5]} {'ba' if at % 2 else 'ku'} {WORDS[at % 3]}", "label": "ab"[at % 2], "id": at}
+        for at in range(n)
+    ]
 
 
 def test_rows_in_predictions_out(start: Path, tmp_path: Path) -> None:
     heard: list[Event] = []
-    run = bertworks.finetune(rows(), model=start, out=tmp_path / "run", steps=40, settings=SETTINGS, on_event=heard.append)
-    assert isinstance(heard[0], Started) and isinstance(heard[-1], Finished) and any(isinstance(one, Evaluated) for one in heard)
+    run = bertworks.finetune(
+        rows(), model=start, out=tmp_path / "run", steps=40, settings=SETTINGS, on_event=heard.append
+    )
+    assert (
+        isinstance(heard[0], Started)
+        and isinstance(heard[-1], Finished)
+        and any(isinstance(one, Evaluated) for one in heard)
+    )
     assert run.metrics["accuracy"] == 1.0 and run.report.is_file() and run.is_finished
     assert [one.label for one in run.predict(["de ba fi", "go ku"])] == ["b", "a"]
     assert run.evaluate(rows(20)).results.metrics["accuracy"] == 1.0
@@ -111,7 +130,9 @@ def test_a_predictor_is_shared_between_threads(start: Path, tmp_path: Path) -> N
 
 def test_stages_in_a_row_are_a_prediction(start: Path, tmp_path: Path) -> None:
     """Requests that are run together get the numbers that they get alone."""
-    predictor = bertworks.finetune(rows(), model=start, out=tmp_path / "run", steps=10, settings=SETTINGS).model.predictor
+    predictor = bertworks.finetune(
+        rows(), model=start, out=tmp_path / "run", steps=10, settings=SETTINGS
+    ).model.predictor
     first, second = predictor.prepare(["de ba fi"]), predictor.prepare(["go ku", "la ba"])
     together = predictor.run([one.features for one in (*first, *second)])
     staged = [*predictor.finish(first, together[:1]), *predictor.finish(second, together[1:])]
@@ -153,7 +174,9 @@ def open_files() -> set[str]:
 
 
 def test_sigint_is_an_interrupt_and_the_run_goes_on_later(start: Path, tmp_path: Path) -> None:
-    whole = bertworks.finetune(rows(), model=start, out=tmp_path / "whole", steps=8, settings={**SETTINGS, "train.checkpoint_every": 2})
+    whole = bertworks.finetune(
+        rows(), model=start, out=tmp_path / "whole", steps=8, settings={**SETTINGS, "train.checkpoint_every": 2}
+    )
 
     def interrupt(event: Event) -> None:
         if event.step == 4 and isinstance(event, Evaluated):
@@ -161,11 +184,20 @@ def test_sigint_is_an_interrupt_and_the_run_goes_on_later(start: Path, tmp_path:
 
     with pytest.raises(KeyboardInterrupt) as interrupted:
         bertworks.finetune(
-            rows(), model=start, out=tmp_path / "run", steps=8, settings={**SETTINGS, "train.checkpoint_every": 2}, on_event=interrupt
+            rows(),
+            model=start,
+            out=tmp_path / "run",
+            steps=8,
+            settings={**SETTINGS, "train.checkpoint_every": 2},
+            on_event=interrupt,
         )
-    assert interrupted.tb is not None and "metrics.jsonl" not in open_files(), "closed, though the trainer is still there"
+    assert interrupted.tb is not None and "metrics.jsonl" not in open_files(), (
+        "closed, though the trainer is still there"
+    )
     run = bertworks.Run(tmp_path / "run").resume()
-    assert (run.folder / "model/model.safetensors").read_bytes() == (whole.folder / "model/model.safetensors").read_bytes()
+    assert (run.folder / "model/model.safetensors").read_bytes() == (
+        whole.folder / "model/model.safetensors"
+    ).read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -202,13 +234,17 @@ def test_an_existing_run_is_not_written_over(start: Path, tmp_path: Path) -> Non
 
 def test_columns_and_settings_by_name(start: Path, tmp_path: Path) -> None:
     named = [{"a": row["text"], "b": row["label"], "c": 0} for row in rows(40)]
-    run = bertworks.finetune(named, model=start, out=tmp_path / "run", steps=1, text="a", label="b", settings={"optim.lr": 1e-3})
+    run = bertworks.finetune(
+        named, model=start, out=tmp_path / "run", steps=1, text="a", label="b", settings={"optim.lr": 1e-3}
+    )
     assert run.record.config["optim"]["lr"] == 1e-3 and run.record.source is not None
     assert run.record.source["columns"]["text"] == "a" and run.record.source["columns"]["label"] == ["b"]
     with pytest.raises(TypeError, match="texts"):
         bertworks.finetune(named, model=start, out=tmp_path / "new", steps=1, texts="a")
     with refused("no-effect") as error:
-        bertworks.finetune(named, model=start, out=tmp_path / "new", steps=1, text="a", label="b", settings={"train.threads": 1})
+        bertworks.finetune(
+            named, model=start, out=tmp_path / "new", steps=1, text="a", label="b", settings={"train.threads": 1}
+        )
     assert isinstance(error.value, BertworksError)
 
 
@@ -228,7 +264,13 @@ def test_from_text_to_a_model(tmp_path: Path) -> None:
     tokenizer = bertworks.train_vocabulary(tmp_path / "text.txt", size=150, out=tmp_path / "vocab")
     shards = bertworks.prepare(tmp_path / "text.txt", tokenizer=tmp_path / "vocab", out=tmp_path / "shards", workers=1)
     assert shards.manifest.tokenizer == tokenizer.fingerprint
-    sizes = {"model.n_layers": 2, "model.hidden_size": 32, "model.n_heads": 4, "model.ffn_size": 64, "train.batch_tokens": 512}
+    sizes = {
+        "model.n_layers": 2,
+        "model.hidden_size": 32,
+        "model.n_heads": 4,
+        "model.ffn_size": 64,
+        "train.batch_tokens": 512,
+    }
     run = bertworks.pretrain(tmp_path / "shards", preset="bert-mini", out=tmp_path / "run", steps=3, settings=sizes)
     assert run.metrics["masked"] > 0 and run.is_finished and run.model.fill("ba [MASK]").blanks
     assert json.loads((tmp_path / "run/run.json").read_text())["kind"] == "pretrain"

@@ -15,8 +15,8 @@ from bertworks.objectives.masked import Masked
 from bertworks.objectives.table import OBJECTIVES
 from training import events, language_shards, train
 
-# objective, preset, steps, and what held-out text must show after them, with room for other seeds and processors; a guess without
-# context costs 3.9
+# objective, preset, steps, and what held-out text must show after them, with room for other seeds and processors; a
+# guess without context costs 3.9
 CASES = {
     "mlm": ("roberta-mini", 250, {"masked": 0.7}),
     "mlm+nsp": ("bert-mini", 450, {"masked": 0.7, "pair_accuracy": 0.8}),
@@ -36,7 +36,11 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
 
 def learn(shards: Shards, out: Path, objective: str) -> dict[str, float]:
     preset, steps, _ = CASES[objective]
-    settings = [*LEARNING, *(MASKING if objective != "ltr" else []), *(["model.n_segments=2"] if objective == "mlm" else [])]
+    settings = [
+        *LEARNING,
+        *(MASKING if objective != "ltr" else []),
+        *(["model.n_segments=2"] if objective == "mlm" else []),
+    ]
     train(shards, out, preset, *settings, objective=objective, steps=steps)
     metrics: dict[str, float] = events(out, "eval")[-1]["metrics"]
     return metrics
@@ -44,7 +48,10 @@ def learn(shards: Shards, out: Path, objective: str) -> dict[str, float]:
 
 def reached(measures: dict[str, float], wanted: dict[str, float]) -> dict[str, bool]:
     higher = ("accuracy", "auc")
-    return {name: measures[name] >= level if name.endswith(higher) else measures[name] <= level for name, level in wanted.items()}
+    return {
+        name: measures[name] >= level if name.endswith(higher) else measures[name] <= level
+        for name, level in wanted.items()
+    }
 
 
 @pytest.mark.parametrize("objective", CASES)

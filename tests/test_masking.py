@@ -58,7 +58,9 @@ def test_the_share_is_exact_on_average(where: str, rate: float) -> None:
         shares = []
         for index in range(1500):
             free, starts = sequence(index, size)
-            shares.append(len(choose_targets(rng(3, Stream.WHERE, 0, index), where, rate, free, starts)) - rate * free.sum())  # type: ignore[arg-type]
+            shares.append(
+                len(choose_targets(rng(3, Stream.WHERE, 0, index), where, rate, free, starts)) - rate * free.sum()
+            )  # type: ignore[arg-type]
         assert abs(np.mean(shares)) < 4 * np.std(shares) / np.sqrt(len(shares)), (size, np.mean(shares))
 
 
@@ -86,7 +88,9 @@ def test_every_token_is_as_likely_as_any_other() -> None:
     assert stats.chisquare(counts).pvalue > 1e-4
 
 
-@pytest.mark.parametrize(("where", "weights"), [("ngram", [6 / 11, 3 / 11, 2 / 11]), ("span", [0.2 * 0.8**n for n in range(10)])])
+@pytest.mark.parametrize(
+    ("where", "weights"), [("ngram", [6 / 11, 3 / 11, 2 / 11]), ("span", [0.2 * 0.8**n for n in range(10)])]
+)
 def test_lengths_of_stretches(where: str, weights: list[float]) -> None:
     """One stretch at a time, in a text long enough for all of it: lengths as in the papers."""
     size = 2000
@@ -114,7 +118,9 @@ def test_what_stands_there_instead(shares: tuple[float, float]) -> None:
     expected = np.array([shares[0], shares[1] * 999 / 1000, 1 - shares[0] - shares[1] * 999 / 1000]) * len(targets)
     observed = np.array([(seen == mask).sum(), len(strangers), (seen == 500).sum()])
     keep = expected > 0
-    assert observed[~keep].sum() == 0 and (keep.sum() == 1 or stats.chisquare(observed[keep], expected[keep]).pvalue > 1e-4)
+    assert observed[~keep].sum() == 0 and (
+        keep.sum() == 1 or stats.chisquare(observed[keep], expected[keep]).pvalue > 1e-4
+    )
     if len(strangers):
         assert (
             set(strangers) <= set(ordinary)
@@ -133,22 +139,37 @@ def test_orders_of_prediction_are_strict() -> None:
 
 
 def test_no_two_places_share_their_numbers() -> None:
-    places = [(seed, purpose, epoch, index) for seed in (0, 1) for purpose in Stream for epoch in (0, 1, 2**40) for index in (0, 1, 2**40)]
+    places = [
+        (seed, purpose, epoch, index)
+        for seed in (0, 1)
+        for purpose in Stream
+        for epoch in (0, 1, 2**40)
+        for index in (0, 1, 2**40)
+    ]
     assert len({rng(*place).bytes(16) for place in places}) == len(places)
     assert rng(5, Stream.WHAT, 6, 7).bytes(16) == rng(5, Stream.WHAT, 6, 7).bytes(16)
 
 
-CORRUPTIONS = {"masked": MaskTokens(), "replaced": MaskForReplacement(), "permuted": PermuteTargets(), "nothing": NoCorruption()}
+CORRUPTIONS = {
+    "masked": MaskTokens(),
+    "replaced": MaskForReplacement(),
+    "permuted": PermuteTargets(),
+    "nothing": NoCorruption(),
+}
 
 
-def loader(shards: Shards, hide: str = "masked", part: str = "train", seed: int = 0, batch_tokens: int = 1000, **values: object) -> Loader:
+def loader(
+    shards: Shards, hide: str = "masked", part: str = "train", seed: int = 0, batch_tokens: int = 1000, **values: object
+) -> Loader:
     config = check_data({"max_length": 64, "pairs": "nsp", **values})
     return Loader(shards, config, corruption=CORRUPTIONS[hide], split=part, seed=seed, batch_tokens=batch_tokens)  # type: ignore[arg-type]
 
 
 def same(a: PretrainBatch, b: PretrainBatch) -> bool:
     return all(
-        np.array_equal(getattr(a, name), getattr(b, name)) for name in PretrainBatch.__dataclass_fields__ if getattr(a, name) is not None
+        np.array_equal(getattr(a, name), getattr(b, name))
+        for name in PretrainBatch.__dataclass_fields__
+        if getattr(a, name) is not None
     )
 
 
@@ -170,7 +191,11 @@ def test_batches(shards: Shards, pairs: str, hide: str) -> None:
         if hide in ("masked", "replaced"):
             assert (batch.ids[batch.targets] == mask).any() and (np.delete(batch.ids, batch.targets) != mask).all()
         if hide == "replaced":
-            assert batch.uniforms is not None and batch.uniforms.shape == batch.targets.shape and (batch.uniforms < 1).all()
+            assert (
+                batch.uniforms is not None
+                and batch.uniforms.shape == batch.targets.shape
+                and (batch.uniforms < 1).all()
+            )
         if hide == "permuted":
             assert batch.ranks is not None and (np.flatnonzero(batch.ranks >= 0) == batch.targets).all()
             assert (batch.ids[batch.targets] == batch.labels).all()
@@ -202,7 +227,9 @@ def test_an_examples_mask_is_its_own(shards: Shards) -> None:
 
 def test_masks_repeat_as_told(shards: Shards) -> None:
     def ids(mask_epochs: int, epoch: int, seed: int = 0) -> list[int]:
-        found: list[int] = loader(shards, seed=seed, mask_epochs=mask_epochs).epoch(epoch).gather([3, 4, 5]).ids.tolist()
+        found: list[int] = (
+            loader(shards, seed=seed, mask_epochs=mask_epochs).epoch(epoch).gather([3, 4, 5]).ids.tolist()
+        )
         return found
 
     assert ids(1, 0) == ids(1, 1) == ids(1, 17), "static"
@@ -216,7 +243,9 @@ def test_masks_repeat_as_told(shards: Shards) -> None:
 def test_evaluation_masks_are_fixed(shards: Shards) -> None:
     """Whatever training uses: 15 %, all of them hidden, one seed."""
     usual = loader(shards, part="held_out", held_out=0.1, pairs="none").epoch(0)
-    strange = loader(shards, part="held_out", held_out=0.1, pairs="none", seed=9, masking="span", mask_rate=0.4, mask_share=0.5).epoch(7)
+    strange = loader(
+        shards, part="held_out", held_out=0.1, pairs="none", seed=9, masking="span", mask_rate=0.4, mask_share=0.5
+    ).epoch(7)
     assert len(usual) == len(strange) and all(same(usual[number], strange[number]) for number in range(len(usual)))
     batches = [usual[number] for number in range(len(usual))]
     free = sum(len(batch.ids) - 2 * len(batch.lengths) for batch in batches)
@@ -288,7 +317,9 @@ def test_frames_of_every_family(shared: Path, tmp_path: Path) -> None:
             with refused("no-pair-separator", kind=Unsupported):
                 Loader(shards, DataConfig(pairs="sop"), corruption=NoCorruption())
             continue
-        epoch = Loader(shards, DataConfig(pairs="sop", held_out=0, short_seq_prob=0), corruption=NoCorruption()).epoch(0)
+        epoch = Loader(shards, DataConfig(pairs="sop", held_out=0, short_seq_prob=0), corruption=NoCorruption()).epoch(
+            0
+        )
         for number in range(epoch.plan.stats.examples):
             example, row = epoch.example(number), epoch.plan.examples[number]
             a, b = (shards.token_range(int(row[part]), int(row[f"{part}_size"])).ids for part in "ab")

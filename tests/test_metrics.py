@@ -13,16 +13,29 @@ from hypothesis import strategies as st
 
 from bertworks.measure import intervals as bootstrap
 from bertworks.measure import metrics
-from bertworks.measure.calibration import answer_cost, calibration_error, class_cost, fit_temperature, reliability, with_temperature
+from bertworks.measure.calibration import (
+    answer_cost,
+    calibration_error,
+    class_cost,
+    fit_temperature,
+    reliability,
+    with_temperature,
+)
 from bertworks.measure.intervals import difference_intervals, intervals, mean
 from bertworks.measure.metrics import METRICS
 
 CLASSES = st.integers(2, 5).flatmap(
-    lambda n: st.tuples(st.just(n), st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), min_size=1, max_size=40))
+    lambda n: st.tuples(
+        st.just(n), st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), min_size=1, max_size=40)
+    )
 )
 TAGS = st.sampled_from(["O", "B-x", "I-x", "B-y", "I-y"])
 BMES = st.sampled_from(["O", "B-x", "M-x", "E-x", "S-x", "B-y", "E-y"])
-SENTENCES = st.lists(st.integers(1, 8).flatmap(lambda n: st.tuples(*[st.lists(TAGS, min_size=n, max_size=n)] * 2)), min_size=1, max_size=6)
+SENTENCES = st.lists(
+    st.integers(1, 8).flatmap(lambda n: st.tuples(*[st.lists(TAGS, min_size=n, max_size=n)] * 2)),
+    min_size=1,
+    max_size=6,
+)
 
 
 @given(CLASSES)
@@ -40,7 +53,9 @@ def test_classes(drawn: tuple[int, list[tuple[int, int]]]) -> None:
         )
         assert found["f1"] == pytest.approx(f1)
         assert found["matthews"] == pytest.approx(sklearn.metrics.matthews_corrcoef(truth, said), abs=1e-12)
-        assert (metrics.confusion(truth, said, n) == sklearn.metrics.confusion_matrix(truth, said, labels=range(n))).all()
+        assert (
+            metrics.confusion(truth, said, n) == sklearn.metrics.confusion_matrix(truth, said, labels=range(n))
+        ).all()
 
 
 @given(st.lists(st.tuples(st.integers(-4, 4), st.integers(-4, 4)), min_size=3, max_size=30))
@@ -70,7 +85,9 @@ def test_entities_are_the_conll_scorers(sentences: list[tuple[list[str], list[st
 
     truth, said = ([list(part) for part in side] for side in zip(*sentences, strict=True))
     found = metrics.nan_to_zero(
-        metrics.entity_metrics(np.array([metrics.entity_counts(*pair) for pair in zip(truth, said, strict=True)], float))
+        metrics.entity_metrics(
+            np.array([metrics.entity_counts(*pair) for pair in zip(truth, said, strict=True)], float)
+        )
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -95,7 +112,12 @@ def test_tags_that_only_name_a_kind() -> None:
     assert metrics.entities(["B", "M", "E", "S"]) == [("_", 0, 2), ("_", 3, 3)]
     wrong = metrics.entity_metrics(np.array([metrics.entity_counts(["DT", "NN"], ["NN", "DT"])], float))
     assert wrong["entity_f1"] == wrong["tag_accuracy"] == 0
-    for tags, expected in ((["DT", "NN"], False), (["PER", "O"], True), (["B", "M", "E", "S"], True), (["B-x", "I-x"], True)):
+    for tags, expected in (
+        (["DT", "NN"], False),
+        (["PER", "O"], True),
+        (["B", "M", "E", "S"], True),
+        (["B-x", "I-x"], True),
+    ):
         assert metrics.mark_entities(tags) == expected
 
 
@@ -105,7 +127,9 @@ def test_class_by_class(drawn: tuple[int, list[tuple[int, int]]]) -> None:
     found = metrics.count_classes(({(str(a), None)}, {(str(b), None)}) for a, b in rows)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        theirs = sklearn.metrics.precision_recall_fscore_support(*zip(*rows, strict=True), labels=range(n), zero_division=0)
+        theirs = sklearn.metrics.precision_recall_fscore_support(
+            *zip(*rows, strict=True), labels=range(n), zero_division=0
+        )
     for at, (precision, recall, f1, there) in enumerate(zip(*theirs, strict=True)):
         one = found.get(str(at), metrics.ClassCounts(0, 0, 0))
         assert (one.precision, one.recall, one.f1, one.support) == pytest.approx((precision, recall, f1, there))
@@ -148,7 +172,12 @@ def test_answers_by_the_rules_of_squad(rights: list[str], said: str, f1: float, 
 
 @pytest.mark.parametrize(
     ("right", "said", "f1", "exact"),
-    [("中华人民共和国", "人民共和国", 10 / 12, 0), ("北京", "北京。", 1, 1), ("《红楼梦》", "红楼梦", 1, 1), ("don’t", "dont", 0, 0)],
+    [
+        ("中华人民共和国", "人民共和国", 10 / 12, 0),
+        ("北京", "北京。", 1, 1),
+        ("《红楼梦》", "红楼梦", 1, 1),
+        ("don’t", "dont", 0, 0),
+    ],
 )
 def test_chinese_answers_are_compared_by_signs(right: str, said: str, f1: float, exact: float) -> None:
     """What is written with spaces is compared as SQuAD's scorer does, which knows no curly quotes."""
@@ -176,7 +205,9 @@ def test_one_class_said_is_no_certainty_about_a_correlation() -> None:
 def test_draws_that_cannot_show_a_measure_do_not_pull_it_down() -> None:
     """Three positives of a hundred, all found: in one draw of twenty there is none of them."""
     truth = (np.arange(100) < 3).astype(float)
-    found = intervals(lambda rows: metrics.class_metrics(rows[:, 0], rows[:, 1], 2), METRICS, [np.stack([truth, truth], 1)])
+    found = intervals(
+        lambda rows: metrics.class_metrics(rows[:, 0], rows[:, 1], 2), METRICS, [np.stack([truth, truth], 1)]
+    )
     assert {name: edges for name, edges in found.items() if edges[0] < 0.9} == {}
 
 
@@ -210,7 +241,12 @@ def test_temperature_is_found_again() -> None:
     boastful = with_temperature(honest, 1 / 2.5)
     assert fit_temperature(class_cost(boastful, truth)) == pytest.approx(2.5, rel=0.1)
     right = boastful.argmax(1) == truth
-    assert calibration_error(boastful.max(1), right) > 0.1 > 0.03 > calibration_error(with_temperature(boastful, 2.5).max(1), right)
+    assert (
+        calibration_error(boastful.max(1), right)
+        > 0.1
+        > 0.03
+        > calibration_error(with_temperature(boastful, 2.5).max(1), right)
+    )
     assert sum(one.count for one in reliability(boastful.max(1), right)) == 4000
 
 
@@ -245,7 +281,9 @@ def test_intervals_hold_the_truth_and_narrow_with_more_examples() -> None:
     def measure(rows: metrics.Floats) -> dict[str, float]:
         return {"accuracy": float(rows.mean())}
 
-    few, many = (intervals(measure, METRICS, [(draw.random((n, 1)) < 0.7).astype(float)])["accuracy"] for n in (50, 5000))
+    few, many = (
+        intervals(measure, METRICS, [(draw.random((n, 1)) < 0.7).astype(float)])["accuracy"] for n in (50, 5000)
+    )
     assert few[0] < 0.7 < few[1] and many[0] < 0.7 < many[1]
     assert many[1] - many[0] < 0.2 * (few[1] - few[0])
 
@@ -284,7 +322,8 @@ def test_luck_of_the_seed_widens_an_interval() -> None:
 
 @pytest.mark.parametrize("seeds", [2, 3, 5])
 def test_few_seeds_do_not_make_noise_a_difference(seeds: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two ways of training that are equally good, but for the luck of their seeds: called different in about 5 of 100 cases."""
+    """Two ways of training that are equally good, but for the luck of their seeds: called different in about 5 of 100
+    cases."""
     monkeypatch.setattr(bootstrap, "RESAMPLES", 150)
     draw, trials = np.random.default_rng(4), 40
 
@@ -302,6 +341,8 @@ def test_few_seeds_do_not_make_noise_a_difference(seeds: int, monkeypatch: pytes
 
 def test_intervals_stay_where_measures_can_be() -> None:
     runs = [np.full((20, 1), share) for share in (0.2, 0.95)]
-    found = intervals(lambda rows: {name: float(rows.mean()) for name in ("accuracy", "matthews", "mae")}, METRICS, runs)
+    found = intervals(
+        lambda rows: {name: float(rows.mean()) for name in ("accuracy", "matthews", "mae")}, METRICS, runs
+    )
     assert found["accuracy"] == (0.0, 1.0) and found["matthews"] == (-1.0, 1.0), "two seeds that far apart say nothing"
     assert found["mae"][0] == 0.0 and found["mae"][1] > 1.0

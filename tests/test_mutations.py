@@ -106,7 +106,9 @@ def untied_head(patch: Patch, model: Model) -> None:
 
 def transform_skipped(patch: Patch, model: Model) -> None:
     width = model.config.encoder.embedding_width
-    patch.setattr(heads.LanguageHead, "forward", lambda self, states, table: F.linear(states[:, :width], table, self.bias))
+    patch.setattr(
+        heads.LanguageHead, "forward", lambda self, states, table: F.linear(states[:, :width], table, self.bias)
+    )
 
 
 def dropout_live_in_evaluation(patch: Patch, model: Model) -> None:
@@ -135,7 +137,9 @@ MUTATIONS: dict[Mutation, tuple[str, ...]] = {
     tanh_for_erf_gelu: ERF,
     erf_for_tanh_gelu: ("albert", "gpt2"),
     position_plus_one: FAMILIES,
-    padding_visible: tuple(family for family in FAMILIES if family != "gpt2"),  # left-to-right never looks at what follows
+    padding_visible: tuple(
+        family for family in FAMILIES if family != "gpt2"
+    ),  # left-to-right never looks at what follows
     segments_swapped: WITH_SEGMENTS,
     two_layers_swapped: FAMILIES,
     norm_eps_times_1000: FAMILIES,

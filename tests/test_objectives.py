@@ -1,4 +1,5 @@
-"""Losses and gradients are transformers', the fused vocabulary loss is the plain one, and nobody sees what is to be predicted."""
+"""Losses and gradients are transformers', the fused vocabulary loss is the plain one, and nobody sees what is to be
+predicted."""
 
 from __future__ import annotations
 
@@ -91,12 +92,16 @@ def gpt2_loss(model: Any, batch: PretrainBatch) -> Tensor:
 
 
 def xlnet_loss(model: Any, batch: PretrainBatch) -> Tensor:
-    """Their two streams want a matrix of who may not see whom, and a row per target; sequences without targets go elsewhere."""
+    """Their two streams want a matrix of who may not see whom, and a row per target; sequences without targets go
+    elsewhere."""
     assert batch.ranks is not None
     inputs, rank_rows = inputs_of(batch), rows_of(batch, batch.ranks)
     width = inputs["input_ids"].size(1)
     starts = np.cumsum(batch.lengths) - batch.lengths
-    places = [batch.targets[(batch.targets >= s) & (batch.targets < s + n)] - s for s, n in zip(starts, batch.lengths, strict=True)]
+    places = [
+        batch.targets[(batch.targets >= s) & (batch.targets < s + n)] - s
+        for s, n in zip(starts, batch.lengths, strict=True)
+    ]
     most = max(map(len, places))
     perm, target = torch.zeros(len(places), width, width), torch.zeros(len(places), most, width)
     labels = torch.full((len(places), most), IGNORED)
@@ -108,7 +113,9 @@ def xlnet_loss(model: Any, batch: PretrainBatch) -> Tensor:
         for slot, at in enumerate(where.tolist()):
             target[row, slot, at] = 1
             labels[row, slot] = int(batch.labels[np.flatnonzero(batch.targets == starts[row] + at)[0]])
-    logits = model(input_ids=inputs["input_ids"], token_type_ids=inputs["token_type_ids"], perm_mask=perm, target_mapping=target).logits
+    logits = model(
+        input_ids=inputs["input_ids"], token_type_ids=inputs["token_type_ids"], perm_mask=perm, target_mapping=target
+    ).logits
     return F.cross_entropy(logits.flatten(0, 1), labels.view(-1), ignore_index=IGNORED)
 
 
@@ -136,7 +143,10 @@ def same_gradients(model: Model, theirs: Any) -> None:
         expected = known[entry.theirs].grad
         found = entry.join([ours[name] for name in entry.ours])  # type: ignore[misc]
         expected = torch.zeros_like(found) if expected is None else expected
-        assert torch.allclose(found, expected, rtol=1e-5, atol=1e-5), (entry.theirs, float((found - expected).abs().max()))
+        assert torch.allclose(found, expected, rtol=1e-5, atol=1e-5), (
+            entry.theirs,
+            float((found - expected).abs().max()),
+        )
         largest = max(largest, float(expected.abs().max()))
     assert largest > 1e-2, "gradients near zero would agree by accident"
 
@@ -176,7 +186,9 @@ def test_the_discriminator_is_theirs(root: Path) -> None:
     ours.backward()
     expected.backward()
     same_gradients(objective.model, theirs)
-    own = [name for name, parameter in generator.named_parameters() if "embed" not in name and parameter.grad is not None]
+    own = [
+        name for name, parameter in generator.named_parameters() if "embed" not in name and parameter.grad is not None
+    ]
     assert not own, "what the generator wrote must carry no gradient of the discriminator"
 
 
@@ -185,10 +197,14 @@ def test_the_generator_is_a_masked_model(root: Path) -> None:
     theirs, batch = hf_model("electra", "masked"), make_batch()
     generator = load_folder(hf_folder("electra", "masked", root)).model
     objective = Replaced(Model.fresh(generator.config, ["replaced"]), generator, weight=50.0).eval()
-    generator.load_state_dict(load_folder(hf_folder("electra", "masked", root)).model.state_dict())  # sharing took its embedding
+    generator.load_state_dict(
+        load_folder(hf_folder("electra", "masked", root)).model.state_dict()
+    )  # sharing took its embedding
     terms = {term.name: term for term in objective(batch)}
     expected = theirs(**inputs_of(batch), labels=labels_of(batch)).loss
-    assert float(terms["masked"].total.detach() / len(batch.targets)) == pytest.approx(float(expected.detach()), rel=1e-5)
+    assert float(terms["masked"].total.detach() / len(batch.targets)) == pytest.approx(
+        float(expected.detach()), rel=1e-5
+    )
 
 
 # ---------------------------------------------------------------------- the vocabulary loss
@@ -197,7 +213,9 @@ def test_the_generator_is_a_masked_model(root: Path) -> None:
 @pytest.mark.parametrize("rows", [0, 1, 7, 64])
 @pytest.mark.parametrize("with_bias", [True, False])
 @pytest.mark.parametrize("buffer", [1, 3 * 50, 2**22])
-def test_vocabulary_loss_is_cross_entropy(rows: int, with_bias: bool, buffer: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vocabulary_loss_is_cross_entropy(
+    rows: int, with_bias: bool, buffer: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(fused.BUFFER, "cpu", buffer)
     draw = torch.Generator().manual_seed(rows)
     make = lambda *shape: torch.randn(*shape, generator=draw, dtype=torch.float64).requires_grad_()  # noqa: E731
@@ -227,8 +245,13 @@ def test_drawn_tokens_follow_the_distribution() -> None:
     states, table = torch.ones(n, 1), logits.unsqueeze(1)
     drawn = fused_cross_entropy(states, table, None, torch.zeros(n, dtype=torch.long), uniforms).samples
     counts = torch.bincount(drawn, minlength=4).numpy()
-    assert chisquare(counts, logits.softmax(0).double().numpy() / float(logits.softmax(0).double().sum()) * n).pvalue > 1e-4
-    edges = fused_cross_entropy(states[:2], table, None, torch.zeros(2, dtype=torch.long), torch.tensor([0.0, 1 - 1e-16])).samples
+    assert (
+        chisquare(counts, logits.softmax(0).double().numpy() / float(logits.softmax(0).double().sum()) * n).pvalue
+        > 1e-4
+    )
+    edges = fused_cross_entropy(
+        states[:2], table, None, torch.zeros(2, dtype=torch.long), torch.tensor([0.0, 1 - 1e-16])
+    ).samples
     assert edges.tolist() == [0, 3]
 
 
@@ -272,7 +295,9 @@ def test_sequences_of_a_batch_do_not_see_each_other() -> None:
         ids[:9] = (ids[:9] + 5) % VOCAB
         where = objective.targets(batch)[0]
         same = torch.from_numpy(where >= 9)
-        assert torch.equal(objective.target_states(batch)[same], objective.target_states(replace(batch, ids=ids))[same]), name
+        assert torch.equal(
+            objective.target_states(batch)[same], objective.target_states(replace(batch, ids=ids))[same]
+        ), name
 
 
 # ---------------------------------------------------------------------- evaluation
@@ -294,7 +319,9 @@ def test_evidence_adds_up_and_leaves_the_mode() -> None:
 
 def test_auc_is_the_chance_that_a_replaced_token_scores_higher() -> None:
     config = tiny("electra-mini", embedding_size=16)
-    objective = Replaced(Model.fresh(config, ["replaced"], seed=1), Model.fresh(generator_config(config, 0.5), ["lm"], seed=2), 50.0).eval()
+    objective = Replaced(
+        Model.fresh(config, ["replaced"], seed=1), Model.fresh(generator_config(config, 0.5), ["lm"], seed=2), 50.0
+    ).eval()
     batches = [make_batch(seed=seed) for seed in range(5)]
     measures = objective.summarise(sum_over_batches(objective, batches))
     with torch.no_grad():

@@ -1,4 +1,5 @@
-"""What version 0.1 wrote is still read: keys of --set, lines of metrics.jsonl, records, results, checkpoints' states."""
+"""What version 0.1 wrote is still read: keys of --set, lines of metrics.jsonl, records, results, checkpoints'
+states."""
 
 from __future__ import annotations
 
@@ -39,7 +40,16 @@ def test_old_lines_are_todays_events(name: str) -> None:
 
 def test_old_keys_are_understood_and_said(tmp_path: Path) -> None:
     shards = language_shards(tmp_path, 20)
-    old = ["--set", "optim.clip=0.5", "--set", "train.keep=3", "--set", "data.short_rate=0.2", "--set", "train.start=random"]
+    old = [
+        "--set",
+        "optim.clip=0.5",
+        "--set",
+        "train.keep=3",
+        "--set",
+        "data.short_rate=0.2",
+        "--set",
+        "train.start=random",
+    ]
     done = run("pretrain", shards.folder, "--preset", "bert-mini", "--steps", "1", "--show", *old)
     config = json.loads(done.stdout)
     assert config["optim"]["max_grad_norm"] == 0.5 and config["train"]["keep_checkpoints"] == 3
@@ -64,7 +74,10 @@ def test_an_old_run_goes_on(tmp_path: Path) -> None:
     identity, words = RunRecord.read(old).identity, {new: name for name, new in STATE_BEFORE.items()}
     for place in sorted((old / CHECKPOINTS).iterdir())[:2]:
         values = json.loads((place / STATE).read_text())
-        values["run"], values["state"] = identity, {words.get(name, name): value for name, value in values["state"].items()}
+        values["run"], values["state"] = (
+            identity,
+            {words.get(name, name): value for name, value in values["state"].items()},
+        )
         (place / STATE).write_text(json.dumps(values))
         manifest = json.loads((place / "manifest.json").read_text())
         (place / "manifest.json").write_text(json.dumps({**manifest, STATE: _entry(place / STATE)}))
@@ -80,7 +93,15 @@ def test_an_old_run_goes_on(tmp_path: Path) -> None:
 
 
 def test_old_sources_and_results(tmp_path: Path) -> None:
-    common = {"dataset": None, "folder": None, "train": "rows.csv", "dev": None, "by_text": False, "separator": None, "counted_from": None}
+    common = {
+        "dataset": None,
+        "folder": None,
+        "train": "rows.csv",
+        "dev": None,
+        "by_text": False,
+        "separator": None,
+        "counted_from": None,
+    }
     shared = {**common, "paired": False, "first": None, "skip_bad": False}
     pairs = Source.model_validate({**shared, "shape": "classify", "text": "a", "pair": ["b"], "label": "x,y"})
     assert (pairs.columns.text, pairs.columns.text2, pairs.columns.label) == ("a", "b", ("x,y",))
@@ -103,4 +124,8 @@ def test_old_sources_and_results(tmp_path: Path) -> None:
     results = read_results(tmp_path)
     assert results["metrics"] == {"f1": 0.5} and results["example_scores"] == [[1.0]] and results["pruned"] is False
     assert results["extra_eval"]["mismatched"]["metrics"] == {"f1": 0.4} and results["seeds"]["std"] == {"f1": 0.1}
-    assert (results["errors"][0]["severity"], results["errors"][0]["expected"], results["errors"][0]["predicted"]) == (0.9, "x", "y")
+    assert (results["errors"][0]["severity"], results["errors"][0]["expected"], results["errors"][0]["predicted"]) == (
+        0.9,
+        "x",
+        "y",
+    )

@@ -1,4 +1,5 @@
-"""What others add from outside of the package: a shape of task, in one file and one row, is trained, evaluated, reported and asked."""
+"""What others add from outside of the package: a shape of task, in one file and one row, is trained, evaluated,
+reported and asked."""
 
 from __future__ import annotations
 
@@ -80,7 +81,9 @@ class VerdictTask(SequenceTask[bool, Verdict]):
     def score(self, prediction: Verdict, answer: bool, texts: tuple[str, ...]) -> Score:
         is_right = prediction.is_so == answer
         confidences = ((prediction.confidence, is_right),)
-        return Score((float(is_right),), not is_right, prediction.confidence, str(answer), str(prediction.is_so), confidences)
+        return Score(
+            (float(is_right),), not is_right, prediction.confidence, str(answer), str(prediction.is_so), confidences
+        )
 
     def metric_values(self, scores: Floats) -> MetricValues:
         return {"accuracy": float(scores.mean())}
@@ -96,7 +99,10 @@ def verdict() -> Iterator[None]:
 def test_a_shape_of_others(verdict: None, tmp_path: Path) -> None:
     small = {"hidden_size": 32, "n_layers": 2, "n_heads": 4, "ffn_size": 64, "n_positions": 48, "init_range": 0.1}
     start = bertworks.new("bert-mini", tokenizer=tiny_tokenizer(), **small).save(tmp_path / "start")
-    rows = [{"text": f"de {'ba' if at % 2 else 'ku'} {'fi ' * (at % 4)}", "verdict": "yes" if at % 2 else "no"} for at in range(80)]
+    rows = [
+        {"text": f"de {'ba' if at % 2 else 'ku'} {'fi ' * (at % 4)}", "verdict": "yes" if at % 2 else "no"}
+        for at in range(80)
+    ]
     settings = {"optim.lr": 3e-3, "train.batch_size": 16}
     run = bertworks.finetune(rows, task="verdict", model=start, out=tmp_path / "run", steps=40, settings=settings)
     assert run.metrics == {"accuracy": 1.0} and "判断" in run.report.read_text()

@@ -32,7 +32,9 @@ def shards(tmp_path_factory: pytest.TempPathFactory, shared: Path) -> Shards:
 @pytest.fixture(scope="module")
 def written(shards: Shards, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("html") / "masks.html"
-    write_masks_page(path, *view_masks(shards, DataConfig(pairs="nsp", masking="word", mask_rate=0.3), seed=0, epoch=0, lines=40))
+    write_masks_page(
+        path, *view_masks(shards, DataConfig(pairs="nsp", masking="word", mask_rate=0.3), seed=0, epoch=0, lines=40)
+    )
     return path
 
 
@@ -41,18 +43,25 @@ def test_parts() -> None:
     assert both("a", "b") == '<span lang="en">a</span><span lang="zh">b</span>'
     made = table(["x", "y", "z", "w"], [["<i>", 1234, "<u>", "9.5%"], ["r", 5, "7", ""]])
     assert made.count("&lt;u&gt;") == 1 and "<i>" in made
-    assert '<td class="number">1,234</td>' in made and '<td class="number">9.5%</td>' in made and "<td>7</td>" in made, "by columns"
+    assert (
+        '<td class="number">1,234</td>' in made and '<td class="number">9.5%</td>' in made and "<td>7</td>" in made
+    ), "by columns"
     assert page(("<t>", "题"), "body").count("&lt;t&gt;") == 2
 
 
 def test_a_single_point_is_seen() -> None:
-    drawn = [figure(("t", "题"), [Curve(("a", "甲"), points)], across=("x", "横")) for points in ([(1.0, 2.0)], [(1.0, 2.0), (2.0, 3.0)])]
+    drawn = [
+        figure(("t", "题"), [Curve(("a", "甲"), points)], across=("x", "横"))
+        for points in ([(1.0, 2.0)], [(1.0, 2.0), (2.0, 3.0)])
+    ]
     assert [picture.count("<circle") for picture in drawn] == [1, 0]
 
 
 def test_the_page_is_escaped_and_alone(written: Path) -> None:
     html = written.read_text(encoding="utf-8")
-    assert "<script" not in html and "<img" not in html and not re.search(r'(?:src|href)\s*=\s*["\']?(?:https?:)?//', html)
+    assert (
+        "<script" not in html and "<img" not in html and not re.search(r'(?:src|href)\s*=\s*["\']?(?:https?:)?//', html)
+    )
     assert "default-src 'none'" in html and "&lt;" in html
     assert html.count('class="example') == 40
     for label, kind in enumerate(("same", "other")):
@@ -72,7 +81,9 @@ def test_views_are_what_the_loader_gives(shards: Shards) -> None:
     assert targets == batch.targets.tolist()
     assert sum(summary(views).values()) == sum(len(view.tokens) for view in views)
     assert all(
-        word[0].state == "special" or len({token.state in ("text",) for token in word}) == 1 for view in views for word in view.words()
+        word[0].state == "special" or len({token.state in ("text",) for token in word}) == 1
+        for view in views
+        for word in view.words()
     )
     line = print_view(views[0]).plain
     assert line.startswith(f" {LABELS['nsp', views[0].label][0]} ") and "[CLS]" in line
@@ -84,7 +95,10 @@ def test_in_a_browser(written: Path, tmp_path: Path) -> None:
     if chromium is None:
         pytest.skip("no chromium on this machine: .ci/run installs it")
     sizes = []
-    for name, content in (("en", written.read_text()), ("zh", written.read_text().replace('id="zh"', 'id="zh" checked'))):
+    for name, content in (
+        ("en", written.read_text()),
+        ("zh", written.read_text().replace('id="zh"', 'id="zh" checked')),
+    ):
         page_file, picture = tmp_path / f"{name}.html", tmp_path / f"{name}.png"
         page_file.write_text(content)
         flags = [*FLAGS, f"--user-data-dir={tmp_path / name}", "--window-size=1000,1400", f"--screenshot={picture}"]

@@ -1,4 +1,5 @@
-"""Our numbers are Hugging Face's, for every model class their auto tables have for the seven families, in both directions."""
+"""Our numbers are Hugging Face's, for every model class their auto tables have for the seven families, in both
+directions."""
 
 from __future__ import annotations
 
@@ -62,7 +63,13 @@ def test_writing(family: str, job: str, root: Path, tmp_path: Path) -> None:
 OTHER_VALUES: dict[str, dict[str, Any]] = {
     "bert": {"hidden_act": "relu", "layer_norm_eps": 1e-2, "type_vocab_size": 3},
     "roberta": {"hidden_act": "relu", "layer_norm_eps": 1e-2, "type_vocab_size": 3, "pad_token_id": 5},
-    "albert": {"hidden_act": "relu", "layer_norm_eps": 1e-2, "num_hidden_groups": 3, "num_hidden_layers": 3, "embedding_size": 24},
+    "albert": {
+        "hidden_act": "relu",
+        "layer_norm_eps": 1e-2,
+        "num_hidden_groups": 3,
+        "num_hidden_layers": 3,
+        "embedding_size": 24,
+    },
     "electra": {"hidden_act": "relu", "layer_norm_eps": 1e-2, "embedding_size": 24},
     "xlnet": {"ff_activation": "relu", "layer_norm_eps": 1e-2},
     "distilbert": {"activation": "relu"},
@@ -70,14 +77,18 @@ OTHER_VALUES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize(("family", "job"), [cell for cell in CELLS if cell[1] in ("base", "pretraining", "masked", "sequence")])
+@pytest.mark.parametrize(
+    ("family", "job"), [cell for cell in CELLS if cell[1] in ("base", "pretraining", "masked", "sequence")]
+)
 def test_other_values_in_the_config(family: str, job: str, tmp_path: Path) -> None:
     """A field that was misread would hide behind its default."""
     theirs = hf_model(family, job, **OTHER_VALUES[family])
     theirs.save_pretrained(tmp_path)
     model = load_folder(tmp_path).model
     # ids 3 and 4 stay clear of the other padding id
-    assert difference(our_outputs(model, family, job, lowest=6), their_outputs(theirs, family, job, lowest=6)) <= TOLERANCE
+    assert (
+        difference(our_outputs(model, family, job, lowest=6), their_outputs(theirs, family, job, lowest=6)) <= TOLERANCE
+    )
 
 
 @families
@@ -122,10 +133,14 @@ def test_two_streams_with_ragged_targets(seed: int, root: Path) -> None:
             row[place] = rank
 
     starts = [sum(map(len, ids[:i])) for i in range(len(ids))]
-    flat_targets = torch.tensor([start + place for start, places in zip(starts, targets, strict=True) for place in places])
+    flat_targets = torch.tensor(
+        [start + place for start, places in zip(starts, targets, strict=True) for place in places]
+    )
     tokens = our_tokens("xlnet", ids, segments)
     with torch.no_grad():
-        states = model.encoder.two_stream(tokens, torch.tensor([r for row in ranks for r in row]), flat_targets, n_targets)
+        states = model.encoder.two_stream(
+            tokens, torch.tensor([r for row in ranks for r in row]), flat_targets, n_targets
+        )
         ours = model.read("lm", states, tokens.layout)
         expected = theirs(**_two_stream_inputs(ids, segments, ranks, targets)).logits
     picked = torch.cat([expected[i, :n] for i, n in enumerate(n_targets)])
@@ -167,7 +182,9 @@ def test_generator_and_discriminator_share_an_embedding(root: Path) -> None:
         own.word_embeddings.weight.mul_(0.5)
     theirs.electra.embeddings = own
     theirs.generator_lm_head.weight = own.word_embeddings.weight
-    assert difference(our_outputs(generator, "electra", "masked"), their_outputs(theirs, "electra", "masked")) <= TOLERANCE
+    assert (
+        difference(our_outputs(generator, "electra", "masked"), their_outputs(theirs, "electra", "masked")) <= TOLERANCE
+    )
     names = dict(torch.nn.ModuleList([generator, discriminator]).named_parameters())
     assert sum("embed.tokens" in name for name in names) == 1
 

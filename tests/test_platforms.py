@@ -7,7 +7,21 @@ import sys
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src"
-UNIX = ("fcntl", "grp", "pwd", "resource", "termios", "tty", "pty", "syslog", "crypt", "nis", "spwd", "posix_ipc", "readline")
+UNIX = (
+    "fcntl",
+    "grp",
+    "pwd",
+    "resource",
+    "termios",
+    "tty",
+    "pty",
+    "syslog",
+    "crypt",
+    "nis",
+    "spwd",
+    "posix_ipc",
+    "readline",
+)
 CODE = """
 import importlib, sys
 # What others need of them they have imported before: only ours must do without.
@@ -24,6 +38,8 @@ def test_imports_without_unix() -> None:
     paths = sorted((SOURCE / "bertworks").rglob("*.py"))
     modules = [".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__") for path in paths]
     modules = [name for name in modules if not name.endswith("__main__")]
-    done = subprocess.run([sys.executable, "-c", CODE.format(hidden=UNIX, modules=modules)], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", CODE.format(hidden=UNIX, modules=modules)], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == f"imported {len(modules)}"

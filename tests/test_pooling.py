@@ -26,7 +26,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 def settle(folder: Path, pooling: dict[str, Any], *, normalise: bool = False, **files: Any) -> Path:
-    kinds = [("", f"{OLD}.Transformer"), ("1_Pooling", f"{OLD}.Pooling"), *([("2_Normalize", f"{OLD}.Normalize")] if normalise else [])]
+    kinds = [
+        ("", f"{OLD}.Transformer"),
+        ("1_Pooling", f"{OLD}.Pooling"),
+        *([("2_Normalize", f"{OLD}.Normalize")] if normalise else []),
+    ]
     (folder / "modules.json").write_text(
         json.dumps([{"idx": i, "name": str(i), "path": path, "type": kind} for i, (path, kind) in enumerate(kinds)])
     )
@@ -64,7 +68,12 @@ def test_modes(folder: Path, settings: dict[str, Any], mode: str, normalise: boo
 
 def test_prompts_and_lower_case(folder: Path, tmp_path: Path) -> None:
     sentences = {"prompts": {"q": "query : ", "doc": ""}, "default_prompt_name": "q", "similarity_fn_name": "dot"}
-    settle(folder, {"pooling_mode": "mean"}, config_sentence_transformers=sentences, sentence_bert_config={"do_lower_case": True})
+    settle(
+        folder,
+        {"pooling_mode": "mean"},
+        config_sentence_transformers=sentences,
+        sentence_bert_config={"do_lower_case": True},
+    )
     bench = bertworks.load(folder)
     assert bench.pooling.prompt == "query : " and bench.pooling.lower_case
     bare = bertworks.load(folder)
@@ -127,7 +136,9 @@ def test_strange_modules(folder: Path) -> None:
             bertworks.load(folder)
 
 
-@pytest.mark.parametrize("content", ['{"max_seq_length": "many"}', '{"max_seq_length": 0}', '{"max_seq_length": true}', "[]", "x"])
+@pytest.mark.parametrize(
+    "content", ['{"max_seq_length": "many"}', '{"max_seq_length": 0}', '{"max_seq_length": true}', "[]", "x"]
+)
 def test_strange_limits(folder: Path, content: str) -> None:
     (folder / "sentence_bert_config.json").write_text(content)
     with pytest.raises(BadConfig):
@@ -147,7 +158,12 @@ def test_sentence_transformers_agrees(folder: Path, mode: str, normalise: bool, 
     peers = pytest.importorskip("sentence_transformers", reason="the bench extra is not installed")
     texts = ["the cat sat", "on the mat", "cat " * 8]
     prompts = {"prompts": {"q": "query : "}, "default_prompt_name": "q"}
-    settle(folder, {"word_embedding_dimension": 16, "pooling_mode": mode}, normalise=normalise, config_sentence_transformers=prompts)
+    settle(
+        folder,
+        {"word_embedding_dimension": 16, "pooling_mode": mode},
+        normalise=normalise,
+        config_sentence_transformers=prompts,
+    )
     bench = bertworks.load(folder)
     expected = peers.SentenceTransformer(str(folder)).encode(texts)
     assert np.allclose(bench.encode(texts), expected, atol=1e-5)

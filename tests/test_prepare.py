@@ -1,4 +1,5 @@
-"""Shards: the same bytes for any number of workers and after any kill; what is damaged, foreign or unfinished is named."""
+"""Shards: the same bytes for any number of workers and after any kill; what is damaged, foreign or unfinished is
+named."""
 
 from __future__ import annotations
 
@@ -41,13 +42,18 @@ if __name__ == "__main__":
 
 
 def hashes(folder: Path) -> dict[str, str]:
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in [*folder.glob("*.shard"), folder / "manifest.json"]}
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in [*folder.glob("*.shard"), folder / "manifest.json"]
+    }
 
 
 def start(file: Path, vocab: Path, out: Path, workers: int, block: int) -> subprocess.Popen[bytes]:
     script = out.parent / "run.py"
     script.write_text(RUN)
-    return subprocess.Popen([sys.executable, script, file, vocab, out, str(workers), str(block)], stderr=subprocess.PIPE)
+    return subprocess.Popen(
+        [sys.executable, script, file, vocab, out, str(workers), str(block)], stderr=subprocess.PIPE
+    )
 
 
 @pytest.fixture
@@ -58,7 +64,9 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def assert_shards_hold(shards: Shards, texts: list[str]) -> None:
     """Every sentence of every text, token by token, and where words begin."""
     speller, at = CachedEncoder(shards.tokenizer), 0
-    edges = [(shards[index], document) for index in range(len(shards)) for document in range(len(shards[index].documents))]
+    edges = [
+        (shards[index], document) for index in range(len(shards)) for document in range(len(shards[index].documents))
+    ]
     assert len(edges) == len(texts)
     for (content, document), text in zip(edges, texts, strict=True):
         sentences = [sentence for line in text.split("\n") for sentence in split_sentences(line)]
@@ -84,7 +92,9 @@ def test_shards_hold_the_text(tmp_path: Path, small_blocks: None) -> None:
     assert counts.words == sum(int(shards[i].word_starts(0, len(shards[i].tokens)).sum()) for i in range(len(shards)))
 
 
-def test_duplicates_are_dropped_and_counted(tmp_path: Path, small_blocks: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_duplicates_are_dropped_and_counted(
+    tmp_path: Path, small_blocks: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first of each stays, across shards and across portions of digests."""
     monkeypatch.setattr(bertworks.data.prepare, "DIGESTS_AT_ONCE", 7)
     texts = documents(40, seed=4)
@@ -302,5 +312,7 @@ def test_eight_megabytes_of_one_word(tmp_path: Path, shared: Path) -> None:
         folder = tmp_path / name
         folder.mkdir()
         (folder / "text.txt").write_text("x" * 8_000_000 + "\n\nAnd this.\n")
-        prepare(Corpus([str(folder / "text.txt")]), Tokenizer.load(shared / "vocab" / name), folder / "shards", workers=1)
+        prepare(
+            Corpus([str(folder / "text.txt")]), Tokenizer.load(shared / "vocab" / name), folder / "shards", workers=1
+        )
         assert Shards(folder / "shards").manifest.counts.documents >= 2

@@ -74,7 +74,13 @@ def test_counts_are_the_published_ones(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("bert-base", "bert"), ("albert-xxlarge", "albert"), ("electra-small", "electra"), ("xlnet-large", "xlnet"), ("gpt-small", "gpt2")],
+    [
+        ("bert-base", "bert"),
+        ("albert-xxlarge", "albert"),
+        ("electra-small", "electra"),
+        ("xlnet-large", "xlnet"),
+        ("gpt-small", "gpt2"),
+    ],
 )
 def test_presets_are_their_default_configs(name: str, kind: str) -> None:
     assert preset(name) == from_hf(json.loads(transformers.AutoConfig.for_model(kind).to_json_string(use_diff=False)))
@@ -102,7 +108,11 @@ def test_unknown_names_get_a_hint() -> None:
     assert "'roberta-base'" in error.value.remedy and "gpt-xl" not in error.value.remedy
     with refused("unknown-key") as error:
         preset("bert-mini").override(hiden_size=3)
-    assert error.value.fields == ["hiden_size"] and "'hidden_size'" in error.value.remedy and "n_heads" not in error.value.remedy
+    assert (
+        error.value.fields == ["hiden_size"]
+        and "'hidden_size'" in error.value.remedy
+        and "n_heads" not in error.value.remedy
+    )
 
 
 @pytest.mark.parametrize(
@@ -131,5 +141,7 @@ def test_impossible_configs_are_refused(changes: dict[str, object], fields: list
 def test_every_wrong_field_is_named() -> None:
     with pytest.raises(BadConfig) as error:
         check_config({"family": "bert", "encoder": {"vocab_size": 0, "n_layers": -1, "what": 3}}, "here")
-    assert error.value.fields == ["vocab_size", "n_layers", "what"] and all(field in error.value.cause for field in error.value.fields)
+    assert error.value.fields == ["vocab_size", "n_layers", "what"] and all(
+        field in error.value.cause for field in error.value.fields
+    )
     assert error.value.place == "here"

@@ -1,4 +1,5 @@
-"""Runs as users make them: every family opens in transformers, models to go on from, settings, reports, the command line."""
+"""Runs as users make them: every family opens in transformers, models to go on from, settings, reports, the command
+line."""
 
 from __future__ import annotations
 
@@ -109,10 +110,18 @@ def test_an_electra_run_is_two_models(trained: Path) -> None:
     first, layout = int(batch.lengths[0]), objective.tokens(batch).layout
     ids = torch.from_numpy(batch.ids)[None, :first]
     with torch.no_grad():
-        guessed, judged = (m.encoder(objective.tokens(batch)).last[:first] for m in (objective.generator, objective.model))
-        assert torch.allclose(objective.generator.read("lm", guessed, layout), generator(input_ids=ids).logits[0], atol=1e-5)
-        assert torch.allclose(objective.model.read("replaced", judged, layout), discriminator(input_ids=ids).logits[0], atol=1e-5)
-    assert torch.equal(discriminator.electra.embeddings.word_embeddings.weight, generator.electra.embeddings.word_embeddings.weight)
+        guessed, judged = (
+            m.encoder(objective.tokens(batch)).last[:first] for m in (objective.generator, objective.model)
+        )
+        assert torch.allclose(
+            objective.generator.read("lm", guessed, layout), generator(input_ids=ids).logits[0], atol=1e-5
+        )
+        assert torch.allclose(
+            objective.model.read("replaced", judged, layout), discriminator(input_ids=ids).logits[0], atol=1e-5
+        )
+    assert torch.equal(
+        discriminator.electra.embeddings.word_embeddings.weight, generator.electra.embeddings.word_embeddings.weight
+    )
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -146,7 +155,9 @@ def test_the_loss_of_the_start_is_that_of_frequencies(trained: Path) -> None:
 
 def go_on_from(init: Path, shards: Shards, out: Path, *settings: str, objective: str | None = None) -> Path:
     start = bertworks.load(init)
-    config = resolve_pretrain(shards.tokenizer, init=start, objective=objective, settings=settings, options={"steps": 2})
+    config = resolve_pretrain(
+        shards.tokenizer, init=start, objective=objective, settings=settings, options={"steps": 2}
+    )
     pretrain(config, shards, out, init=str(init), preset=None, host=Host.library())
     return out
 
@@ -172,17 +183,25 @@ def test_the_model_of_the_start_is_needed_only_once(shards: Shards, tmp_path: Pa
 
 
 def test_a_run_goes_on_as_another(trained: Path, shards: Shards, tmp_path: Path) -> None:
-    out = go_on_from(trained / "electra-mini", shards, tmp_path / "run", "train.evaluate_tokens=512", "data.max_length=48")
+    out = go_on_from(
+        trained / "electra-mini", shards, tmp_path / "run", "train.evaluate_tokens=512", "data.max_length=48"
+    )
     start, first = bertworks.load(trained / "electra-mini"), events(out, "eval")[0]
-    assert first["metrics"]["loss"] == pytest.approx(events(trained / "electra-mini", "eval")[-1]["metrics"]["loss"], abs=0.4)
+    assert first["metrics"]["loss"] == pytest.approx(
+        events(trained / "electra-mini", "eval")[-1]["metrics"]["loss"], abs=0.4
+    )
     assert bertworks.load(out).generator is not None and start.generator is not None
 
 
 def test_a_trained_head_learns_more_gently_than_a_grown_one(trained: Path, shards: Shards) -> None:
     def rate(name: str, objective: str | None = None) -> float:
-        return resolve_pretrain(shards.tokenizer, init=bertworks.load(trained / name), objective=objective, options={"steps": 1}).optim.lr
+        return resolve_pretrain(
+            shards.tokenizer, init=bertworks.load(trained / name), objective=objective, options={"steps": 1}
+        ).optim.lr
 
-    new = resolve_pretrain(shards.tokenizer, preset="bert-mini", settings=["model.hidden_size=64"], options={"steps": 1}).optim.lr
+    new = resolve_pretrain(
+        shards.tokenizer, preset="bert-mini", settings=["model.hidden_size=64"], options={"steps": 1}
+    ).optim.lr
     assert rate("bert-mini") == rate("electra-mini") == pytest.approx(0.3 * new)
     assert rate("bert-mini", "rtd") == rate("electra-mini", "mlm") == pytest.approx(new)
 
@@ -195,8 +214,12 @@ def test_positions_are_drawn_out(shards: Shards) -> None:
     longer = refit(model, config.override(n_positions=15), ["lm"], seed=2)
     old, new = (m.encoder.embed.positions.weight.detach() for m in (model, longer))
     assert new.shape == (17, 16)
-    assert torch.allclose(new[[0, 1, 2, 16]], old[[0, 1, 2, 9]]), "what is no position, the first and the last are as they were"
-    assert torch.allclose(new[2::2], old[2:], atol=1e-6) and torch.allclose(new[3::2], (old[2:-1] + old[3:]) / 2, atol=1e-6)
+    assert torch.allclose(new[[0, 1, 2, 16]], old[[0, 1, 2, 9]]), (
+        "what is no position, the first and the last are as they were"
+    )
+    assert torch.allclose(new[2::2], old[2:], atol=1e-6) and torch.allclose(
+        new[3::2], (old[2:-1] + old[3:]) / 2, atol=1e-6
+    )
     shorter = refit(model, config.override(n_positions=5), ["lm"], seed=2)
     assert torch.equal(shorter.encoder.embed.positions.weight, old[:7])
     same = refit(model, config, ["lm"], seed=2)
@@ -213,7 +236,12 @@ def test_more_segments_start_as_the_first(shards: Shards) -> None:
 
 def test_a_trained_model_keeps_its_shape(trained: Path, shards: Shards) -> None:
     with refused("cannot-change", kind=BadConfig) as error:
-        resolve_pretrain(shards.tokenizer, init=bertworks.load(trained / "bert-mini"), settings=["model.n_layers=3"], options={"steps": 1})
+        resolve_pretrain(
+            shards.tokenizer,
+            init=bertworks.load(trained / "bert-mini"),
+            settings=["model.n_layers=3"],
+            options={"steps": 1},
+        )
     assert error.value.fields == ["model.n_layers"]  # type: ignore[attr-defined]
 
 
@@ -284,7 +312,9 @@ def test_a_new_discriminator_knows_how_many_tokens_are_replaced(shards: Shards) 
 def test_only_new_models_begin_with_their_neighbours(shards: Shards, tmp_path: Path) -> None:
     starts = {}
     for start in ("local", "random"):
-        config = resolve_pretrain(shards.tokenizer, preset="bert-mini", settings=[*TINY, f"train.init={start}"], options={"steps": 1})
+        config = resolve_pretrain(
+            shards.tokenizer, preset="bert-mini", settings=[*TINY, f"train.init={start}"], options={"steps": 1}
+        )
         starts[start] = make_objective(config, None, log_frequencies(shards, config.model.encoder.vocab_size)).model
     queries = {start: model.encoder.attentions[0].attn.q.weight.detach() for start, model in starts.items()}
     assert float(queries["local"].abs().max()) > 1 > float(queries["random"].abs().max())
@@ -293,7 +323,9 @@ def test_only_new_models_begin_with_their_neighbours(shards: Shards, tmp_path: P
     trained.generator = None  # a discriminator alone; its generator is new
     config = resolve_pretrain(shards.tokenizer, init=trained, objective="rtd", settings=TINY[4:], options={"steps": 1})
     before = trained.model.encoder.embed.positions.weight.clone()
-    grown = make_objective(config, trained, log_frequencies(shards, config.model.encoder.vocab_size)).models()["generator"]
+    grown = make_objective(config, trained, log_frequencies(shards, config.model.encoder.vocab_size)).models()[
+        "generator"
+    ]
     assert torch.equal(grown.encoder.embed.positions.weight, before)
     assert float(grown.encoder.attentions[0].attn.q.weight.detach().abs().max()) < 1
 
@@ -324,11 +356,16 @@ def test_what_would_be_ignored_is_refused(shards: Shards) -> None:
         ("roberta-mini", ["data.pairs=stream", "data.short_seq_prob=0.5"], None, "data.short_seq_prob"),
     ):
         with refused("no-effect", kind=BadConfig) as error:
-            resolve_pretrain(shards.tokenizer, preset=preset_name, settings=settings, masking=masking, options={"steps": 1})
+            resolve_pretrain(
+                shards.tokenizer, preset=preset_name, settings=settings, masking=masking, options={"steps": 1}
+            )
         assert error.value.fields == [given]  # type: ignore[attr-defined]
     assert resolve_pretrain(shards.tokenizer, preset="bert-mini", options={"steps": 1}).train.dropout == 0.0
     assert (
-        resolve_pretrain(shards.tokenizer, preset="bert-mini", settings=["model.dropout=0.2"], options={"steps": 1}).train.dropout is None
+        resolve_pretrain(
+            shards.tokenizer, preset="bert-mini", settings=["model.dropout=0.2"], options={"steps": 1}
+        ).train.dropout
+        is None
     )
     assert resolve_pretrain(shards.tokenizer, preset="bert-mini", options={}).train.budget == 600.0
 
@@ -338,7 +375,9 @@ def test_preset_or_model(shards: Shards) -> None:
         resolve_pretrain(shards.tokenizer, options={"steps": 1})
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("10m", 600), ("1.5h", 5400), ("1h30m", 5400), ("2d", 172800)])
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("90s", 90), ("10m", 600), ("1.5h", 5400), ("1h30m", 5400), ("2d", 172800)]
+)
 def test_durations(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
@@ -351,13 +390,25 @@ def test_what_is_no_duration(text: str) -> None:
 
 def test_show(shards: Shards) -> None:
     shown = json.loads(
-        run("pretrain", shards.folder, "--preset", "electra-mini", "--steps", "7", "--set", "optim.lr=1e-3", "--show").stdout
+        run(
+            "pretrain", shards.folder, "--preset", "electra-mini", "--steps", "7", "--set", "optim.lr=1e-3", "--show"
+        ).stdout
     )
     config = PretrainConfig.model_validate(shown)
-    assert config.optim.lr == 1e-3 and config.train.steps == 7 and config.objective.name == "rtd" and config.data.mask_share == 0.85
+    assert (
+        config.optim.lr == 1e-3
+        and config.train.steps == 7
+        and config.objective.name == "rtd"
+        and config.data.mask_share == 0.85
+    )
     assert config.model.encoder.vocab_size == shards.tokenizer.vocab_size
-    by_default = json.loads(run("pretrain", shards.folder, "--preset", "bert-mini", "--masking", "word", "--show").stdout)
-    assert by_default["train"]["budget"] == 600.0 and by_default["data"] | {"masking": "word", "pairs": "nsp"} == by_default["data"]
+    by_default = json.loads(
+        run("pretrain", shards.folder, "--preset", "bert-mini", "--masking", "word", "--show").stdout
+    )
+    assert (
+        by_default["train"]["budget"] == 600.0
+        and by_default["data"] | {"masking": "word", "pairs": "nsp"} == by_default["data"]
+    )
 
 
 def test_every_preset_has_a_recipe(shards: Shards) -> None:
@@ -395,7 +446,12 @@ def test_the_report_stands_alone(trained: Path) -> None:
     for name in FAMILIES:
         page = (trained / name / "report.html").read_text()
         assert page.count("<svg") >= 3 and "://" not in page and "<script" not in page
-        assert 'lang="zh"' in page and re.search("[\u4e00-\u9fff]{4}", page) and "optim.lr" in page and 'class="guess' in page
+        assert (
+            'lang="zh"' in page
+            and re.search("[\u4e00-\u9fff]{4}", page)
+            and "optim.lr" in page
+            and 'class="guess' in page
+        )
         assert json.loads((trained / name / "run.json").read_text())["data"]["manifest"] in page
 
 
@@ -445,10 +501,24 @@ def test_devices_that_are_not_there(shards: Shards, tmp_path: Path) -> None:
 
 def test_bfloat16(shards: Shards, tmp_path: Path) -> None:
     """On the plain instructions, since this processor may refuse the better ones that it names."""
-    settings = [part for setting in (*TINY, "train.precision=bfloat16", "train.log_every=1") for part in ("--set", setting)]
-    call = [sys.executable, "-m", "bertworks", "pretrain", str(shards.folder), "--preset", "electra-mini", "--steps", "3"]
+    settings = [
+        part for setting in (*TINY, "train.precision=bfloat16", "train.log_every=1") for part in ("--set", setting)
+    ]
+    call = [
+        sys.executable,
+        "-m",
+        "bertworks",
+        "pretrain",
+        str(shards.folder),
+        "--preset",
+        "electra-mini",
+        "--steps",
+        "3",
+    ]
     environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
-    done = subprocess.run([*call, *settings, "--out", str(tmp_path / "run")], capture_output=True, text=True, env=environment)
+    done = subprocess.run(
+        [*call, *settings, "--out", str(tmp_path / "run")], capture_output=True, text=True, env=environment
+    )
     assert done.returncode == 0, done.stderr
     exact = train(shards, tmp_path / "exact", "electra-mini", "train.log_every=1", steps=3).folder
     for narrow, wide in zip(events(tmp_path / "run", "train"), events(exact, "train"), strict=True):
@@ -481,7 +551,8 @@ def test_tensorboard_if_it_is_installed(shards: Shards, tmp_path: Path, monkeypa
 
 
 def test_golden_curves(shards: Shards, tmp_path: Path) -> None:
-    """Twenty steps of each family, 2 x 64, in float64: a change of the code that should change nothing changes none of these.
+    """Twenty steps of each family, 2 x 64, in float64: a change of the code that should change nothing changes none of
+    these.
 
     WRITE_GOLDEN=1 pytest -k golden writes them anew, after a change that is meant to change them.
     """
@@ -501,7 +572,8 @@ def test_golden_curves(shards: Shards, tmp_path: Path) -> None:
 def curve(shards: Shards, out: Path, name: str) -> list[float]:
     train(shards, out, name, "train.log_every=1", "train.evaluations=0", "optim.lr=1e-3", steps=20)
     return [
-        next(event["terms"][term] for term in ("masked", "permuted", "next") if term in event["terms"]) for event in events(out, "train")
+        next(event["terms"][term] for term in ("masked", "permuted", "next") if term in event["terms"])
+        for event in events(out, "train")
     ]
 
 
@@ -509,7 +581,9 @@ def curve(shards: Shards, out: Path, name: str) -> list[float]:
 
 
 def test_verify_resume(trained: Path) -> None:
-    undisturbed, resumed = re.findall(r"\b[0-9a-f]{64}\b", run("verify-resume", trained / "bert-mini", "--steps", "6").stdout)
+    undisturbed, resumed = re.findall(
+        r"\b[0-9a-f]{64}\b", run("verify-resume", trained / "bert-mini", "--steps", "6").stdout
+    )
     assert undisturbed == resumed
     assert not list(trained.glob(".verify*")), "nothing is left"
 
@@ -534,7 +608,9 @@ def test_what_is_no_run(tmp_path: Path, shards: Shards) -> None:
     assert unknown["code"] == "unknown-preset" and "'bert-mini'" in unknown["what to do"]
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
-    assert refusal("pretrain", shards.folder, "--preset", "bert-mini", "--out", tmp_path / "full")["code"] == "not-empty"
+    assert (
+        refusal("pretrain", shards.folder, "--preset", "bert-mini", "--out", tmp_path / "full")["code"] == "not-empty"
+    )
 
 
 def test_the_view_shows_what_happens(trained: Path) -> None:

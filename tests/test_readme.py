@@ -1,4 +1,5 @@
-"""What the README teaches works: its Python runs, its commands run, its files exist, and both languages show the same code."""
+"""What the README teaches works: its Python runs, its commands run, its files exist, and both languages show the same
+code."""
 
 from __future__ import annotations
 
@@ -69,7 +70,9 @@ def test_python(tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", commands(README))
 def test_commands(command: str, folder: Path, tuned: Path, tmp_path: Path) -> None:
     (tmp_path / "file.txt").write_text("a cup of tea\n")
-    (tmp_path / "files.txt").write_text("a cup of tea. A pot of tea. A cup.\n\na pot. A tea.\n\na cup of a pot\n\nof tea\n")
+    (tmp_path / "files.txt").write_text(
+        "a cup of tea. A pot of tea. A cup.\n\na pot. A tea.\n\na cup of a pot\n\nof tea\n"
+    )
     pickled = tmp_path / "pickled"
     bertworks.load(folder).save(pickled)
     if " import " in command:
@@ -84,13 +87,27 @@ def test_commands(command: str, folder: Path, tuned: Path, tmp_path: Path) -> No
     if "resume " in command:
         train(Shards(tmp_path / "shards"), tmp_path / "run", "bert-tiny", steps=2)
     if any(verb in command for verb in (" finetune ", " evaluate ", " predict ", " compare ")):
-        shutil.copytree(tuned, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("run") if " finetune " in command else None)
+        shutil.copytree(
+            tuned,
+            tmp_path,
+            dirs_exist_ok=True,
+            ignore=shutil.ignore_patterns("run") if " finetune " in command else None,
+        )
     command = SHORTER.sub("--steps 2", command)
-    places = {"ROWS.csv": "rows.csv", "FILES": "files.txt", "FILE": "file.txt", "SHARDS": "shards", "RUN": "run", "NEW": "new"}
+    places = {
+        "ROWS.csv": "rows.csv",
+        "FILES": "files.txt",
+        "FILE": "file.txt",
+        "SHARDS": "shards",
+        "RUN": "run",
+        "NEW": "new",
+    }
     for word, name in places.items():
         command = re.sub(rf"\b{word}\b", str(tmp_path / name), command)
     command = command.replace("VOCAB", str(folder)).replace("FOLDER", str(folder))
-    done = subprocess.run([BIN / "bertworks", *shlex.split(command)[1:]], cwd=tmp_path, capture_output=True, text=True, env=os.environ)
+    done = subprocess.run(
+        [BIN / "bertworks", *shlex.split(command)[1:]], cwd=tmp_path, capture_output=True, text=True, env=os.environ
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
 

@@ -35,7 +35,10 @@ def minilm() -> bertworks.Workbench:
 
 def test_minilm_is_what_transformers_computes(minilm: bertworks.Workbench) -> None:
     folder = locate("minilm")
-    tokenizer, model = transformers.AutoTokenizer.from_pretrained(folder), transformers.AutoModel.from_pretrained(folder)
+    tokenizer, model = (
+        transformers.AutoTokenizer.from_pretrained(folder),
+        transformers.AutoModel.from_pretrained(folder),
+    )
     vectors = minilm.encode(SENTENCES)
     for sentence, vector in zip(SENTENCES, vectors, strict=True):
         inputs = tokenizer(sentence, return_tensors="pt", truncation=False, padding=False)
@@ -69,7 +72,9 @@ def test_one_word_has_other_vectors_in_other_company(minilm: bertworks.Workbench
     def bank(text: str) -> np.ndarray:
         return minilm.states(text)[minilm.tokenizer.pieces(text).pieces.index("bank")]
 
-    money, loan, river = (bank(t) for t in ("the bank lent me money", "my bank gave a loan", "the river bank was muddy"))
+    money, loan, river = (
+        bank(t) for t in ("the bank lent me money", "my bank gave a loan", "the river bank was muddy")
+    )
     cosine = lambda a, b: float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))  # noqa: E731
     assert cosine(money, loan) > cosine(money, river) + 0.05
 
@@ -104,7 +109,9 @@ def test_real_albert_imported(shared: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_minilm_is_what_sentence_transformers_computes(minilm: bertworks.Workbench, shared: Path, tmp_path: Path) -> None:
+def test_minilm_is_what_sentence_transformers_computes(
+    minilm: bertworks.Workbench, shared: Path, tmp_path: Path
+) -> None:
     peers = pytest.importorskip("sentence_transformers", reason="the bench extra is not installed")
     lines = [line.split("\t")[0] for line in (shared / "tasks/glue/SST-2/train.tsv").read_text().splitlines()[1:501]]
     expected = peers.SentenceTransformer(str(locate("minilm"))).encode(lines)

@@ -50,7 +50,14 @@ KEPT_OUT = {
     },
     "tasks": {"bertworks.objectives", "bertworks.page", "bertworks.presets"},
     "datasets": {"torch", "bertworks.objectives", "bertworks.model", "bertworks.presets", "bertworks.page"},
-    "measure": {"torch", "bertworks.objectives", "bertworks.data", "bertworks.model", "bertworks.presets", "bertworks.page"},
+    "measure": {
+        "torch",
+        "bertworks.objectives",
+        "bertworks.data",
+        "bertworks.model",
+        "bertworks.presets",
+        "bertworks.page",
+    },
     "objectives": {"bertworks.text", "bertworks.page", "bertworks.presets"},
     "model": {"bertworks.text"},
     "data": {"torch", "bertworks.model", "bertworks.presets", "bertworks.page"},
@@ -86,7 +93,11 @@ def imports(path: Path) -> set[str]:
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative imports hide where they point"
-            found |= {f"bertworks.{alias.name}" for alias in node.names} if node.module == "bertworks" else {str(node.module)}
+            found |= (
+                {f"bertworks.{alias.name}" for alias in node.names}
+                if node.module == "bertworks"
+                else {str(node.module)}
+            )
     return found
 
 
@@ -105,7 +116,11 @@ def test_imports_point_down(path: Path) -> None:
 
 
 def test_there_is_one_softmax_over_keys() -> None:
-    users = {path.name for path in FILES if "scaled_dot_product_attention" in path.read_text() or "softmax(" in path.read_text()}
+    users = {
+        path.name
+        for path in FILES
+        if "scaled_dot_product_attention" in path.read_text() or "softmax(" in path.read_text()
+    }
     # The next two: over the vocabulary; the last two: over the classes, over where an answer begins and ends.
     assert users == {"attention.py", "fill.py", "objective.py", "task.py", "span.py"}, users
 

@@ -52,7 +52,9 @@ def recorded(source: Source, columns: Columns | None) -> Source:
 
 def inputs_of(path: Path | str, artifact: TaskArtifact, **named: Any) -> Inputs:
     """A file as a model that was fine-tuned so reads it."""
-    predictor: Any = SimpleNamespace(artifact=artifact, task=SimpleNamespace(schema=shape_of(artifact.task.shape).schema))
+    predictor: Any = SimpleNamespace(
+        artifact=artifact, task=SimpleNamespace(schema=shape_of(artifact.task.shape).schema)
+    )
     return inputs_for(predictor, str(path), **named)
 
 
@@ -69,7 +71,8 @@ def write(path: Path, *lines: str) -> Path:
 
 @contextmanager
 def bad_rows(*expected: tuple[str, str], code: str = "bad-rows") -> Iterator[list[BadRow]]:
-    """Rows that are no examples, all of them: the code of each and how its place ends. The first of them are in the message."""
+    """Rows that are no examples, all of them: the code of each and how its place ends. The first of them are in the
+    message."""
     rows: list[BadRow] = []
     with refused(code, kind=BadRows) as error:
         yield rows
@@ -120,10 +123,19 @@ def test_the_split_keeps_the_shares_of_the_classes(tmp_path: Path) -> None:
 
 def test_quotes_between_tabs_are_signs_or_marks(tmp_path: Path) -> None:
     """GLUE's files are full of quotes that never close; other programs quote cells."""
-    plain = write(tmp_path / "plain.tsv", "text\tlabel", *[f'"He said {at}.\t{"ab"[at % 2]}' for at in range(20)], 'So "did" I.\ta')
+    plain = write(
+        tmp_path / "plain.tsv",
+        "text\tlabel",
+        *[f'"He said {at}.\t{"ab"[at % 2]}' for at in range(20)],
+        'So "did" I.\ta',
+    )
     data = own(plain)
-    assert len(data.train) + len(data.dev) == 21 and any(example.texts[0].startswith('"He said') for example in data.train)
-    quoted = write(tmp_path / "quoted.tsv", "text\tlabel", *[f'"He ""said"" {at},\tso"\t{"ab"[at % 2]}' for at in range(20)])
+    assert len(data.train) + len(data.dev) == 21 and any(
+        example.texts[0].startswith('"He said') for example in data.train
+    )
+    quoted = write(
+        tmp_path / "quoted.tsv", "text\tlabel", *[f'"He ""said"" {at},\tso"\t{"ab"[at % 2]}' for at in range(20)]
+    )
     assert any(example.texts[0].startswith('He "said"') for example in own(quoted).train)
 
 
@@ -158,7 +170,12 @@ def test_quotes_that_do_not_fit_cost_one_line(tmp_path: Path) -> None:
         own(path)
     data = own(path, skip_bad=True)
     assert len(data.train) + len(data.dev) == 97
-    swallowed = ['"open,a', *[f"text {at},b" for at in range(5)], 'size 5",a', *[f"t {at},{'ab'[at % 2]}" for at in range(20)]]
+    swallowed = [
+        '"open,a',
+        *[f"text {at},b" for at in range(5)],
+        'size 5",a',
+        *[f"t {at},{'ab'[at % 2]}" for at in range(20)],
+    ]
     with bad_rows(("unclosed-quote", "c.csv, line 2")):
         own(write(tmp_path / "c.csv", "text,label", *swallowed))
     with refused("quotes-in-header", place="d.csv, line 1"):
@@ -174,7 +191,13 @@ def test_cells_of_many_lines_are_no_rows(tmp_path: Path) -> None:
     data = own(write(tmp_path / "a.csv", "text,label", letter, *[f"text {at},{'ab'[at % 2]}" for at in range(20)]))
     assert len(data.train) + len(data.dev) == 21
     assert ("Dear Sir,\nI came, I saw\nI won, I left\nBye",) in {example.texts for example in (*data.train, *data.dev)}
-    rows = ["1,open", '2,"open', *[f"{at},text {at}" for at in range(3, 40)], '40,size 5"', "41,last"]  # no cell occurs twice
+    rows = [
+        "1,open",
+        '2,"open',
+        *[f"{at},text {at}" for at in range(3, 40)],
+        '40,size 5"',
+        "41,last",
+    ]  # no cell occurs twice
     texts = TaskArtifact(task=TaskConfig(shape="classify"), columns=("text",))
     for some in (rows, [*rows[:12], *rows[-2:]], [f"x{line}" for line in rows]):
         asked = write(tmp_path / "b.csv", "id,text", *some)
@@ -201,7 +224,9 @@ def test_all_rows_are_bad(tmp_path: Path) -> None:
 
 def test_answers_stand_where_the_table_says(tmp_path: Path) -> None:
     def span(**row: Any) -> Any:
-        rows = [{"question": f"which {at}?", "context": f"man has a plan {at}", "answer": "a", **row} for at in range(20)]
+        rows = [
+            {"question": f"which {at}?", "context": f"man has a plan {at}", "answer": "a", **row} for at in range(20)
+        ]
         (answer,) = own(write(tmp_path / "s.jsonl", *map(json.dumps, rows)), "span").train[0].answer
         return answer
 
@@ -211,7 +236,11 @@ def test_answers_stand_where_the_table_says(tmp_path: Path) -> None:
         span(answer_start=0)
     assert "'a'" in rows[0].cause and numbers(rows[0].cause) == ["0"]
     assert own(
-        write(tmp_path / "one.jsonl", *[json.dumps({"question": str(at), "context": "I am", "answer": "I"}) for at in range(20)]), "span"
+        write(
+            tmp_path / "one.jsonl",
+            *[json.dumps({"question": str(at), "context": "I am", "answer": "I"}) for at in range(20)],
+        ),
+        "span",
     ).dev
 
 
@@ -224,7 +253,10 @@ def test_answers_stand_where_the_table_says(tmp_path: Path) -> None:
     ],
 )
 def test_answers_that_are_none(answers: dict[str, Any], code: str, named: list[str], tmp_path: Path) -> None:
-    rows = [{"query": f"which {at}?", "context": "man has a plan", "answers": {"text": ["man"], "answer_start": [0]}} for at in range(20)]
+    rows = [
+        {"query": f"which {at}?", "context": "man has a plan", "answers": {"text": ["man"], "answer_start": [0]}}
+        for at in range(20)
+    ]
     path = write(tmp_path / "s.jsonl", *map(json.dumps, [*rows, {**rows[0], "answers": answers}]))
     with bad_rows((code, "s.jsonl, line 21")) as bad:
         own(path, "span")
@@ -248,7 +280,9 @@ def test_half_characters_anywhere(tmp_path: Path) -> None:
     assert data.train[0].texts == ("a", "b\ufffd") and data.fingerprint
     assert numbers(said(data.remarks, "replaced-characters")) == ["20"]
     asked = [{"id": "1", "question": "Who\ud83d?", "answers": [{"answer_start": 0, "text": "I"}]}]
-    content = {"data": [{"title": str(at), "paragraphs": [{"context": f"I am {at}.", "qas": asked}]} for at in range(20)]}
+    content = {
+        "data": [{"title": str(at), "paragraphs": [{"context": f"I am {at}.", "qas": asked}]} for at in range(20)]
+    }
     (tmp_path / "s.json").write_text(json.dumps(content))
     assert own(tmp_path / "s.json", "span").train[0].texts[0] == "Who\ufffd?"
 
@@ -259,7 +293,9 @@ def test_train_and_dev_of_different_kinds(tmp_path: Path) -> None:
     for train, dev in ((words, table), (table, words)):
         data = own(train, "tag", dev=str(dev))
         assert data.dev[0].texts == ("Li", "sang") and data.dev[0].answer == ("B-X", "O")
-    assert own(table, "tag", text="words", dev=str(words)).dev[0].texts == ("Li", "sang"), "the columns are those of the table"
+    assert own(table, "tag", text="words", dev=str(words)).dev[0].texts == ("Li", "sang"), (
+        "the columns are those of the table"
+    )
     with refused("no-named-columns", place="a.conll"):
         own(words, "tag", text="words")
 
@@ -272,7 +308,11 @@ def test_comments_are_no_words(tmp_path: Path) -> None:
 
 
 def test_classes_that_dev_has_none_of_are_said(tmp_path: Path) -> None:
-    rows = [f"text {at},A" for at in range(100)] + [f"{name} {at},{name}" for name in "BCDEF" for at in range(4)] + ["x,G", "y,G"]
+    rows = (
+        [f"text {at},A" for at in range(100)]
+        + [f"{name} {at},{name}" for name in "BCDEF" for at in range(4)]
+        + ["x,G", "y,G"]
+    )
     data = own(write(tmp_path / "a.csv", "text,label", *rows))
     assert Counter(example.answer for example in data.dev) == {"A": 10, "B": 1, "C": 1, "D": 1, "E": 1, "F": 1}
     assert re.findall(r"\b[A-G]\b", said(data.remarks, "labels-not-in-dev")) == ["G"]
@@ -289,7 +329,11 @@ def test_letters_are_answered_by_letters(tmp_path: Path) -> None:
     rows = [f"q {at},x,y,z,{'abC'[at % 3]}" for at in range(30)]
     data = own(write(tmp_path / "c.csv", "question,option_a,option_b,option_c,answer", *rows), "choice")
     assert {(int(example.texts[0][2:]) % 3, example.answer) for example in data.train} == {(0, 0), (1, 1), (2, 2)}
-    assert data.columns is not None and data.columns.counted_from == "A" and re.search(r"\bA\b", said(data.remarks, "columns"))
+    assert (
+        data.columns is not None
+        and data.columns.counted_from == "A"
+        and re.search(r"\bA\b", said(data.remarks, "columns"))
+    )
     source = named_source("choice", train=str(tmp_path / "c.csv"))
     again = recorded(source, data.columns)
     assert [example.answer for example in read_data(again).dev] == [example.answer for example in data.dev]
@@ -299,7 +343,10 @@ def test_letters_are_answered_by_letters(tmp_path: Path) -> None:
     right = [one.text == example.texts[1 + example.answer] for one, example in zip(answers, data.dev, strict=True)]
     assert metric_values(task, answers, data.dev)["accuracy"] == sum(right) / len(right)
     texts = own(
-        write(tmp_path / "t.csv", "question,option_a,option_b,answer", *[f"q {at},a,b,{'ba'[at % 2]}" for at in range(30)]), "choice"
+        write(
+            tmp_path / "t.csv", "question,option_a,option_b,answer", *[f"q {at},a,b,{'ba'[at % 2]}" for at in range(30)]
+        ),
+        "choice",
     )
     assert (
         texts.columns is not None
@@ -309,9 +356,16 @@ def test_letters_are_answered_by_letters(tmp_path: Path) -> None:
 
 
 def test_choices_counted_from_one(tmp_path: Path) -> None:
-    data = own(write(tmp_path / "c.csv", "question,option1,option2,answer", *[f"q {at},x,y,{1 + at % 2}" for at in range(20)]), "choice")
+    data = own(
+        write(tmp_path / "c.csv", "question,option1,option2,answer", *[f"q {at},x,y,{1 + at % 2}" for at in range(20)]),
+        "choice",
+    )
     assert {(example.texts[0][-1] in "02468", example.answer) for example in data.train} == {(True, 0), (False, 1)}
-    assert data.columns is not None and data.columns.counted_from == 1 and re.search(r"\b1\b", said(data.remarks, "columns"))
+    assert (
+        data.columns is not None
+        and data.columns.counted_from == 1
+        and re.search(r"\b1\b", said(data.remarks, "columns"))
+    )
     source = named_source("choice", train=str(tmp_path / "c.csv"))
     few = write(tmp_path / "few.csv", "question,option1,option2,answer", "q,x,y,1")
     more = read_eval_data(recorded(source, read_data(source).columns), few, TaskConfig(shape="choice"))
@@ -319,7 +373,9 @@ def test_choices_counted_from_one(tmp_path: Path) -> None:
     task = make_task(small("bert-mini", "choice").model, describe_task(data, source))
     examples = [Example(("ba ku", "da", "lo"), at % 2) for at in range(4)]
     answers = predictions_of(task, examples)
-    assert all(one.choice in (1, 2) and examples[0].texts[one.choice] == one.text for one in answers), "answered as they are counted there"
+    assert all(one.choice in (1, 2) and examples[0].texts[one.choice] == one.text for one in answers), (
+        "answered as they are counted there"
+    )
     assert metric_values(task, answers, examples) == {"accuracy": 0.5}
 
 
@@ -329,21 +385,40 @@ def test_a_column_for_each_class(tmp_path: Path) -> None:
     assert {example.answer for example in data.train} == {(), ("toxic",), ("insult",), ("toxic", "insult")}
     source = named_source("multilabel", train=str(tmp_path / "m.csv"), label=("toxic", "insult"))
     settled = recorded(source, data.columns)
-    assert len(read_eval_data(settled, tmp_path / "m.csv", TaskConfig(shape="multilabel", labels=("toxic", "insult"))).dev) == 20
+    assert (
+        len(read_eval_data(settled, tmp_path / "m.csv", TaskConfig(shape="multilabel", labels=("toxic", "insult"))).dev)
+        == 20
+    )
     with bad_rows(*[("repeated-label", f"h.jsonl, line {line}") for line in range(1, 21)]) as bad:
         own(write(tmp_path / "h.jsonl", *['{"text": "a", "labels": [1, 0, 1]}'] * 20), "multilabel")
     assert "[1, 0, 1]" in bad[0].cause
     with bad_rows(*[("not-a-flag", f"m.csv, line {line}") for line in range(2, 22)]) as bad:
-        own(write(tmp_path / "m.csv", "text,toxic,insult", *[f"t {at},2,0" for at in range(20)]), "multilabel", label=("toxic", "insult"))
+        own(
+            write(tmp_path / "m.csv", "text,toxic,insult", *[f"t {at},2,0" for at in range(20)]),
+            "multilabel",
+            label=("toxic", "insult"),
+        )
     assert "'2'" in bad[0].cause and "'toxic'" in bad[0].cause
 
 
 def test_what_was_found_is_said(tmp_path: Path) -> None:
-    data = own(write(tmp_path / "a.csv", "id,sentence1,sentence2,label", *[f"{at},a {at},b,{'xy'[at % 2]}" for at in range(20)]))
+    data = own(
+        write(
+            tmp_path / "a.csv", "id,sentence1,sentence2,label", *[f"{at},a {at},b,{'xy'[at % 2]}" for at in range(20)]
+        )
+    )
     assert data.train[0].texts[1] == "b", "two columns that belong together"
     assert data.columns == Columns(("sentence1", "sentence2"), ("label",), unused=("id",))
-    assert re.findall(r"sentence1|sentence2|label|id", said(data.remarks, "columns")) == ["sentence1", "sentence2", "label", "id"]
-    assert codes(data.remarks)[0] == "columns" and re.findall(r"\b([xy])\W+(\d+)", said(data.remarks, "labels")) == [("x", "9"), ("y", "9")]
+    assert re.findall(r"sentence1|sentence2|label|id", said(data.remarks, "columns")) == [
+        "sentence1",
+        "sentence2",
+        "label",
+        "id",
+    ]
+    assert codes(data.remarks)[0] == "columns" and re.findall(r"\b([xy])\W+(\d+)", said(data.remarks, "labels")) == [
+        ("x", "9"),
+        ("y", "9"),
+    ]
     scores = own(write(tmp_path / "b.csv", "text,score", *[f"a {at},{at / 2}" for at in range(20)]), "regress")
     learned = [float(str(example.answer)) for example in scores.train]
     assert [*map(float, numbers(said(scores.remarks, "labels")))] == [min(learned), max(learned)]
@@ -385,8 +460,12 @@ def test_numbers_are_judged_by_more_than_one(tmp_path: Path) -> None:
 
 def test_equal_texts_stay_together(tmp_path: Path) -> None:
     data = own(write(tmp_path / "a.csv", "text,label", *[f"text {at % 30},{'ab'[at % 2]}" for at in range(120)]))
-    assert not {example.texts for example in data.dev} & {example.texts for example in data.train} and len(data.dev) == 16
-    assert len(own(write(tmp_path / "b.csv", "text,label", *[f"t {at},{'ab'[at % 2]}" for at in range(8)])).dev) == 2, "few, but some"
+    assert (
+        not {example.texts for example in data.dev} & {example.texts for example in data.train} and len(data.dev) == 16
+    )
+    assert len(own(write(tmp_path / "b.csv", "text,label", *[f"t {at},{'ab'[at % 2]}" for at in range(8)])).dev) == 2, (
+        "few, but some"
+    )
 
 
 def test_words_may_hold_spaces_between_tabs(tmp_path: Path) -> None:
@@ -404,7 +483,9 @@ def test_a_sentence_with_a_line_that_cannot_be_read_is_none(tmp_path: Path) -> N
         own(path, "tag")
     assert numbers(bad[0].cause) == ["2", "3"]
     data = own(path, "tag", skip_bad=True)
-    assert {example.texts for example in (*data.train, *data.dev)} == {("Bonn", "is")}, "no sentence with a hole, no tag NNP"
+    assert {example.texts for example in (*data.train, *data.dev)} == {("Bonn", "is")}, (
+        "no sentence with a hole, no tag NNP"
+    )
     lines = ["1\tA\ta\tDET\t_\t_\t0\t_\t_\t_", "2\tdog\tdog\tNOUN\t_\t_\t0\t_\t_"]
     with bad_rows(("wrong-field-count", "u.conllu, line 2")) as bad:
         own(write(tmp_path / "u.conllu", *lines, ""), "tag")
@@ -433,16 +514,25 @@ def test_a_first_line_that_names_no_columns(tmp_path: Path) -> None:
     for lines in (rows, ["text,verdict", *rows, "text,verdict", *rows]):
         with refused("no-header", place="t.csv"):
             own(write(tmp_path / "t.csv", *lines))
-    spam = write(tmp_path / "spam.csv", "text,spam", *[f"some words of text {at},{'spam' if at % 2 else 'ham'}" for at in range(20)])
+    spam = write(
+        tmp_path / "spam.csv",
+        "text,spam",
+        *[f"some words of text {at},{'spam' if at % 2 else 'ham'}" for at in range(20)],
+    )
     assert {example.answer for example in own(spam, label=("spam",)).train} == {"spam", "ham"}, "unless it is meant"
 
 
 def test_labels_that_are_probably_a_mistake_are_said(tmp_path: Path) -> None:
     labels = ["good", "bad", "Good ", "1", "1.0", "not good", "notgood"]
     data = own(write(tmp_path / "a.csv", "text,label", *[f"text {at},{labels[at % 7]}" for at in range(70)]))
-    assert all(alike in said(data.remarks, "similar-labels") for alike in ("1 / 1.0", "Good / good", "not good / notgood"))
+    assert all(
+        alike in said(data.remarks, "similar-labels") for alike in ("1 / 1.0", "Good / good", "not good / notgood")
+    )
     assert said(data.remarks, "similar-labels").count(" / ") == 3
-    amounts = said(own(write(tmp_path / "n.csv", "text,label", *[f"text {at},{at % 15 / 2}" for at in range(90)])).remarks, "number-labels")
+    amounts = said(
+        own(write(tmp_path / "n.csv", "text,label", *[f"text {at},{at % 15 / 2}" for at in range(90)])).remarks,
+        "number-labels",
+    )
     assert numbers(amounts) == ["15"] and "finetune regress" in amounts
     twice = own(write(tmp_path / "c.csv", "text,label", *[f"text {at},{'ab'[at % 2]}" for at in range(40)], "text 0,b"))
     contradictions = said(twice.remarks, "contradictions")
@@ -461,7 +551,9 @@ def test_a_slip_is_no_sign_between_classes(tmp_path: Path) -> None:
 def test_rows_may_have_fewer_ways_than_there_are_columns(tmp_path: Path) -> None:
     rows = [f"question {at},yes,no,{'maybe' if at % 2 else ''},{at % (3 if at % 2 else 2)}" for at in range(24)]
     data = own(write(tmp_path / "c.csv", "question,choice_a,choice_b,choice_c,label", *rows), "choice")
-    assert {len(example.texts) for example in (*data.train, *data.dev)} == {3, 4} and "bad-rows" not in codes(data.remarks)
+    assert {len(example.texts) for example in (*data.train, *data.dev)} == {3, 4} and "bad-rows" not in codes(
+        data.remarks
+    )
     with bad_rows(("empty-text", "d.csv, line 26")) as bad:
         own(write(tmp_path / "d.csv", "question,choice_a,choice_b,choice_c,label", *rows, "q,yes,,maybe,0"), "choice")
     assert "'choice_b'" in bad[0].cause
@@ -495,7 +587,9 @@ def test_questions_without_an_answer_are_said(tmp_path: Path) -> None:
     rows = [f"Where is {n}?,It is in Bonn {n}.,{'Bonn' if n % 5 else ''}" for n in range(20)]
     data = own(write(tmp_path / "q.csv", "question,context,answer", *rows), "span")
     unanswered = sum(example.answer == () for example in data.train)
-    assert numbers(said(data.remarks, "unanswered")) == [str(unanswered), "18"] and "unanswered-in-dev" not in codes(data.remarks)
+    assert numbers(said(data.remarks, "unanswered")) == [str(unanswered), "18"] and "unanswered-in-dev" not in codes(
+        data.remarks
+    )
     answered = write(tmp_path / "a.csv", "question,context,answer", *(row for at, row in enumerate(rows) if at % 5))
     source = named_source("span", train=str(answered), dev=str(tmp_path / "q.csv"))
     remarks = read_data(source).remarks
@@ -503,7 +597,9 @@ def test_questions_without_an_answer_are_said(tmp_path: Path) -> None:
     with refused("no-answers", place="n.csv"):
         own(write(tmp_path / "n.csv", "question,context,answer", *[row.removesuffix("Bonn") for row in rows]), "span")
     asked = [{"question": "Where?", "id": f"q{n}"} for n in range(20)]
-    (tmp_path / "test.json").write_text(json.dumps({"data": [{"title": "t", "paragraphs": [{"context": "Bonn.", "qas": asked}]}]}))
+    (tmp_path / "test.json").write_text(
+        json.dumps({"data": [{"title": "t", "paragraphs": [{"context": "Bonn.", "qas": asked}]}]})
+    )
     with bad_rows(*[("no-answer-list", f"test.json, question q{n}") for n in range(20)]):
         own(tmp_path / "test.json", "span")
 
@@ -559,44 +655,67 @@ def test_all_of_a_parquet_file_is_read(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
     rows = [
-        {"question": "who?", "context": f"it was I {at}", "answers": {"text": ["I"], "answer_start": [7]}, "vector": [0.5, 1.0]}
+        {
+            "question": "who?",
+            "context": f"it was I {at}",
+            "answers": {"text": ["I"], "answer_start": [7]},
+            "vector": [0.5, 1.0],
+        }
         for at in range(20)
     ]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "s.parquet")
     assert own(tmp_path / "s.parquet", "span").train[0].answer == (Span(7, "I"),)
     inputs = inputs_of(tmp_path / "s.parquet", TaskArtifact(task=TaskConfig(shape="span")))
     assert list(inputs.header) == ["question", "context", "answers", "vector"]
-    pq.write_table(pa.Table.from_pylist([{"text": f"t {at}", "labels": [at % 3]} for at in range(20)]), tmp_path / "m.parquet")
+    pq.write_table(
+        pa.Table.from_pylist([{"text": f"t {at}", "labels": [at % 3]} for at in range(20)]), tmp_path / "m.parquet"
+    )
     assert {example.answer for example in own(tmp_path / "m.parquet", "multilabel").train} == {("0",), ("1",), ("2",)}
 
 
 def test_lists_in_cells(tmp_path: Path) -> None:
     """As pandas and JSON write them."""
-    marks = write(tmp_path / "m.csv", "text,labels", *[f"t {at},\"['x', 'y, z']\"" for at in range(10)], 't,"[""x""]"', "t,[]")
+    marks = write(
+        tmp_path / "m.csv", "text,labels", *[f"t {at},\"['x', 'y, z']\"" for at in range(10)], 't,"[""x""]"', "t,[]"
+    )
     assert {label for example in own(marks, "multilabel").train for label in example.answer} == {"x", "y, z"}
     tags = write(tmp_path / "t.csv", "words,tags", *["\"['New', 'York']\",\"['B-LOC', 'I-LOC']\"", "I,O"] * 10)
     assert {example.texts for example in own(tags, "tag").train} == {("New", "York"), ("I",)}
-    arrays = write(tmp_path / "a.csv", "words,tags", *["\"['EU' 'rejects']\",\"['B-ORG' 'O']\"", "\"['I']\",['O']"] * 10)
+    arrays = write(
+        tmp_path / "a.csv", "words,tags", *["\"['EU' 'rejects']\",\"['B-ORG' 'O']\"", "\"['I']\",['O']"] * 10
+    )
     data = own(arrays, "tag")  # numpy sets no commas
-    assert {(example.texts, example.answer) for example in data.train} == {(("EU", "rejects"), ("B-ORG", "O")), (("I",), ("O",))}
+    assert {(example.texts, example.answer) for example in data.train} == {
+        (("EU", "rejects"), ("B-ORG", "O")),
+        (("I",), ("O",)),
+    }
     assert own(write(tmp_path / "n.csv", "text,labels", *['"x [{[1]}]","[{[1]}]"', "t,b"] * 10), "multilabel").train
 
 
 def test_a_choice_by_number_letter_or_text(tmp_path: Path) -> None:
     def answers(*rows: str) -> set[Any]:
-        data = own(write(tmp_path / "c.csv", "text,choice0,choice1,choice2,label", *[row for row in rows for _ in range(10)]), "choice")
+        data = own(
+            write(tmp_path / "c.csv", "text,choice0,choice1,choice2,label", *[row for row in rows for _ in range(10)]),
+            "choice",
+        )
         return {(example.texts[0], example.answer) for example in data.train}
 
     assert answers("a,1,2,0,1", "b,5,6,7,2") == {("a", 1), ("b", 2)}, "not all are texts to choose from: numbers"
     assert answers("a,1,2,0,1", "b,5,6,7,6") == {("a", 0), ("b", 1)}, "all are"
     assert answers("a,x,y,z,C", "b,x,y,z,a") == {("a", 2), ("b", 0)}
     rows = ["a,x,y,z,1", "b,x,y,z,2"] * 10
-    for header, first in (("choice0,choice1,choice2", 0), ("choice1,choice2,choice3", 1), ("choice_a,choice_b,choice_c", 1)):
+    for header, first in (
+        ("choice0,choice1,choice2", 0),
+        ("choice1,choice2,choice3", 1),
+        ("choice_a,choice_b,choice_c", 1),
+    ):
         data = own(write(tmp_path / "d.csv", f"text,{header},label", *rows), "choice")
         assert {(one.texts[0], one.answer) for one in data.train} == {("a", 1 - first), ("b", 2 - first)}
         assert data.columns is not None and data.columns.counted_from == first
         assert re.search(rf"\b{first}\b", said(data.remarks, "columns"))
-    assert answers("a,O,A,B,A", "b,O,A,B,B", "c,O,A,B,O", "d,O,A,B,1") == {("a", 1), ("b", 2), ("c", 0), ("d", 1)}, "most are texts"
+    assert answers("a,O,A,B,A", "b,O,A,B,B", "c,O,A,B,O", "d,O,A,B,1") == {("a", 1), ("b", 2), ("c", 0), ("d", 1)}, (
+        "most are texts"
+    )
 
 
 @pytest.mark.parametrize(
@@ -654,10 +773,17 @@ def test_dev_without_a_good_row(tmp_path: Path) -> None:
 
 def test_json_files_are_tables_too(tmp_path: Path) -> None:
     rows = [{"words": ["a", "b"], "ner": ["O", "B-x"]}] * 20
-    for name, text in (("list", json.dumps(rows)), ("data", json.dumps({"data": rows})), ("lines", "\n".join(map(json.dumps, rows)))):
+    for name, text in (
+        ("list", json.dumps(rows)),
+        ("data", json.dumps({"data": rows})),
+        ("lines", "\n".join(map(json.dumps, rows))),
+    ):
         data = own(write(tmp_path / f"{name}.json", text), "tag")
         assert len(data.train) + len(data.dev) == 20 and data.train[0].answer == ("O", "B-x")
-    asked = [{"question": "who?", "context": f"it was I {at}", "answers": {"text": ["I"], "answer_start": [7]}} for at in range(20)]
+    asked = [
+        {"question": "who?", "context": f"it was I {at}", "answers": {"text": ["I"], "answer_start": [7]}}
+        for at in range(20)
+    ]
     assert own(write(tmp_path / "span.json", json.dumps(asked)), "span").train[0].answer == (Span(7, "I"),)
     with refused("not-json", place="bad.json"):
         own(write(tmp_path / "bad.json", '[{"text": "a"},', "]"), "classify")
@@ -695,7 +821,9 @@ def test_columns_of_a_run_are_those_of_its_training(tmp_path: Path) -> None:
     other = write(tmp_path / "b.csv", "sentence,class", "something,a")
     more = read_eval_data(settled, other, TaskConfig(shape="classify", labels=("a", "b")))
     assert more.columns == Columns(("sentence",), ("class",)) and codes(more.remarks) == ["columns"]
-    asked = write(tmp_path / "s.jsonl", *[json.dumps({"q": "who?", "p": f"it was I {at}", "a": "I"}) for at in range(20)])
+    asked = write(
+        tmp_path / "s.jsonl", *[json.dumps({"q": "who?", "p": f"it was I {at}", "a": "I"}) for at in range(20)]
+    )
     span = named_source("span", train=str(asked), context="p", question="q", label=("a",))
     assert recorded(span, read_data(span).columns).columns == NamedColumns(question="q", context="p", label=("a",))
 
@@ -704,19 +832,32 @@ def test_columns_of_a_run_are_those_of_its_training(tmp_path: Path) -> None:
     ("shape", "old", "expected"),
     [
         ("classify", {"text": "a", "pair": ["b"], "label": "c"}, NamedColumns(text="a", text2="b", label=("c",))),
-        ("multilabel", {"text": "a", "pair": [], "label": "toxic,insult"}, NamedColumns(text="a", label=("toxic", "insult"))),
+        (
+            "multilabel",
+            {"text": "a", "pair": [], "label": "toxic,insult"},
+            NamedColumns(text="a", label=("toxic", "insult")),
+        ),
         ("tag", {"text": None, "pair": [], "label": "2"}, NamedColumns(label=("2",))),
         ("span", {"text": "p", "pair": ["q"], "label": None}, NamedColumns(question="q", context="p")),
-        ("choice", {"text": "a", "pair": ["x", "y"], "label": "c"}, NamedColumns(text="a", choices=("x", "y"), label=("c",))),
+        (
+            "choice",
+            {"text": "a", "pair": ["x", "y"], "label": "c"},
+            NamedColumns(text="a", choices=("x", "y"), label=("c",)),
+        ),
     ],
 )
-def test_records_of_older_versions_name_the_same_columns(shape: str, old: dict[str, Any], expected: NamedColumns) -> None:
+def test_records_of_older_versions_name_the_same_columns(
+    shape: str, old: dict[str, Any], expected: NamedColumns
+) -> None:
     assert Source.model_validate({"train": "a.csv", "shape": shape, **old}).columns == expected
 
 
 def test_one_article_is_divided_by_passages(tmp_path: Path) -> None:
     paragraphs = [
-        {"context": f"I am {at}.", "qas": [{"id": str(at), "question": "Who?", "answers": [{"answer_start": 0, "text": "I"}]}]}
+        {
+            "context": f"I am {at}.",
+            "qas": [{"id": str(at), "question": "Who?", "answers": [{"answer_start": 0, "text": "I"}]}],
+        }
         for at in range(20)
     ]
     (tmp_path / "train-v1.1.json").write_text(json.dumps({"data": [{"title": "one", "paragraphs": paragraphs}]}))
@@ -731,7 +872,11 @@ def test_bad_rows_are_named_before_anything_is_trained(tmp_path: Path) -> None:
     rows = [f"good text {at},{'abc'[at % 3]}" for at in range(30)]
     rows[4], rows[9], rows[14] = "no label here,", "too,many,fields", "   ,a"
     path = write(tmp_path / "three.csv", "text,label", *rows)
-    found = [("no-label", "three.csv, line 6"), ("wrong-field-count", "three.csv, line 11"), ("empty-text", "three.csv, line 16")]
+    found = [
+        ("no-label", "three.csv, line 6"),
+        ("wrong-field-count", "three.csv, line 11"),
+        ("empty-text", "three.csv, line 16"),
+    ]
     with bad_rows(*found):
         own(path)
     with refused("bad-rows") as error:
@@ -739,7 +884,11 @@ def test_bad_rows_are_named_before_anything_is_trained(tmp_path: Path) -> None:
     assert "--skip-bad" in str(error.value.remedy)
     data = own(path, skip_bad=True)
     left_out = said(data.remarks, "bad-rows")
-    assert len(data.train) + len(data.dev) == 27 and numbers(left_out)[0] == "3" and all(place in left_out for _, place in found)
+    assert (
+        len(data.train) + len(data.dev) == 27
+        and numbers(left_out)[0] == "3"
+        and all(place in left_out for _, place in found)
+    )
 
 
 def test_one_class_is_nothing_to_learn(tmp_path: Path) -> None:
@@ -761,8 +910,12 @@ def test_examples_in_both_splits_are_said(tmp_path: Path) -> None:
     train = write(tmp_path / "train.csv", "text,label", "one,a", "two,b")
     dev = write(tmp_path / "dev.csv", "text,label", "two,b", "three,a")
     data = own(train, dev=str(dev))
-    assert numbers(said(data.remarks, "copies-in-dev")) == ["1", "2", "2", "3"], "how many of how many; where in dev, where in train"
-    assert {name: [example.texts for example in others] for name, others in data.extra_eval.items()} == {WITHOUT_COPIES: [("three",)]}
+    assert numbers(said(data.remarks, "copies-in-dev")) == ["1", "2", "2", "3"], (
+        "how many of how many; where in dev, where in train"
+    )
+    assert {name: [example.texts for example in others] for name, others in data.extra_eval.items()} == {
+        WITHOUT_COPIES: [("three",)]
+    }
 
 
 @pytest.mark.parametrize(
@@ -773,7 +926,9 @@ def test_examples_in_both_splits_are_said(tmp_path: Path) -> None:
         ({"train": "missing.csv"}, "not-found", "missing.csv", "", ""),
     ],
 )
-def test_wrong_names_are_answered(named: dict[str, Any], code: str, place: str, cause: str, remedy: str, tmp_path: Path) -> None:
+def test_wrong_names_are_answered(
+    named: dict[str, Any], code: str, place: str, cause: str, remedy: str, tmp_path: Path
+) -> None:
     path = write(tmp_path / "a.csv", "text,label", "one,a", "two,b")
     with refused(code, place=place) as error:
         own(path, **named)
@@ -785,14 +940,20 @@ def test_shapes_of_own_tables(tmp_path: Path) -> None:
         return write(tmp_path / name, *(json.dumps(row, ensure_ascii=False) for row in rows))
 
     number = own(
-        table("n.jsonl", [{"sentence1": f"a {at}", "sentence2": "b", "score": at / 2} for at in range(20)]), "regress", text2="sentence2"
+        table("n.jsonl", [{"sentence1": f"a {at}", "sentence2": "b", "score": at / 2} for at in range(20)]),
+        "regress",
+        text2="sentence2",
     )
     assert number.train[0].texts[1] == "b" and isinstance(number.train[0].answer, float)
-    marks = own(table("m.jsonl", [{"text": f"a {at}", "labels": "x; y" if at % 2 else []} for at in range(20)]), "multilabel")
+    marks = own(
+        table("m.jsonl", [{"text": f"a {at}", "labels": "x; y" if at % 2 else []} for at in range(20)]), "multilabel"
+    )
     assert {example.answer for example in marks.train} == {("x", "y"), ()}
     tags = own(table("t.jsonl", [{"words": ["a", "b"], "tags": ["O", "B-x"]}] * 20), "tag")
     assert tags.train[0].texts == ("a", "b") and tags.train[0].answer == ("O", "B-x")
-    answers = own(table("s.jsonl", [{"question": "who?", "context": f"it was I {at}", "answer": "I"} for at in range(20)]), "span")
+    answers = own(
+        table("s.jsonl", [{"question": "who?", "context": f"it was I {at}", "answer": "I"} for at in range(20)]), "span"
+    )
     assert answers.train[0].answer == (Span(7, "I"),) and answers.train[0].texts[0] == "who?"
     ways = [{"text": f"go {at}", "choice0": "on", "choice1": "home", "label": "B"} for at in range(20)]
     choices = own(table("c.jsonl", ways), "choice")
@@ -807,7 +968,9 @@ def test_span_without_the_answer_in_it(tmp_path: Path) -> None:
 
 
 def test_a_passage_is_in_one_split_only(tmp_path: Path) -> None:
-    rows = [json.dumps({"question": f"who {at}?", "context": f"it was I {at % 10}", "answer": "I"}) for at in range(100)]
+    rows = [
+        json.dumps({"question": f"who {at}?", "context": f"it was I {at % 10}", "answer": "I"}) for at in range(100)
+    ]
     data = own(write(tmp_path / "s.jsonl", *rows), "span")
     assert len({example.texts[1] for example in data.dev}) == 1
     assert not {example.texts[1] for example in data.dev} & {example.texts[1] for example in data.train}
@@ -855,8 +1018,12 @@ def test_squad_as_distributed(shared: Path, tmp_path: Path) -> None:
     (tmp_path / "train-v1.1.json").symlink_to(shared / "tasks/squad/dev_half_a.json")
     data = official("squad", tmp_path)
     assert len(data.train) + len(data.dev) == 4961
-    assert all(example.texts[1][span.start : span.end] == span.text for example in data.train for span in example.answer)
-    assert not {example.group for example in data.train} & {example.group for example in data.dev}, "no article is on both sides"
+    assert all(
+        example.texts[1][span.start : span.end] == span.text for example in data.train for span in example.answer
+    )
+    assert not {example.group for example in data.train} & {example.group for example in data.dev}, (
+        "no article is on both sides"
+    )
     assert len({example.group for example in data.train}) > 10
 
 
@@ -866,7 +1033,9 @@ def test_every_answer_of_squad_is_whole_in_some_window(limit: int, overlap: int,
     data = official("squad", tmp_path)
     examples = [*data.train, *data.dev]
     task, windows = small("bert-mini", "span"), 0
-    for example, features in zip(examples, task.features(examples, SlidingWindows(minilm(), limit, overlap, "window")), strict=True):
+    for example, features in zip(
+        examples, task.features(examples, SlidingWindows(minilm(), limit, overlap, "window")), strict=True
+    ):
         found = [window.origins[window.targets] for window in features.windows if window.targets[0]]
         assert found, example.place
         (right, *_), passage = example.answer, example.texts[1]
@@ -879,7 +1048,9 @@ def test_every_answer_of_squad_is_whole_in_some_window(limit: int, overlap: int,
 def test_files_of_one_long_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As SQuAD 2.0 has them: 42 MB without a break."""
     asked = [{"id": "1", "question": "Who?", "answers": [{"answer_start": 0, "text": "I"}]}]
-    content = {"data": [{"title": str(at), "paragraphs": [{"context": f"I am {at}.", "qas": asked}]} for at in range(20)]}
+    content = {
+        "data": [{"title": str(at), "paragraphs": [{"context": f"I am {at}.", "qas": asked}]} for at in range(20)]
+    }
     (tmp_path / "train-v1.1.json").write_text(json.dumps(content))
     monkeypatch.setattr(tables, "LONGEST_LINE", 100)
     data = official("squad", tmp_path)
@@ -888,7 +1059,9 @@ def test_files_of_one_long_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_scores_of_stsb(shared: Path) -> None:
     data = official("stsb", shared / "tasks/hf_test_samples/tests_samples/STS-B")
-    assert data.train[0].texts == ("A plane is taking off.", "An air plane is taking off.") and data.train[0].answer == 5.0
+    assert (
+        data.train[0].texts == ("A plane is taking off.", "An air plane is taking off.") and data.train[0].answer == 5.0
+    )
 
 
 def test_reviews_in_folders_come_in_turn(tmp_path: Path) -> None:
@@ -898,7 +1071,9 @@ def test_reviews_in_folders_come_in_turn(tmp_path: Path) -> None:
             for at in range(4):
                 (tmp_path / split / side / f"{at}_1.txt").write_text(f"{side} {at}.<br />More.")
     data = official("imdb", tmp_path, first=4)
-    assert [example.answer for example in data.train] == ["neg", "pos"] * 2 and data.train[0].texts == ("neg 0.\nMore.",)
+    assert [example.answer for example in data.train] == ["neg", "pos"] * 2 and data.train[0].texts == (
+        "neg 0.\nMore.",
+    )
 
 
 AS_INPUTS = {  # file of a data set -> lines, what is read, columns
@@ -910,17 +1085,41 @@ AS_INPUTS = {  # file of a data set -> lines, what is read, columns
     ("chnsenticorp", "dev.tsv"): (["qid\tlabel\ttext_a", "0\t\t很好"], ("很好",), 3),
     ("chnsenticorp", "test.tsv"): (["很好\tpositive"], ("很好",), 2),
     ("mnli", "test_mismatched.tsv"): (["index\tsentence1\tsentence2", '0\tA "b.\tC.'], ('A "b.', "C."), 3),
-    ("dream", "test.json"): ([json.dumps([[["M: Hi."], [{"question": "Who?", "choice": ["a", "b"]}], "1"]])], ("M: Hi.", "Who? a"), 3),
+    ("dream", "test.json"): (
+        [json.dumps([[["M: Hi."], [{"question": "Who?", "choice": ["a", "b"]}], "1"]])],
+        ("M: Hi.", "Who? a"),
+        3,
+    ),
     ("squad", "dev-v1.1.json"): (
-        [json.dumps({"data": [{"paragraphs": [{"context": "I.", "qas": [{"id": "1", "question": "Who?", "answers": [{}]}]}]}]})],
+        [
+            json.dumps(
+                {
+                    "data": [
+                        {"paragraphs": [{"context": "I.", "qas": [{"id": "1", "question": "Who?", "answers": [{}]}]}]}
+                    ]
+                }
+            )
+        ],
         ("Who?", "I."),
         3,
     ),
-    ("swag", "test.csv"): ([",sent1,sent2,ending0,ending1,ending2,ending3", "0,He sits.,He,eats.,a,b,c"], ("He sits.", "He eats."), 7),
-    ("swag", "mine.csv"): (["sent1,sent2,ending0,ending1,ending2,ending3", "He sits.,He,eats.,a,b,c"], ("He sits.", "He eats."), 6),
+    ("swag", "test.csv"): (
+        [",sent1,sent2,ending0,ending1,ending2,ending3", "0,He sits.,He,eats.,a,b,c"],
+        ("He sits.", "He eats."),
+        7,
+    ),
+    ("swag", "mine.csv"): (
+        ["sent1,sent2,ending0,ending1,ending2,ending3", "He sits.,He,eats.,a,b,c"],
+        ("He sits.", "He eats."),
+        6,
+    ),
     ("imdb", "test.jsonl"): (['{"id": 1, "text": "a<br />b"}'], ("a\nb",), 2),
     ("conll2003", "test.txt"): (["The EU rejects it .", "So it goes on and on ."], ("The", "EU"), 1),
-    ("conll2003", "valid.txt"): (["EU NNP B-NP B-ORG", "rejects VBZ B-VP O", *["a DT B-NP O"] * 20, "x X X B-NEW"], ("EU", "rejects"), 1),
+    ("conll2003", "valid.txt"): (
+        ["EU NNP B-NP B-ORG", "rejects VBZ B-VP O", *["a DT B-NP O"] * 20, "x X X B-NEW"],
+        ("EU", "rejects"),
+        1,
+    ),
     ("conll2003", "eng.testb"): (["EU NNP B-NP B-ORG", "rejects VBZ B-VP O"], ("EU", "rejects"), 1),
     (None, "other.testb"): (["EU NNP B-NP B-ORG", "rejects VBZ B-VP O"], ("EU", "rejects"), 1),
     (None, "plain.txt"): (["The EU rejects it"], ("The", "EU"), 1),
@@ -955,7 +1154,11 @@ def test_a_run_on_a_data_set_is_judged_by_own_tables(tmp_path: Path) -> None:
         read_eval_data(source, tmp_path / "nosuch.tsv", task)
     with refused("wrong-text-count", place="p.csv") as error:
         read_eval_data(source, write(tmp_path / "p.csv", "sentence1,sentence2,label", "a,b,1"), task)
-    assert "sentence1" in error.value.cause and "sentence2" in error.value.cause and "--text2" not in str(error.value.remedy)
+    assert (
+        "sentence1" in error.value.cause
+        and "sentence2" in error.value.cause
+        and "--text2" not in str(error.value.remedy)
+    )
     with refused("no-label-column", place="test.tsv"):
         read_eval_data(source, write(tmp_path / "test.tsv", "index\tsentence", "0\ta"), task)
     pairs = Source(dataset="mrpc", folder="elsewhere", shape="classify")
@@ -970,7 +1173,10 @@ def test_reviews_are_judged_by_any_folder_of_theirs(tmp_path: Path) -> None:
     for side in ("pos", "neg"):
         (tmp_path / "aclImdb/test" / side).mkdir(parents=True)
         write(tmp_path / "aclImdb/test" / side / "0_1.txt", f"{side} text")
-    source, task = Source(dataset="imdb", folder="elsewhere", shape="classify"), TaskConfig(shape="classify", labels=("neg", "pos"))
+    source, task = (
+        Source(dataset="imdb", folder="elsewhere", shape="classify"),
+        TaskConfig(shape="classify", labels=("neg", "pos")),
+    )
     for where in ("aclImdb", "aclImdb/test"):
         assert [example.answer for example in read_eval_data(source, tmp_path / where, task).dev] == ["neg", "pos"]
 
@@ -986,11 +1192,17 @@ def test_a_further_split_without_examples_is_left_out(tmp_path: Path) -> None:
 
 def test_all_splits_with_answers_are_judged(tmp_path: Path) -> None:
     lines = HAND_MADE["mnli"]["train.tsv"]
-    for name, rows in (("train.tsv", lines[1:] * 3), ("dev_matched.tsv", lines[1:3]), ("dev_mismatched.tsv", lines[1:2])):
+    for name, rows in (
+        ("train.tsv", lines[1:] * 3),
+        ("dev_matched.tsv", lines[1:3]),
+        ("dev_mismatched.tsv", lines[1:2]),
+    ):
         write(tmp_path / name, lines[0], *rows)
     source = Source(dataset="mnli", folder=str(tmp_path), shape="classify")
     data = read_eval_data(source, tmp_path, describe_task(read_data(source), source))
-    assert len(data.dev) == 2 and {name: len(examples) for name, examples in data.extra_eval.items()} == {"mismatched": 1}
+    assert len(data.dev) == 2 and {name: len(examples) for name, examples in data.extra_eval.items()} == {
+        "mismatched": 1
+    }
 
 
 def test_a_dev_file_of_bad_rows_is_not_a_missing_one(tmp_path: Path) -> None:
@@ -1030,7 +1242,10 @@ def test_the_first_rows_of_a_sorted_file(tmp_path: Path) -> None:
 
 
 ELSEWHERE = {  # file of a data set's kind under another name -> lines, texts and answer
-    ("qnli", "held.tsv"): (["index\tquestion\tsentence\tlabel", "0\tWho?\tI.\tentailment"], (("Who?", "I."), "entailment")),
+    ("qnli", "held.tsv"): (
+        ["index\tquestion\tsentence\tlabel", "0\tWho?\tI.\tentailment"],
+        (("Who?", "I."), "entailment"),
+    ),
     ("mnli", "copy.tsv"): (
         ["index\tsentence1\tsentence2\tlabel1\tgold_label", *["0\tA.\tB.\tneutral\tentailment"] * 9],
         (("A.", "B."), "entailment"),
@@ -1058,9 +1273,13 @@ def test_data_sets_under_other_names(dataset: str, name: str, tmp_path: Path) ->
     row = CATALOGUE[dataset]
     shape = row.task.schema.shape
     labels = (*row.labels, *row.columns.names.values()) if row.columns is not None else ()
-    known = tuple(dict.fromkeys([*labels, *(["entailment", "neutral", "pos"] if not labels and shape == "classify" else [])]))
+    known = tuple(
+        dict.fromkeys([*labels, *(["entailment", "neutral", "pos"] if not labels and shape == "classify" else [])])
+    )
     task = TaskConfig(shape=shape, labels=known, pairs=row.columns is not None and len(row.columns.texts) == 2)
-    (first, *_) = read_eval_data(Source(dataset=dataset, folder="elsewhere", shape=shape), write(tmp_path / name, *lines), task).dev
+    (first, *_) = read_eval_data(
+        Source(dataset=dataset, folder="elsewhere", shape=shape), write(tmp_path / name, *lines), task
+    ).dev
     assert (first.texts, first.answer) == expected
     if dataset not in ("dream", "imdb", "swag"):  # by their columns
         learned = TaskArtifact(task=task, dataset=dataset, columns=row.columns.texts if row.columns else ())
@@ -1102,8 +1321,12 @@ def test_what_is_no_text_is_named_by_its_line(tmp_path: Path) -> None:
 
 
 def test_columns_are_known_by_what_is_in_them(tmp_path: Path) -> None:
-    rows = [f"{at},这部电影真的很{'好看' if at % 2 else '难看'}啊{at},{'好评' if at % 2 else '差评'}" for at in range(30)]
-    assert own(write(tmp_path / "zh.csv", "编号,影评,情感", *rows)).columns == Columns(("影评",), ("情感",), unused=("编号",))
+    rows = [
+        f"{at},这部电影真的很{'好看' if at % 2 else '难看'}啊{at},{'好评' if at % 2 else '差评'}" for at in range(30)
+    ]
+    assert own(write(tmp_path / "zh.csv", "编号,影评,情感", *rows)).columns == Columns(
+        ("影评",), ("情感",), unused=("编号",)
+    )
     for no, yes in ("01", ("False", "True"), ("no", "yes")):
         flags = [f"{at},some words {at},{(no, yes)[at % 2]},{(no, yes)[at % 3 // 2]},{no}" for at in range(30)]
         data = own(write(tmp_path / "f.csv", "id,comment_text,toxic,obscene,threat", *flags), "multilabel")
@@ -1111,16 +1334,23 @@ def test_columns_are_known_by_what_is_in_them(tmp_path: Path) -> None:
         assert {example.answer for example in data.train} == {(), ("toxic",), ("obscene",), ("toxic", "obscene")}
 
 
-@pytest.mark.parametrize(("cell", "sign"), [("Health, Safety|Food", "|"), ("Health, Safety; Food", ";"), ("Health, Food", ",")])
+@pytest.mark.parametrize(
+    ("cell", "sign"), [("Health, Safety|Food", "|"), ("Health, Safety; Food", ";"), ("Health, Food", ",")]
+)
 def test_one_sign_lies_between_the_classes_of_a_table(cell: str, sign: str, tmp_path: Path) -> None:
-    data = own(write(tmp_path / "m.csv", "text,labels", *[f'text {at},"{cell if at % 2 else "Food"}"' for at in range(20)]), "multilabel")
+    data = own(
+        write(tmp_path / "m.csv", "text,labels", *[f'text {at},"{cell if at % 2 else "Food"}"' for at in range(20)]),
+        "multilabel",
+    )
     expected = ("Health", "Food") if sign == "," else ("Health, Safety", "Food")
     assert {example.answer for example in data.train} == {expected, ("Food",)}
     assert data.columns is not None and data.columns.separator == sign and repr(sign) in said(data.remarks, "columns")
 
 
 def test_a_word_in_each_row_is_no_sentence(tmp_path: Path) -> None:
-    rows = [f"{at // 4},{word},{tag}" for at, (word, tag) in enumerate([("Anna", "B-PER"), ("is", "O"), ("here", "O")] * 10)]
+    rows = [
+        f"{at // 4},{word},{tag}" for at, (word, tag) in enumerate([("Anna", "B-PER"), ("is", "O"), ("here", "O")] * 10)
+    ]
     with refused("one-word-sentences", place="w.csv"):
         own(write(tmp_path / "w.csv", "sentence_id,word,tag", *rows), "tag")
 
@@ -1155,7 +1385,13 @@ HAND_MADE = {  # file -> lines, in the official format
             "1\t3\t4\tWho?\tWhy?\t0",
         ]
     },
-    "qnli": {"train.tsv": ["index\tquestion\tsentence\tlabel", "0\tWho?\tIt was I.\tentailment", "1\tWho?\tNo.\tnot_entailment"]},
+    "qnli": {
+        "train.tsv": [
+            "index\tquestion\tsentence\tlabel",
+            "0\tWho?\tIt was I.\tentailment",
+            "1\tWho?\tNo.\tnot_entailment",
+        ]
+    },
     "mnli": {
         "train.tsv": [
             "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\tsentence2_parse\t"
@@ -1171,7 +1407,9 @@ HAND_MADE = {  # file -> lines, in the official format
     "rte": {"train.tsv": ["index\tsentence1\tsentence2\tlabel", "0\tA.\tB.\tentailment", "1\tC.\tD.\tnot_entailment"]},
     "stsb": {"train.tsv": ["index\tgenre\tsentence1\tsentence2\tscore", "0\tx\tA.\tB.\t5.000", "1\tx\tC.\tD.\t0.250"]},
     "lcqmc": {"train.txt": ["怎么去北京？\t去北京怎么走？\t1", "你好\t再见\t0"]},
-    "conll2003": {"eng.train": ["-DOCSTART- -X- -X- O", "", "EU NNP B-NP B-ORG", "rejects VBZ B-VP O", "", "Peter NNP B-NP B-PER"]},
+    "conll2003": {
+        "eng.train": ["-DOCSTART- -X- -X- O", "", "EU NNP B-NP B-ORG", "rejects VBZ B-VP O", "", "Peter NNP B-NP B-PER"]
+    },
     "swag": {
         "train.csv": [
             ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label",

@@ -46,7 +46,9 @@ def test_words_looked_up_are_the_tokenizers(tokenizer: Tokenizer, shared: Path) 
         assert not len(spelled.word_starts) or spelled.word_starts[0]
 
 
-CHARACTERS = st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from("ab1.,-' \u0301\u0308\u200d中国é\t(ñ)ﬁ¨½▁Ġ"))
+CHARACTERS = st.one_of(
+    st.characters(exclude_categories=["Cs"]), st.sampled_from("ab1.,-' \u0301\u0308\u200d中国é\t(ñ)ﬁ¨½▁Ġ")
+)
 
 
 @settings(max_examples=150)
@@ -67,7 +69,9 @@ def test_sentences_that_follow_others_keep_their_space(shared: Path) -> None:
         assert len(sentences) == 4
         spelled = CachedEncoder(tokenizer).encode(sentences, [True, False, False, False])
         assert spelled.ids.tolist() == whole(tokenizer, text)
-        assert spelled.lengths.tolist() == [len(part) for part in np.split(spelled.ids, np.cumsum(spelled.lengths)[:-1])]
+        assert spelled.lengths.tolist() == [
+            len(part) for part in np.split(spelled.ids, np.cumsum(spelled.lengths)[:-1])
+        ]
 
 
 def test_memory_of_words_stays_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +85,9 @@ def test_memory_of_words_stays_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for text in (marked, "zu fo", marked, "fo. zu-"):
         assert speller.encode([text], [True]).ids.tolist() == whole(tokenizer, text)
     long = "ba" * 40
-    assert speller.encode([long, "ba", long], [True, False, False]).ids.tolist() == whole(tokenizer, f"{long} ba {long}")
+    assert speller.encode([long, "ba", long], [True, False, False]).ids.tolist() == whole(
+        tokenizer, f"{long} ba {long}"
+    )
     assert long not in speller.index and len(speller.ids) == speller.begins[-1]
 
 
@@ -119,7 +125,10 @@ def test_chinese_words_are_whole(name: str, shared: Path) -> None:
     encoding = tokenizer.backend.encode(GOLDEN, add_special_tokens=False)
     spelled = CachedEncoder(tokenizer).encode([GOLDEN], [True])
     assert spelled.ids.tolist() == encoding.ids
-    words = [GOLDEN[encoding.offsets[a][0] : encoding.offsets[b - 1][1]] for a, b in zip(*_edges(spelled.word_starts), strict=True)]
+    words = [
+        GOLDEN[encoding.offsets[a][0] : encoding.offsets[b - 1][1]]
+        for a, b in zip(*_edges(spelled.word_starts), strict=True)
+    ]
     assert "".join(words) == GOLDEN and words[-1] == "probability"
     if name.startswith("bert"):
         assert words == ["使用", "语言", "模型", "来", "预测", "下", "一个", "词", "的", "probability"]
@@ -148,7 +157,10 @@ def test_without_rjieba(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ('He said "Go." Then he went.', ['He said "Go."', "Then he went."]),
         ("Wait... What? (Really!) Yes.", ["Wait...", "What?", "(Really!)", "Yes."]),
         ("So it was I. You know.", ["So it was I.", "You know."]),
-        ("你好。他说：“走吧！”然后走了。真的？是……也许", ["你好。", "他说：“走吧！”", "然后走了。", "真的？", "是……", "也许"]),
+        (
+            "你好。他说：“走吧！”然后走了。真的？是……也许",
+            ["你好。", "他说：“走吧！”", "然后走了。", "真的？", "是……", "也许"],
+        ),
         ("中文。English follows. 再来中文！", ["中文。", "English follows.", "再来中文！"]),
         ("Ein Satz. Über alles. «Voilà!» Non.", ["Ein Satz.", "Über alles.", "«Voilà!»", "Non."]),
         ("   ", []),

@@ -1,4 +1,5 @@
-"""Shapes of tasks: every family learns each of them, windows lose nothing, and what is saved says the same elsewhere."""
+"""Shapes of tasks: every family learns each of them, windows lose nothing, and what is saved says the same
+elsewhere."""
 
 from __future__ import annotations
 
@@ -72,7 +73,9 @@ def examples(shape: str, count: int = 16, length: int = 8, seed: int = 0) -> lis
 def config_of(shape: str) -> TaskConfig:
     labels = {"classify": ("high", "low"), "multilabel": ("ba", "ku"), "tag": ("B-x", "O")}.get(shape, ())
     scale = {"shift": 110.0, "scale": 20.0} if shape == "regress" else {}
-    return TaskConfig(shape=shape, labels=labels, metric=shape_of(shape).metrics[0].name, pairs=shape == "regress", **scale)
+    return TaskConfig(
+        shape=shape, labels=labels, metric=shape_of(shape).metrics[0].name, pairs=shape == "regress", **scale
+    )
 
 
 def sizes(preset: str) -> dict[str, Any]:
@@ -116,7 +119,14 @@ def predict(task: AnyTask, features: Sequence[Features], given_examples: Sequenc
         return task.decode_all(run_windows(task, features), features, given_examples)
 
 
-MAIN = {"classify": "accuracy", "regress": "pearson", "multilabel": "f1", "tag": "entity_f1", "span": "f1", "choice": "accuracy"}
+MAIN = {
+    "classify": "accuracy",
+    "regress": "pearson",
+    "multilabel": "f1",
+    "tag": "entity_f1",
+    "span": "f1",
+    "choice": "accuracy",
+}
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -125,7 +135,9 @@ def test_sixteen_examples_are_learned_by_heart(preset: str, shape: str) -> None:
     torch.manual_seed(0)
     given_examples = examples(shape)
     task = small(preset, shape)
-    before = metric_values(task, predict(task, task.features(given_examples, reader()), given_examples), given_examples)[MAIN[shape]]
+    before = metric_values(
+        task, predict(task, task.features(given_examples, reader()), given_examples), given_examples
+    )[MAIN[shape]]
     after = metric_values(task, learn(task, given_examples), given_examples)[MAIN[shape]]
     assert after > 0.95 and before < 0.9, (before, after)
 
@@ -246,7 +258,9 @@ def test_windows_hold_everything(length: int, room: int, overlap: int) -> None:
 
 
 @given(st.integers(1, 200), st.integers(1, 200), st.integers(8, 40))
-def test_windows_of_a_pair_hold_every_token_and_the_shorter_text_meets_all_of_the_longer(a: int, b: int, limit: int) -> None:
+def test_windows_of_a_pair_hold_every_token_and_the_shorter_text_meets_all_of_the_longer(
+    a: int, b: int, limit: int
+) -> None:
     cuts = reader(limit).ranges((a, b), "here")
     assert all(sum(end - begin for begin, end in cut.texts) + 3 <= limit for cut in cuts)
     for text, length in enumerate((a, b)):
@@ -325,9 +339,13 @@ def test_best_stretch_is_the_best_of_all() -> None:
     for size in (1, 2, 7, 50, 200):
         table = draw.normal(size=(size, 2))
         table[:1, 0] += 9  # so that the best end is often too far away
-        pairs = {(a, b): table[a, 0] + table[b, 1] for a in range(size) for b in range(a, min(size, a + MAX_ANSWER_TOKENS))}
+        pairs = {
+            (a, b): table[a, 0] + table[b, 1] for a in range(size) for b in range(a, min(size, a + MAX_ANSWER_TOKENS))
+        }
         found = best_span(np.concatenate([[[99.0, 99.0]], table]), 3)  # the first row is "not here"
-        assert (found.first - 1, found.last - 1) == max(pairs, key=pairs.__getitem__) and found.score == pytest.approx(max(pairs.values()))
+        assert (found.first - 1, found.last - 1) == max(pairs, key=pairs.__getitem__) and found.score == pytest.approx(
+            max(pairs.values())
+        )
         assert found.window == 3
 
 
@@ -379,15 +397,19 @@ def test_a_book_goes_through_the_model_in_parts(shape: str, monkeypatch: pytest.
     assert np.allclose(_numbers(vars(said)), _numbers(vars(predict(task, features, book)[0])), atol=1e-5)
 
 
-@pytest.mark.parametrize(("shape", "silent"), [*((shape, False) for shape in SHAPES if shape != "regress"), ("span", True)])
+@pytest.mark.parametrize(
+    ("shape", "silent"), [*((shape, False) for shape in SHAPES if shape != "regress"), ("span", True)]
+)
 def test_every_answer_says_how_sure_it_is(shape: str, silent: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model that is too sure of itself is calmed, without a change of its answers; and gives none where it is not sure enough."""
+    """A model that is too sure of itself is calmed, without a change of its answers; and gives none where it is not
+    sure enough."""
     torch.manual_seed(0)
     task = small("bert-mini", shape)
     few, many = examples(shape, 16), examples(shape, 80, 20 if shape == "tag" else 8, seed=1)
     if silent:  # a question that is not in the passage
         few, many = (
-            [replace(one, texts=("?", one.texts[1]), answer=()) if at % 3 else one for at, one in enumerate(e)] for e in (few, many)
+            [replace(one, texts=("?", one.texts[1]), answer=()) if at % 3 else one for at, one in enumerate(e)]
+            for e in (few, many)
         )
         task = silent_task(task.model)
     learn(task, few)
@@ -401,7 +423,9 @@ def test_every_answer_says_how_sure_it_is(shape: str, silent: bool, monkeypatch:
     found = results.calibration
     assert found is not None and found.error_after < found.error_before
     sure, right = np.array([one for score in task.scores(after, many) for one in score.confidences]).T
-    assert found.error_after == pytest.approx(calibration_error(sure, right > 0)), "that of the confidence that answers carry"
+    assert found.error_after == pytest.approx(calibration_error(sure, right > 0)), (
+        "that of the confidence that answers carry"
+    )
     assert 0.02 < right.mean() < 1 and abs(sure.mean() - right.mean()) < 0.25
     said = {"classify": "label", "multilabel": "labels", "tag": "tags", "span": "answer", "choice": "choice"}[shape]
     if silent:
@@ -426,7 +450,9 @@ def _sureness(answer: Any) -> float:
     """Of the least sure part of an answer."""
     if hasattr(answer, "confidence"):
         return float(answer.confidence)
-    parts = answer.confidences if hasattr(answer, "confidences") else [max(one, 1 - one) for one in answer.scores.values()]
+    parts = (
+        answer.confidences if hasattr(answer, "confidences") else [max(one, 1 - one) for one in answer.scores.values()]
+    )
     return float(min(parts))
 
 
@@ -443,7 +469,9 @@ def test_what_a_temperature_costs_is_about_the_confidence_of_answers(no_answer: 
         sure = np.array([one.confidence for one in task.decode_all(outputs, features, many)])
         right = np.array([exact for score in task.scores(predictions, many) for _, exact in score.confidences])
         likely = np.where(right, 13 / 14, 1 / 14)  # an error more than was seen is reckoned with
-        assert cost(task.temperature) == pytest.approx(-(likely * np.log(sure) + (1 - likely) * np.log(1 - sure)).sum(), rel=1e-6)
+        assert cost(task.temperature) == pytest.approx(
+            -(likely * np.log(sure) + (1 - likely) * np.log(1 - sure)).sum(), rel=1e-6
+        )
     assert any(right) == (no_answer < 0)
 
 
@@ -459,7 +487,9 @@ def test_no_temperature_changes_the_way_through_a_sentence() -> None:
             said = task.decode([logits], Features((window,), TokenCounts(40), 40), Example(("w",) * 40))
             tags.append(said.tags)
             assert said.confidences == pytest.approx(
-                task.probabilities([logits], Features((window,), TokenCounts(), 40))[range(40), [labels.index(str(t)) for t in said.tags]]
+                task.probabilities([logits], Features((window,), TokenCounts(), 40))[
+                    range(40), [labels.index(str(t)) for t in said.tags]
+                ]
             )
         assert tags[-1] == tags[-2] == tags[-3] != [labels[at] for at in logits.argmax(1)]
 
@@ -495,7 +525,9 @@ def test_what_is_unknown_is_counted_once() -> None:
 def test_what_ways_have_in_common_is_counted_once() -> None:
     task, example = small("bert-mini", "choice"), Example(("ba " * 60, "de fi", "go", "ku de go"), 0)
     (windows,), (cut,) = (task.features([example], reader(32, 8, on_long)) for on_long in ("window", "truncate"))
-    assert windows.tokens == TokenCounts(66) and cut.tokens == TokenCounts(66, lost=60 - (32 - 3 - 1)), "what no way shows is lost"
+    assert windows.tokens == TokenCounts(66) and cut.tokens == TokenCounts(66, lost=60 - (32 - 3 - 1)), (
+        "what no way shows is lost"
+    )
 
 
 def test_words_that_were_not_read_have_no_tag() -> None:
@@ -524,7 +556,11 @@ def _numbers(values: Any) -> list[float]:
     return [float(values)] if isinstance(values, int | float) else []
 
 
-THEIRS = {"classify": "SequenceClassification", "regress": "SequenceClassification", "multilabel": "SequenceClassification"}
+THEIRS = {
+    "classify": "SequenceClassification",
+    "regress": "SequenceClassification",
+    "multilabel": "SequenceClassification",
+}
 THEIRS |= {"tag": "TokenClassification", "span": "QuestionAnswering", "choice": "MultipleChoice"}
 
 
@@ -563,7 +599,9 @@ def test_a_saved_task_says_the_same_in_transformers(preset: str, shape: str, tmp
                 out = theirs(**given_ids).logits[0]
                 expected = out[torch.from_numpy(window.positions)] if shape == "tag" else out[None]
                 scaled = ours * 20 + 110 if shape == "regress" else ours
-                assert left.shift == (110.0 if (preset, shape) == ("gpt-mini", "regress") else 0.0)  # their head has no bias
+                assert left.shift == (
+                    110.0 if (preset, shape) == ("gpt-mini", "regress") else 0.0
+                )  # their head has no bias
                 assert torch.allclose(scaled, expected + left.shift, atol=1e-4 if shape == "regress" else 1e-5)
 
 
@@ -573,15 +611,33 @@ def test_a_saved_task_says_the_same_in_transformers(preset: str, shape: str, tmp
 def test_what_follows_what_is_seen_in_the_examples() -> None:
     sentences = [["B-per", "E-per", "O", "S-loc"], ["O", "B-loc", "M-loc", "E-loc"]] * 1000
     usual = observed_transitions([*sentences, ["M-loc", "O"]])  # a slip
-    assert {("O", "B", False), ("B", "E", True), ("B", "M", True), ("M", "E", True), ("E", "O", False), ("S", "O", False)} <= set(usual)
+    assert {
+        ("O", "B", False),
+        ("B", "E", True),
+        ("B", "M", True),
+        ("M", "E", True),
+        ("E", "O", False),
+        ("S", "O", False),
+    } <= set(usual)
     assert not {("O", "M", False), ("M", "O", False), ("B", "E", False), ("B", "O", False)} & set(usual)
     sparse = observed_transitions([["O"] * 2000 + ["B-x", "I-x", "O"]] * 3)
     scores = np.array([[0.9, 0.1, 0], [0.1, 0.9, 0], [0.4, 0, 0.6]])
-    assert ViterbiDecoder(("O", "B-x", "I-x"), sparse).decode(scores).tolist() == [0, 1, 2], "what is rare in the text is no slip"
-    few = observed_transitions([["O"] * 6 + ["B-x", "I-x", "O"]] * 30)  # too few to know that no name has three words, or follows another
+    assert ViterbiDecoder(("O", "B-x", "I-x"), sparse).decode(scores).tolist() == [0, 1, 2], (
+        "what is rare in the text is no slip"
+    )
+    few = observed_transitions(
+        [["O"] * 6 + ["B-x", "I-x", "O"]] * 30
+    )  # too few to know that no name has three words, or follows another
     assert {("I", "I", True), ("B", "B", True)} <= set(few) and ("O", "I", False) not in few
-    ends = observed_transitions([["B-x", "E-x", *["O"] * 9, "S-y", "O"]] * 60)  # nor do they say that what they never break is no rule
-    assert ("E", "B", True) in ends and not {("B", "S", False), ("B", "B", True), ("S", "E", False), ("E", "E", True)} & set(ends)
+    ends = observed_transitions(
+        [["B-x", "E-x", *["O"] * 9, "S-y", "O"]] * 60
+    )  # nor do they say that what they never break is no rule
+    assert ("E", "B", True) in ends and not {
+        ("B", "S", False),
+        ("B", "B", True),
+        ("S", "E", False),
+        ("E", "E", True),
+    } & set(ends)
     inside = observed_transitions([["O", "I-per", "I-per", "I-loc"]])  # as CoNLL 2003 was first tagged
     assert ("O", "I", False) in inside and ("I", "I", False) in inside
 
@@ -589,7 +645,11 @@ def test_what_follows_what_is_seen_in_the_examples() -> None:
 LABELS = ("O", "B-x", "I-x", "B-y", "I-y")
 
 
-@given(st.integers(1, 4).flatmap(lambda n: st.lists(st.lists(st.floats(0.01, 1), min_size=5, max_size=5), min_size=n, max_size=n)))
+@given(
+    st.integers(1, 4).flatmap(
+        lambda n: st.lists(st.lists(st.floats(0.01, 1), min_size=5, max_size=5), min_size=n, max_size=n)
+    )
+)
 def test_the_best_way_is_the_best_of_all(rows: list[list[float]]) -> None:
     scores = np.array(rows) / np.array(rows).sum(1, keepdims=True)
     usual = observed_transitions([["B-x", "I-x", "O", "B-y"], ["B-x", "B-y", "I-y"]])
@@ -605,14 +665,19 @@ def test_the_best_way_is_the_best_of_all(rows: list[list[float]]) -> None:
 
 
 def test_a_sentence_without_a_usual_way_is_tagged_all_the_same() -> None:
-    assert ViterbiDecoder(("B-x", "O"), [("O", "O", True)]).decode(np.array([[0.9, 0.1], [0.9, 0.1]])).tolist() == [1, 1]
+    assert ViterbiDecoder(("B-x", "O"), [("O", "O", True)]).decode(np.array([[0.9, 0.1], [0.9, 0.1]])).tolist() == [
+        1,
+        1,
+    ]
     assert len(ViterbiDecoder(("B-x", "I-x"), [("B", "I", True)]).decode(np.array([[0.1, 0.9], [0.9, 0.1]]))) == 2
 
 
 def test_tags_keep_to_what_is_usual() -> None:
     words = Example(("ba", "ku", "de", "fi"))
     model = small("bert-mini", "tag").model
-    task = make_task(model, TaskConfig(shape="tag", labels=("B-x", "I-x", "O"), transitions=(("O", "B", False), ("B", "O", False))))
+    task = make_task(
+        model, TaskConfig(shape="tag", labels=("B-x", "I-x", "O"), transitions=(("O", "B", False), ("B", "O", False)))
+    )
     assert isinstance(task, Tag)
     features = task.features([words], reader())
     outputs = [np.log(np.array([[0.2, 0.7, 0.1], [0.1, 0.6, 0.3], [0.6, 0.3, 0.1], [0.1, 0.2, 0.7]]))]

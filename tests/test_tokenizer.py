@@ -1,4 +1,5 @@
-"""Text to tokens: offsets that point into the user's text, ids that are transformers', and clear words for what is no text."""
+"""Text to tokens: offsets that point into the user's text, ids that are transformers', and clear words for what is no
+text."""
 
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ def write_vocab(folder: Path, vocab: list[str] = VOCAB, **config: object) -> Pat
 
 def normalised(text: str) -> str:
     """What BERT's uncased normaliser makes of a stretch of text."""
-    clean = "".join(c for c in text if c in "\t\n\r" or not (c in "\x00\ufffd" or unicodedata.category(c).startswith("C")))
+    clean = "".join(
+        c for c in text if c in "\t\n\r" or not (c in "\x00\ufffd" or unicodedata.category(c).startswith("C"))
+    )
     return "".join(c for c in unicodedata.normalize("NFD", clean) if unicodedata.category(c) != "Mn").lower()
 
 
@@ -57,8 +60,8 @@ def normalised(text: str) -> str:
 def test_offsets_point_into_the_text(real: Tokenizer, text: str) -> None:
     """Inside the text, monotone, and the slice normalises to the piece.
 
-    One character can become several pieces (a Hangul syllable is two or three letters); they share its slice, and together
-    they are what it normalises to.
+    One character can become several pieces (a Hangul syllable is two or three letters); they share its slice, and
+    together they are what it normalises to.
     """
     if not text.strip():
         return
@@ -92,7 +95,8 @@ def test_ids_are_theirs(real: Tokenizer, theirs: transformers.PreTrainedTokenize
 @pytest.mark.parametrize("name", ["bert-base-uncased", "bert-base-cased", "bert-base-chinese"])
 @pytest.mark.parametrize("with_config", [True, False])
 def test_real_vocabularies(name: str, with_config: bool, shared: Path, tmp_path: Path) -> None:
-    """From vocab.txt alone; cased or not is read off the vocabulary when no file says it. Saved, AutoTokenizer agrees."""
+    """From vocab.txt alone; cased or not is read off the vocabulary when no file says it. Saved, AutoTokenizer
+    agrees."""
     cased = name != "bert-base-uncased"
     lower = not cased if with_config else None
     (tmp_path / "vocab.txt").write_bytes((shared / "vocab" / name / "vocab.txt").read_bytes())
@@ -100,7 +104,11 @@ def test_real_vocabularies(name: str, with_config: bool, shared: Path, tmp_path:
         (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": lower}))
     ours = Tokenizer.load(tmp_path)
     theirs = transformers.BertTokenizer.from_pretrained(shared / "vocab" / name, do_lower_case=not cased)
-    assert len(theirs) == ours.vocab_size == {"bert-base-uncased": 30522, "bert-base-cased": 28996, "bert-base-chinese": 21128}[name]
+    assert (
+        len(theirs)
+        == ours.vocab_size
+        == {"bert-base-uncased": 30522, "bert-base-cased": 28996, "bert-base-chinese": 21128}[name]
+    )
     (tmp_path / "saved").mkdir()
     ours.save(tmp_path / "saved")
     auto = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
@@ -113,7 +121,22 @@ def test_real_vocabularies(name: str, with_config: bool, shared: Path, tmp_path:
 def test_hand_made_vocabulary(tmp_path: Path) -> None:
     tokenizer = Tokenizer.load(write_vocab(tmp_path))
     pieces = tokenizer.pieces("Unaffable CATS, 中国", "the café")
-    assert pieces.pieces == ["[CLS]", "un", "##aff", "##able", "cat", "##s", ",", "中", "国", "[SEP]", "the", "caf", "##e", "[SEP]"]
+    assert pieces.pieces == [
+        "[CLS]",
+        "un",
+        "##aff",
+        "##able",
+        "cat",
+        "##s",
+        ",",
+        "中",
+        "国",
+        "[SEP]",
+        "the",
+        "caf",
+        "##e",
+        "[SEP]",
+    ]
     assert pieces.segments == [0] * 10 + [1] * 4
     assert pieces.offsets[1:4] == [(0, 2), (2, 5), (5, 9)]
     assert pieces.offsets[10:13] == [(0, 3), (4, 7), (7, 8)]
@@ -125,7 +148,9 @@ def test_hand_made_vocabulary(tmp_path: Path) -> None:
 
 def test_special_tokens_by_other_names(tmp_path: Path) -> None:
     vocab = ["<pad>", "<unk>", "<s>", "</s>", "[BLANK]", "a"]
-    (tmp_path / "special_tokens_map.json").write_text(json.dumps({"cls_token": {"content": "<s>"}, "sep_token": {"content": "</s>"}}))
+    (tmp_path / "special_tokens_map.json").write_text(
+        json.dumps({"cls_token": {"content": "<s>"}, "sep_token": {"content": "</s>"}})
+    )
     config = {"unk_token": "<unk>", "pad_token": "<pad>", "mask_token": {"content": "[BLANK]", "lstrip": False}}
     tokenizer = Tokenizer.load(write_vocab(tmp_path, vocab, **config))
     assert tokenizer.pieces("a [BLANK]").pieces == ["<s>", "a", "[BLANK]", "</s>"]
@@ -146,7 +171,9 @@ def test_added_tokens_beside_vocab_txt_are_refused(tmp_path: Path) -> None:
 
 def test_remote_code_of_a_tokenizer_is_ignored_and_said(tmp_path: Path) -> None:
     tokenizer = Tokenizer.load(write_vocab(tmp_path, auto_map={"AutoTokenizer": "evil.Tokenizer"}))
-    assert [remark.code for remark in tokenizer.remarks] == ["remote-code-ignored"] and "auto_map" in str(tokenizer.remarks[0])
+    assert [remark.code for remark in tokenizer.remarks] == ["remote-code-ignored"] and "auto_map" in str(
+        tokenizer.remarks[0]
+    )
     assert b"auto_map" not in tokenizer.files["tokenizer_config.json"]
 
 
@@ -160,9 +187,13 @@ def test_windows_cover_every_token_and_overlap(tmp_path: Path, length: int) -> N
     ledger = Ledger()
     (features,) = embedder(tmp_path).prepare(["a b " * (length // 2) + "a" * (length % 2)], ledger=ledger)
     rows = [window.ids.tolist() for window in features.windows]
-    assert all(len(row) <= 10 and row[0] == 2 and row[-1] == 3 for row in rows) and not any(w.segments.any() for w in features.windows)
+    assert all(len(row) <= 10 and row[0] == 2 and row[-1] == 3 for row in rows) and not any(
+        w.segments.any() for w in features.windows
+    )
     if length > 8:
-        assert {len(row) for row in rows} == {10} and len(rows) > -(-length // 8) - 1, "all of them as long as the model allows"
+        assert {len(row) for row in rows} == {10} and len(rows) > -(-length // 8) - 1, (
+            "all of them as long as the model allows"
+        )
     assert rows[0][1:-1] == ([11, 12] * length)[: min(8, length)] and rows[-1][-2] == (11 if length % 2 else 12)
     assert (ledger.texts, ledger.tokens, ledger.windowed_texts) == (1, length, int(length > 8))
     assert ledger.windowed_tokens == (length if length > 8 else 0) and ledger.cut_tokens == 0
@@ -235,7 +266,10 @@ def test_tokenizers_that_do_not_work(real: Tokenizer, tmp_path: Path) -> None:
         (tmp_path / "tokenizer.json").write_text(json.dumps(values))
         with pytest.raises((BadConfig, Unsupported)):
             Tokenizer.load(tmp_path)
-    moved = {**whole["post_processor"]["special_tokens"], "[SEP]": {"id": "[SEP]", "ids": [99_999], "tokens": ["[SEP]"]}}
+    moved = {
+        **whole["post_processor"]["special_tokens"],
+        "[SEP]": {"id": "[SEP]", "ids": [99_999], "tokens": ["[SEP]"]},
+    }
     far = template(special_tokens=moved)
     (tmp_path / "tokenizer.json").write_text(json.dumps(far))
     assert Tokenizer.load(tmp_path).vocab_size == 100_000  # and so no model of 30,522 takes it

@@ -48,7 +48,13 @@ from texts import make_shards
 from training import TINY, digest, events, go_on, language, language_shards, train
 
 BERTWORKS = str(Path(sys.executable).parent / "bertworks")
-PRESETS = {"mlm+nsp": "bert-mini", "rtd": "electra-mini", "plm": "xlnet-mini", "ltr": "gpt-mini", "mlm+sop": "albert-mini"}
+PRESETS = {
+    "mlm+nsp": "bert-mini",
+    "rtd": "electra-mini",
+    "plm": "xlnet-mini",
+    "ltr": "gpt-mini",
+    "mlm+sop": "albert-mini",
+}
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +203,10 @@ def test_workers_change_nothing(shards: Shards, tmp_path: Path) -> None:
     loader = Loader(shards, DataConfig(max_length=32), batch_tokens=400, seed=3, cache=tmp_path)
     place = (0, len(loader.epoch(0)) - 3)  # over the edge of an epoch
     for now, ahead, _ in zip(
-        BatchStream(loader, RankShard())(place), BatchStream(loader, RankShard(), workers=2)(place), range(8), strict=False
+        BatchStream(loader, RankShard())(place),
+        BatchStream(loader, RankShard(), workers=2)(place),
+        range(8),
+        strict=False,
     ):
         assert (now.cursor, now.next_cursor, now.epochs_done, now.example_ids) == (
             ahead.cursor,
@@ -250,11 +259,32 @@ def test_accumulation_is_exact(objective: str, shards: Shards, tmp_path: Path, f
 def test_two_processes_are_one(settings: list[str], shards: Shards, tmp_path: Path) -> None:
     """torchrun with two processes against one, in float64 without dropout, ten steps."""
     script = str(Path(__file__).with_name("in_float64.py"))
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port())]
+    torchrun = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        "2",
+        "--master-port",
+        str(free_port()),
+    ]
     every = [*TINY, "train.evaluations=1", "train.keep_checkpoints=9", *settings]
     for name, command in (("one", [sys.executable]), ("two", torchrun)):
-        call = [*command, script, "pretrain", str(shards.folder), "--preset", "bert-mini", "--steps", "10", "--out", str(tmp_path / name)]
-        done = subprocess.run([*call, *(part for setting in every for part in ("--set", setting))], capture_output=True, text=True)
+        call = [
+            *command,
+            script,
+            "pretrain",
+            str(shards.folder),
+            "--preset",
+            "bert-mini",
+            "--steps",
+            "10",
+            "--out",
+            str(tmp_path / name),
+        ]
+        done = subprocess.run(
+            [*call, *(part for setting in every for part in ("--set", setting))], capture_output=True, text=True
+        )
         assert done.returncode == 0, done.stderr
     one, two = weights(tmp_path / "one", 10), weights(tmp_path / "two", 10)
     assert max(float((one[name] - two[name]).abs().max()) for name in one) < 1e-9
@@ -264,7 +294,8 @@ def test_two_processes_are_one(settings: list[str], shards: Shards, tmp_path: Pa
 
 
 def test_buffers_stay_where_they_are(tmp_path: Path) -> None:
-    """Most of an embedding of which few rows learn is a buffer: sent before every step, it would cost more than the step."""
+    """Most of an embedding of which few rows learn is a buffer: sent before every step, it would cost more than the
+    step."""
     dist.init_process_group("gloo", store=dist.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1)
     try:
         shared = Distributed(world_size=2).wrap(PartialEmbedding(torch.randn(50, 4), torch.arange(3)))
@@ -302,7 +333,9 @@ def interrupt(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
 
 @pytest.mark.parametrize("objective", PRESETS)
 @pytest.mark.parametrize("micro", ["null", "128"])
-def test_resume_is_exact(objective: str, micro: str, shards: Shards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resume_is_exact(
+    objective: str, micro: str, shards: Shards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Stopped in the middle of an epoch and after its end, with other loader workers: the same bits as undisturbed."""
     settings = [
         f"train.micro_tokens={micro}",
@@ -326,9 +359,14 @@ def test_resume_is_exact(objective: str, micro: str, shards: Shards, tmp_path: P
             go_on(out, workers=1)
     go_on(out)
     assert digest(out) == digest(tmp_path / "whole")
-    assert (out / "model" / "model.safetensors").read_bytes() == (tmp_path / "whole" / "model" / "model.safetensors").read_bytes()
+    assert (out / "model" / "model.safetensors").read_bytes() == (
+        tmp_path / "whole" / "model" / "model.safetensors"
+    ).read_bytes()
     for kind in ("eval", "checkpoint"):
-        shown = [[(e["step"], e.get("metrics", {}).get("loss")) for e in events(run, kind)] for run in (out, tmp_path / "whole")]
+        shown = [
+            [(e["step"], e.get("metrics", {}).get("loss")) for e in events(run, kind)]
+            for run in (out, tmp_path / "whole")
+        ]
         assert shown[0] == shown[1], "no line is lost or written twice"
 
 
@@ -365,7 +403,9 @@ def test_lost_checkpoints_are_not_a_fresh_start(shards: Shards, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("damage", ["missing", "config", "weights"])
-def test_a_damaged_model_folder_is_written_anew(damage: str, shards: Shards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_model_folder_is_written_anew(
+    damage: str, shards: Shards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "run"
     with monkeypatch.context() as patch:
         interrupt(patch, after=3)
@@ -381,7 +421,15 @@ def test_a_damaged_model_folder_is_written_anew(damage: str, shards: Shards, tmp
 
 def test_a_checkpoint_of_another_run_is_passed_over(shards: Shards, tmp_path: Path) -> None:
     for name, lr in (("mine", "1e-3"), ("other", "2e-3")):
-        train(shards, tmp_path / name, "bert-mini", f"optim.lr={lr}", "train.evaluations=0", "train.checkpoint_every=1", steps=3)
+        train(
+            shards,
+            tmp_path / name,
+            "bert-mini",
+            f"optim.lr={lr}",
+            "train.evaluations=0",
+            "train.checkpoint_every=1",
+            steps=3,
+        )
     mine = tmp_path / "mine" / CHECKPOINTS
     shutil.rmtree(mine / "step-00000003")
     shutil.copytree(tmp_path / "other" / CHECKPOINTS / "step-00000003", mine / "step-00000003")
@@ -415,7 +463,11 @@ def test_differences_are_named(shards: Shards, tmp_path: Path) -> None:
     (place / "manifest.json").write_text(json.dumps({**manifest, "state.json": _entry(place / "state.json")}))
     go_on(tmp_path / "run")
     (difference,) = events(tmp_path / "run", "resume")[-1]["differences"]
-    assert difference.startswith("torch") and "1.0" in difference.replace(torch.__version__, "") and torch.__version__ in difference
+    assert (
+        difference.startswith("torch")
+        and "1.0" in difference.replace(torch.__version__, "")
+        and torch.__version__ in difference
+    )
 
 
 # ---------------------------------------------------------------------- numbers that are not finite
@@ -432,19 +484,34 @@ class Broken(Masked):
         Broken.calls += self.training
         Broken.seen[Broken.calls] = self.model.encoder.embed.tokens.weight.detach().clone()
         first, *rest = super().forward(batch)
-        return (replace(first, total=first.total * math.nan) if self.training and Broken.when(Broken.calls) else first, *rest)
+        return (
+            replace(first, total=first.total * math.nan) if self.training and Broken.when(Broken.calls) else first,
+            *rest,
+        )
 
 
 def test_a_bad_batch_is_passed_over(shards: Shards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(OBJECTIVES, "mlm", Broken)
     monkeypatch.setattr(Broken, "calls", 0)
     monkeypatch.setattr(Broken, "when", staticmethod(lambda calls: calls == 1 + 4))  # after a trial: the fourth step
-    train(shards, tmp_path / "run", "bert-mini", "train.checkpoint_every=1", "train.keep_checkpoints=99", "train.evaluations=0", steps=6)
+    train(
+        shards,
+        tmp_path / "run",
+        "bert-mini",
+        "train.checkpoint_every=1",
+        "train.keep_checkpoints=99",
+        "train.evaluations=0",
+        steps=6,
+    )
     (bad,) = events(tmp_path / "run", "skip")
     assert bad["loss"] is None and bad["step"] == 4 and len(bad["examples"]) > 0
     assert torch.equal(Broken.seen[5], Broken.seen[6]), "the step was not taken"
-    assert not torch.equal(Broken.seen[4], Broken.seen[5]) and not torch.equal(Broken.seen[6], Broken.seen[7]), "the others were"
-    assert [event["step"] for event in events(tmp_path / "run", "checkpoint")] == [0, 1, 2, 3, 5, 6], "the good one stayed the last"
+    assert not torch.equal(Broken.seen[4], Broken.seen[5]) and not torch.equal(Broken.seen[6], Broken.seen[7]), (
+        "the others were"
+    )
+    assert [event["step"] for event in events(tmp_path / "run", "checkpoint")] == [0, 1, 2, 3, 5, 6], (
+        "the good one stayed the last"
+    )
     assert all(tensor.isfinite().all() for tensor in weights(tmp_path / "run", 6).values())
 
 
@@ -453,14 +520,24 @@ def test_many_bad_batches_stop_the_run(shards: Shards, tmp_path: Path, monkeypat
     monkeypatch.setattr(Broken, "calls", 0)
     monkeypatch.setattr(Broken, "when", staticmethod(lambda calls: calls > 1 + 2))
     with pytest.raises(Diverged) as error:
-        train(shards, tmp_path / "run", "bert-mini", "train.bad_steps=3", "train.checkpoint_every=2", "train.evaluations=0", steps=99)
+        train(
+            shards,
+            tmp_path / "run",
+            "bert-mini",
+            "train.bad_steps=3",
+            "train.checkpoint_every=2",
+            "train.evaluations=0",
+            steps=99,
+        )
     assert error.value.exit_code == 3
     assert len(events(tmp_path / "run", "skip")) == 3
     newest = max(step for step, _ in list_checkpoints(tmp_path / "run" / CHECKPOINTS))
     assert all(tensor.isfinite().all() for tensor in weights(tmp_path / "run", newest).values())
 
 
-def test_a_failed_save_is_said_and_the_run_goes_on(shards: Shards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_save_is_said_and_the_run_goes_on(
+    shards: Shards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from bertworks.train import trainer
 
     written = trainer.write_checkpoint
@@ -494,13 +571,17 @@ def test_a_full_disk_does_not_end_the_log(tmp_path: Path) -> None:
 
 
 def trained(step: int) -> Trained:
-    return Trained(step=step, terms={"masked": 1.0}, lr=0.1, gradient_norm=1.0, tokens_per_second=9.0, mfu=0.5, seconds_left=2.0)
+    return Trained(
+        step=step, terms={"masked": 1.0}, lr=0.1, gradient_norm=1.0, tokens_per_second=9.0, mfu=0.5, seconds_left=2.0
+    )
 
 
 # ---------------------------------------------------------------------- real processes, real signals
 
 
-def start(shards: Shards, out: Path, *settings: str, limit: tuple[str, str] = ("--steps", "100000")) -> subprocess.Popen[str]:
+def start(
+    shards: Shards, out: Path, *settings: str, limit: tuple[str, str] = ("--steps", "100000")
+) -> subprocess.Popen[str]:
     every = [part for setting in (*TINY, "train.log_every=1", *settings) for part in ("--set", setting)]
     call = [BERTWORKS, "pretrain", str(shards.folder), "--preset", "bert-mini", *limit, "--out", str(out), *every]
     return subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -512,7 +593,9 @@ def wait_for_step(out: Path, step: int, process: subprocess.Popen[str]) -> None:
         if (out / "metrics.jsonl").is_file() and any(event["step"] >= step for event in read(out)):
             return
         time.sleep(0.02)
-    raise AssertionError(f"never came to step {step}: {process.communicate()[1] if process.poll() is not None else 'too slow'}")
+    raise AssertionError(
+        f"never came to step {step}: {process.communicate()[1] if process.poll() is not None else 'too slow'}"
+    )
 
 
 def read(out: Path) -> list[dict[str, Any]]:
@@ -552,7 +635,9 @@ class Small(Trainable):
         return ()
 
 
-def small_trainer(folder: Path, clock: Clock, distributed: Distributed | None = None, runtime: Runtime | None = None) -> Trainer:
+def small_trainer(
+    folder: Path, clock: Clock, distributed: Distributed | None = None, runtime: Runtime | None = None
+) -> Trainer:
     """A trainer in its own right; the test calls what it would call in a run."""
     around = {"runtime": runtime or Runtime(), "distributed": distributed or Distributed()}
     context = TrainContext(folder=folder, identity="", machine={}, clock=clock, **around)  # type: ignore[arg-type]
@@ -574,7 +659,9 @@ def test_a_signal_between_processes_waits_for_the_next_step(tmp_path: Path) -> N
     assert trainer._sync_step(step).stop_signal == 0 and trainer._sync_step(step).stop_signal == signal.SIGTERM
 
 
-@pytest.mark.parametrize(("now", "looked", "can"), [(30.0, 0.0, True), (30.0, 25.0, False), (92.0, 50.0, False), (5.0, 0.0, False)])
+@pytest.mark.parametrize(
+    ("now", "looked", "can"), [(30.0, 0.0, True), (30.0, 25.0, False), (92.0, 50.0, False), (5.0, 0.0, False)]
+)
 def test_looks_leave_a_budget_its_time(now: float, looked: float, can: bool, tmp_path: Path) -> None:
     trainer = small_trainer(tmp_path, Clock(100.0, began=0.0, now=lambda: now))
     trainer.state = State(evaluation_seconds=3.0, evaluated_at=looked)
@@ -592,11 +679,16 @@ def test_two_signals_end_at_once(shards: Shards, tmp_path: Path) -> None:
     time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=10) == 130, "the second signal's code: it did not wait for the first"
-    assert not list((out / CHECKPOINTS).glob("step-*")) or max(step for step, _ in list_checkpoints(out / CHECKPOINTS)) == 0
+    assert (
+        not list((out / CHECKPOINTS).glob("step-*"))
+        or max(step for step, _ in list_checkpoints(out / CHECKPOINTS)) == 0
+    )
 
 
 @pytest.mark.parametrize(("said", "processes", "threads"), [("", 1, 3), ("2", 1, 2), ("1", 2, 1), ("1", 1, 1)])
-def test_threads_are_those_that_were_asked_for(said: str, processes: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_are_those_that_were_asked_for(
+    said: str, processes: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """OMP_NUM_THREADS counts, but not what torchrun writes into it."""
     before, cores = torch.get_num_threads(), {0, 1, 2}
     monkeypatch.setenv("OMP_NUM_THREADS", said)
@@ -610,7 +702,8 @@ def test_threads_are_those_that_were_asked_for(said: str, processes: int, thread
 
 @pytest.mark.slow
 def test_killed_at_fifty_moments(shards: Shards, tmp_path: Path) -> None:
-    """kill -9, real processes, a save after every second step: every resume works and the end is the same to the bit."""
+    """kill -9, real processes, a save after every second step: every resume works and the end is the same to the
+    bit."""
     settings = ("train.checkpoint_every=2", "train.evaluations=3", "train.dropout=0.1", "train.log_every=7")
     whole = start(shards, tmp_path / "whole", *settings, limit=("--steps", "60"))
     begin = time.monotonic()
@@ -628,13 +721,17 @@ def test_killed_at_fifty_moments(shards: Shards, tmp_path: Path) -> None:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-                kills += bool(list_checkpoints(out / CHECKPOINTS))  # before the first checkpoint there is nothing to lose
+                kills += bool(
+                    list_checkpoints(out / CHECKPOINTS)
+                )  # before the first checkpoint there is nothing to lose
                 first = not (out / RUN).is_file()
                 continue
             assert code == 0, process.communicate()[1]
             break
         assert digest(out) == expected, f"after {kills} kills"
-        assert (out / "model" / "model.safetensors").read_bytes() == (tmp_path / "whole" / "model" / "model.safetensors").read_bytes()
+        assert (out / "model" / "model.safetensors").read_bytes() == (
+            tmp_path / "whole" / "model" / "model.safetensors"
+        ).read_bytes()
         runs_done += 1
     print(f"{kills} kills in {runs_done} runs, all ended with the same bits")
 
@@ -649,7 +746,9 @@ def test_a_rank_that_dies_is_started_again(shards: Shards, tmp_path: Path) -> No
     elastic = ["--nproc-per-node", "2", "--max-restarts", "2", "--master-port", str(free_port())]
     call = [sys.executable, "-m", "torch.distributed.run", *elastic, "-m", "bertworks", "pretrain", str(shards.folder)]
     call += ["--preset", "bert-mini", "--steps", "200", "--out", str(out)]
-    call += [part for setting in (*TINY, "train.checkpoint_every=5", "train.evaluations=0") for part in ("--set", setting)]
+    call += [
+        part for setting in (*TINY, "train.checkpoint_every=5", "train.evaluations=0") for part in ("--set", setting)
+    ]
     process = subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         wait_for_step(out, 12, process)

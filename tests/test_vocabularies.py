@@ -1,4 +1,5 @@
-"""The real vocabularies give transformers' ids; those we train are the same every time, and AutoTokenizer reads them alike."""
+"""The real vocabularies give transformers' ids; those we train are the same every time, and AutoTokenizer reads them
+alike."""
 
 from __future__ import annotations
 
@@ -57,7 +58,8 @@ def assert_ids_are_theirs(name: str, shared: Path, folder: Path, lines: list[str
         ids = [encoding.ids for encoding in ours.backend.encode_batch(part)]
         assert ids == theirs(part)["input_ids"]
         ties += sum(one != other for one, other in zip(ids, saved(part)["input_ids"], strict=True))
-    # The library reads its own JSON to the last but one digit: a true tie ("s***" as s * ** or s ** *) may fall the other way.
+    # The library reads its own JSON to the last but one digit: a true tie ("s***" as s * ** or s ** *) may fall the
+    # other way.
     assert ties <= (1e-4 * len(lines) if ours.kind == "Unigram" else 0)
     assert ours.pieces("one text", "and another").ids == theirs("one text", "and another")["input_ids"]
 
@@ -85,7 +87,9 @@ def test_sentencepiece_agrees_with_the_library(shared: Path) -> None:
         assert len(model.pieces) == library.get_piece_size()
         for id, ((piece, score), kind) in enumerate(zip(model.pieces, model.types, strict=True)):
             assert piece == library.id_to_piece(id) and score == library.get_score(id)
-            assert (kind == PieceType.UNKNOWN) == library.is_unknown(id) and (kind == PieceType.CONTROL) == library.is_control(id)
+            assert (kind == PieceType.UNKNOWN) == library.is_unknown(id) and (
+                kind == PieceType.CONTROL
+            ) == library.is_control(id)
 
 
 def test_damaged_sentencepiece_models(shared: Path, tmp_path: Path) -> None:
@@ -157,7 +161,9 @@ def test_training_does_not_depend_on_threads_or_on_chance() -> None:
     found = set()
     for threads in ("1", "2", "1", "2"):
         environment = {**os.environ, "RAYON_NUM_THREADS": threads}
-        done = subprocess.run([sys.executable, "-c", TRAIN], capture_output=True, text=True, env=environment, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", TRAIN], capture_output=True, text=True, env=environment, check=True
+        )
         found.add(done.stdout)
     assert len(found) == 1
 
@@ -180,7 +186,11 @@ def test_nothing_to_learn_from() -> None:
 def test_a_sample_is_fair_bounded_and_the_same_every_time() -> None:
     texts = [f"text {number} {'x' * (number % 50)}" for number in range(5000)]
     sample = Sample.of(texts, 20_000, seed=1)
-    assert 8_000 < sample.kept <= 20_000 and sample.kept == sum(map(len, sample.texts)) and sample.seen == sum(map(len, texts))
+    assert (
+        8_000 < sample.kept <= 20_000
+        and sample.kept == sum(map(len, sample.texts))
+        and sample.seen == sum(map(len, texts))
+    )
     assert Sample.of(texts, 20_000, seed=1).texts == sample.texts != Sample.of(texts, 20_000, seed=2).texts
     assert Sample.of(["the same line"] * 5000, 20_000).kept > 8_000
     halves = [sum(1 for text in sample.texts if int(text.split()[1]) >= half * 2500) for half in (0, 1)]

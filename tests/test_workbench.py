@@ -51,7 +51,9 @@ def test_encode_is_pooling_of_states(bench: Workbench, pooling: str | None, batc
     assert vectors.shape == (5, 16) and vectors.dtype == np.float32
     for text, vector in zip(texts, vectors, strict=True):
         states = states_of(bench, bench.tokenizer.pieces(text).ids)
-        expected = {"first": states[0], "last": states[-1], "max": states.amax(0)}.get(pooling or "mean", states.mean(0))
+        expected = {"first": states[0], "last": states[-1], "max": states.amax(0)}.get(
+            pooling or "mean", states.mean(0)
+        )
         assert np.allclose(vector, expected.numpy(), atol=1e-5)
 
 
@@ -62,7 +64,9 @@ def test_one_text_gives_one_vector(bench: Workbench) -> None:
 
 
 def test_long_texts_are_windows_weighted_by_tokens(bench: Workbench) -> None:
-    words = (WORDS * 3)[:23]  # 10 fit beside [CLS] and [SEP]; neighbours share at least half of that: starts at 0, 4, 8, 13
+    words = (WORDS * 3)[
+        :23
+    ]  # 10 fit beside [CLS] and [SEP]; neighbours share at least half of that: starts at 0, 4, 8, 13
     ledger = Ledger()
     vector = bench.encode([" ".join(words), "red"], ledger=ledger)[0]
     ids = bench.tokenizer.encode([" ".join(words)])[0].tolist()
@@ -94,7 +98,9 @@ def test_windows_of_512_without_positions(tokenizer: Tokenizer) -> None:
 
 def test_progress_counts_tokens(bench: Workbench) -> None:
     seen: list[tuple[int, int]] = []
-    bench.encode(["the cat", "a dog sat", "red"], batch_tokens=4, progress=lambda done, total: seen.append((done, total)))
+    bench.encode(
+        ["the cat", "a dog sat", "red"], batch_tokens=4, progress=lambda done, total: seen.append((done, total))
+    )
     assert seen == [(1, 6), (3, 6), (6, 6)]
 
 
@@ -122,7 +128,9 @@ def test_states_of_each_layer(bench: Workbench) -> None:
     assert np.allclose(bench.states("the cat sat"), states_of(bench, ids).numpy(), atol=1e-6)
     layers = [bench.states("the cat sat", layer) for layer in range(4)]
     assert all(layer.shape == (5, 16) for layer in layers)
-    assert np.array_equal(layers[3], bench.states("the cat sat", -1)) and np.array_equal(layers[0], bench.states("the cat sat", -4))
+    assert np.array_equal(layers[3], bench.states("the cat sat", -1)) and np.array_equal(
+        layers[0], bench.states("the cat sat", -4)
+    )
     assert not np.allclose(layers[0], layers[1])
 
 
@@ -158,7 +166,9 @@ def test_fill_independently_and_jointly(bench: Workbench) -> None:
     first = probabilities(ids)
     for blank, candidates in zip(blanks, filled.blanks, strict=True):
         values, indices = first[blank].topk(3)
-        assert [c.id for c in candidates] == indices.tolist() and [c.piece for c in candidates] == [VOCAB[i] for i in indices]
+        assert [c.id for c in candidates] == indices.tolist() and [c.piece for c in candidates] == [
+            VOCAB[i] for i in indices
+        ]
         assert np.allclose([c.probability for c in candidates], values.numpy(), atol=1e-6)
     surest = max(blanks, key=lambda blank: float(first[blank].max()))
     other = next(blank for blank in blanks if blank != surest)
@@ -178,7 +188,14 @@ def test_jointly_can_differ_from_independently(tokenizer: Tokenizer) -> None:
 
 def test_fill_by_xlnets_query_stream(tokenizer: Tokenizer) -> None:
     bench = bertworks.new(
-        "xlnet-mini", heads=["lm"], tokenizer=tokenizer, hidden_size=16, n_heads=2, ffn_size=24, n_layers=2, init_range=0.3
+        "xlnet-mini",
+        heads=["lm"],
+        tokenizer=tokenizer,
+        hidden_size=16,
+        n_heads=2,
+        ffn_size=24,
+        n_layers=2,
+        init_range=0.3,
     )
     filled = bench.fill("the [MASK] sat")
     ids = bench.tokenizer.pieces("the [MASK] sat").ids
@@ -305,6 +322,11 @@ def test_strange_lineage(bench: Workbench, tmp_path: Path) -> None:
 def test_results_that_are_not_finite(tokenizer: Tokenizer, value: float) -> None:
     bench = bertworks.new("bert-mini", heads=["lm"], tokenizer=tokenizer, **SMALL)
     bench.model.encoder.embed.tokens.weight.data[:] = value
-    for use in (lambda: bench.encode(["the"]), lambda: bench.states("the"), lambda: bench.fill("[MASK]"), lambda: bench.attention("the")):
+    for use in (
+        lambda: bench.encode(["the"]),
+        lambda: bench.states("the"),
+        lambda: bench.fill("[MASK]"),
+        lambda: bench.attention("the"),
+    ):
         with refused("not-finite"):
             use()

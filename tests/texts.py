@@ -44,7 +44,9 @@ def tiny_tokenizer() -> Tokenizer:
     return Tokenizer.from_layout(json.loads(backend.to_str()), {})
 
 
-def documents(count: int, seed: int = 0, sentences: tuple[int, int] = (1, 12), words: tuple[int, int] = (1, 15)) -> list[str]:
+def documents(
+    count: int, seed: int = 0, sentences: tuple[int, int] = (1, 12), words: tuple[int, int] = (1, 15)
+) -> list[str]:
     """Made-up prose; words of one to four syllables."""
     rng = random.Random(seed)
     made = []

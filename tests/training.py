@@ -39,14 +39,17 @@ def language() -> Tokenizer:
     """Words of the made-up language, one token each."""
     words = [word(topic, place) for topic in range(TOPICS) for place in range(PLACES)]
     pieces = [*SPECIAL, ".", *words, *(f"{'qrstuvwxyz'[n]}z" for n in range(ORDINALS))]
-    return Tokenizer.from_layout(json.loads(word_piece({piece: id for id, piece in enumerate(pieces)}, {}).to_str()), {})
+    return Tokenizer.from_layout(
+        json.loads(word_piece({piece: id for id, piece in enumerate(pieces)}, {}).to_str()), {}
+    )
 
 
 def language_texts(count: int, seed: int = 0) -> list[str]:
     """Documents of one topic; a sentence says which it is in its document, then the topic's words in their order,
     and any of them once more.
 
-    So a word follows from the topic and the place, sentences of a document belong together by their words, and their order can be read off.
+    So a word follows from the topic and the place, sentences of a document belong together by their words, and their
+    order can be read off.
     """
     draw = random.Random(seed)
     texts = []
@@ -64,10 +67,18 @@ def language_shards(folder: Path, count: int = 120) -> Shards:
 
 
 def train(
-    shards: Shards, out: Path, preset: str, *settings: str, objective: str | None = None, steps: int | None = None, **limit: Any
+    shards: Shards,
+    out: Path,
+    preset: str,
+    *settings: str,
+    objective: str | None = None,
+    steps: int | None = None,
+    **limit: Any,
 ) -> Outcome:
     options = {"steps": steps, **limit} if steps is not None else limit
-    config = resolve_pretrain(shards.tokenizer, preset=preset, objective=objective, settings=[*TINY, *settings], options=options)
+    config = resolve_pretrain(
+        shards.tokenizer, preset=preset, objective=objective, settings=[*TINY, *settings], options=options
+    )
     return pretrain(config, shards, out, init=None, preset=preset, host=Host.library())
 
 

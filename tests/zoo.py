@@ -30,7 +30,13 @@ TABLES = {
 CELLS = [(family, job) for family in FAMILIES for job, table in TABLES.items() if family in getattr(auto, table)]
 
 SIZES: dict[str, dict[str, Any]] = {
-    "bert": {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 40, "max_position_embeddings": 32},
+    "bert": {
+        "hidden_size": 24,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "intermediate_size": 40,
+        "max_position_embeddings": 32,
+    },
     "roberta": {
         "hidden_size": 24,
         "num_hidden_layers": 3,
@@ -59,7 +65,15 @@ SIZES: dict[str, dict[str, Any]] = {
         "intermediate_size": 40,
         "max_position_embeddings": 32,
     },
-    "xlnet": {"d_model": 24, "n_layer": 3, "n_head": 4, "d_inner": 40, "pad_token_id": PAD, "bos_token_id": 1, "eos_token_id": 2},
+    "xlnet": {
+        "d_model": 24,
+        "n_layer": 3,
+        "n_head": 4,
+        "d_inner": 40,
+        "pad_token_id": PAD,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    },
     "distilbert": {"dim": 24, "n_layers": 3, "n_heads": 4, "hidden_dim": 40, "max_position_embeddings": 32},
     "gpt2": {
         "n_embd": 24,
@@ -93,7 +107,9 @@ def hf_model(family: str, job: str = "base", *, seed: int = 0, faint: bool = Fal
     draw = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            is_norm = name.endswith("weight") and any(norm in name.lower() for norm in ("layernorm", "layer_norm", "ln_"))
+            is_norm = name.endswith("weight") and any(
+                norm in name.lower() for norm in ("layernorm", "layer_norm", "ln_")
+            )
             parameter.normal_(1.0 if is_norm else 0.0, 0.2, generator=draw)
             if (
                 faint
@@ -112,7 +128,9 @@ def hf_folder(family: str, job: str, root: Path, faint: bool = False) -> Path:
     return folder
 
 
-def ragged_batch(lengths: tuple[int, ...] = (7, 3, 3, 12, 1), seed: int = 1, lowest: int = 3) -> tuple[list[list[int]], list[list[int]]]:
+def ragged_batch(
+    lengths: tuple[int, ...] = (7, 3, 3, 12, 1), seed: int = 1, lowest: int = 3
+) -> tuple[list[list[int]], list[list[int]]]:
     """Sequences of ids (never padding) and of segments: sentence A, then sentence B."""
     draw = random.Random(seed)
     ids = [[draw.randrange(lowest, VOCAB) for _ in range(length)] for length in lengths]
@@ -125,5 +143,7 @@ def padded(rows: list[list[int]], left: bool = False, pad: int = PAD) -> tuple[t
     width = max(map(len, rows))
     fill = [[pad] * (width - len(row)) for row in rows]
     values = [f + r if left else r + f for r, f in zip(rows, fill, strict=True)]
-    mask = [[0] * len(f) + [1] * len(r) if left else [1] * len(r) + [0] * len(f) for r, f in zip(rows, fill, strict=True)]
+    mask = [
+        [0] * len(f) + [1] * len(r) if left else [1] * len(r) + [0] * len(f) for r, f in zip(rows, fill, strict=True)
+    ]
     return torch.tensor(values), torch.tensor(mask)

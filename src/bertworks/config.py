@@ -1,8 +1,9 @@
 """What a model is made of and how it is trained, as frozen, checked values.
 
-`EncoderConfig` holds the axes along which the BERT family differs, `HeadConfig` how its heads read the encoder's states, and
-`ModelConfig` joins the two. `family` only says whose file layout a folder uses; no computation depends on it. `DataConfig`,
-`ObjectiveConfig`, `OptimConfig` and `TrainConfig` say how a model learns; `PretrainConfig` is all of it.
+`EncoderConfig` holds the axes along which the BERT family differs, `HeadConfig` how its heads read the encoder's
+states, and `ModelConfig` joins the two. `family` only says whose file layout a folder uses; no computation depends on
+it. `DataConfig`, `ObjectiveConfig`, `OptimConfig` and `TrainConfig` say how a model learns; `PretrainConfig` is all of
+it.
 """
 
 from __future__ import annotations
@@ -46,8 +47,12 @@ class EncoderConfig(Frozen):
     n_layers: int = Field(12, ge=1, le=1024, description="number of layers a token passes through")
     n_heads: int = Field(12, ge=1, le=1024, description="attention heads per layer")
     ffn_size: Size = Field(3072, description="inner width of the feed-forward part")
-    embedding_size: Size | None = Field(None, description="width of the embeddings before a projection to hidden_size; none: no projection")
-    positions: Literal["learned", "sinusoidal", "none"] = Field("learned", description="how a token is told where it stands")
+    embedding_size: Size | None = Field(
+        None, description="width of the embeddings before a projection to hidden_size; none: no projection"
+    )
+    positions: Literal["learned", "sinusoidal", "none"] = Field(
+        "learned", description="how a token is told where it stands"
+    )
     n_positions: int | None = Field(512, ge=1, le=2**20, description="longest sequence; none: no limit")
     first_position: int = Field(0, ge=0, le=1024, description="row of the position table that the first token uses")
     n_segments: int = Field(2, ge=0, le=1024, description="segment types (sentence A, B, ...); 0: no segment embedding")
@@ -58,9 +63,13 @@ class EncoderConfig(Frozen):
     norm_eps: float = Field(1e-12, gt=0, lt=1, description="epsilon of every layer norm")
     embedding_norm: bool = Field(True, description="layer norm on the sum of the embeddings")
     activation: Activation = Field("gelu", description="non-linearity of the feed-forward part")
-    sharing: Literal["none", "all", "attention", "ffn"] = Field("none", description="which parts the layers of a group share")
+    sharing: Literal["none", "all", "attention", "ffn"] = Field(
+        "none", description="which parts the layers of a group share"
+    )
     n_groups: int = Field(1, ge=1, le=1024, description="groups of consecutive layers that share parts")
-    layers_per_group: int = Field(1, ge=1, le=1024, description="different layers inside a group, run one after the other")
+    layers_per_group: int = Field(
+        1, ge=1, le=1024, description="different layers inside a group, run one after the other"
+    )
     dropout: Rate = Field(0.1, description="dropout on embeddings and on the output of each part")
     attention_dropout: Rate = Field(0.1, description="dropout on attention probabilities")
     ffn_dropout: Rate = Field(0.0, description="dropout inside the feed-forward part")
@@ -69,11 +78,15 @@ class EncoderConfig(Frozen):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.hidden_size % self.n_heads:
-            raise Misfit(f"hidden_size {self.hidden_size} is not divisible by n_heads {self.n_heads}", "hidden_size", "n_heads")
+            raise Misfit(
+                f"hidden_size {self.hidden_size} is not divisible by n_heads {self.n_heads}", "hidden_size", "n_heads"
+            )
         if self.positions != "none" and self.n_positions is None:
             raise Misfit(f"n_positions is needed with positions={self.positions!r}", "n_positions", "positions")
         if self.attention == "relative" and self.positions != "none":
-            raise Misfit("attention='relative' carries the positions itself: use positions='none'", "attention", "positions")
+            raise Misfit(
+                "attention='relative' carries the positions itself: use positions='none'", "attention", "positions"
+            )
         if self.positions == "sinusoidal" and self.embedding_width % 2:
             width = "hidden_size" if self.embedding_size is None else "embedding_size"
             raise Misfit(f"sinusoids come in pairs: a width of {self.embedding_width} is odd", "positions", width)
@@ -83,7 +96,9 @@ class EncoderConfig(Frozen):
             cause = f"n_layers {self.n_layers} is not a multiple of layers_per_group {self.layers_per_group}"
             raise Misfit(cause, "n_layers", "layers_per_group")
         if self.sharing != "none" and self.n_groups > self.n_layers // self.layers_per_group:
-            raise Misfit(f"n_groups {self.n_groups} is more than n_layers {self.n_layers} can fill", "n_groups", "n_layers")
+            raise Misfit(
+                f"n_groups {self.n_groups} is more than n_layers {self.n_layers} can fill", "n_groups", "n_layers"
+            )
         return self
 
     @property
@@ -108,10 +123,14 @@ class HeadConfig(Frozen):
     """How heads read the states. One summary vector serves every head that looks at a whole sequence."""
 
     summary: Literal["first", "last"] = Field("first", description="the token that stands for its sequence")
-    summary_activation: Activation | None = Field("tanh", description="non-linearity of the summary layer; none: no such layer")
+    summary_activation: Activation | None = Field(
+        "tanh", description="non-linearity of the summary layer; none: no such layer"
+    )
     pooler: bool = Field(True, description="a model without heads has a summary layer too (BERT's pooler)")
     class_bias: bool = Field(True, description="bias in the sequence head")
-    lm_transform: bool = Field(True, description="dense layer, non-linearity and norm before the tied vocabulary projection")
+    lm_transform: bool = Field(
+        True, description="dense layer, non-linearity and norm before the tied vocabulary projection"
+    )
     lm_activation: Activation = Field("gelu", description="non-linearity of that dense layer")
     lm_bias: bool = Field(True, description="a bias per vocabulary entry")
     head_dropout: Rate = Field(0.1, description="dropout before a classifying layer")
@@ -147,16 +166,27 @@ class DataConfig(Frozen):
     """How shards become training examples."""
 
     pairs: Pairs = Field(
-        "none", description="nsp: next sentence or random; sop: in order or swapped; none: full sentences; stream: all text"
+        "none",
+        description="nsp: next sentence or random; sop: in order or swapped; none: full sentences; stream: all text",
     )
     max_length: int = Field(128, ge=8, le=2**20, description="longest example, with its special tokens")
-    cross_documents: bool = Field(True, description="full sentences may go on into the next document, after a separator")
-    short_seq_prob: float = Field(0.1, ge=0, le=1, description="share of examples made shorter than max_length on purpose")
-    masking: MaskUnit = Field("token", description="what is masked together: token, word, ngram (1 to 3 words) or span (up to 10 words)")
+    cross_documents: bool = Field(
+        True, description="full sentences may go on into the next document, after a separator"
+    )
+    short_seq_prob: float = Field(
+        0.1, ge=0, le=1, description="share of examples made shorter than max_length on purpose"
+    )
+    masking: MaskUnit = Field(
+        "token", description="what is masked together: token, word, ngram (1 to 3 words) or span (up to 10 words)"
+    )
     mask_rate: float = Field(0.15, ge=0, le=1, description="share of tokens to predict")
     mask_share: float = Field(0.8, ge=0, le=1, description="share of these that become the mask token")
-    random_share: float = Field(0.1, ge=0, le=1, description="share of these that become a random token; the rest is kept")
-    mask_epochs: int = Field(0, ge=0, description="1: the same masks in every epoch; k: they repeat after k epochs; 0: never")
+    random_share: float = Field(
+        0.1, ge=0, le=1, description="share of these that become a random token; the rest is kept"
+    )
+    mask_epochs: int = Field(
+        0, ge=0, description="1: the same masks in every epoch; k: they repeat after k epochs; 0: never"
+    )
     held_out: float = Field(0.01, ge=0, le=0.5, description="share of the text kept for evaluation")
 
     @model_validator(mode="after")
@@ -170,18 +200,28 @@ class DataConfig(Frozen):
 class ObjectiveConfig(Frozen):
     """What the model learns to predict."""
 
-    name: str = Field("mlm", description="mlm: masked tokens; rtd: replaced tokens; plm: permuted order; ltr: the next token")
-    replaced_weight: float = Field(50.0, ge=0, le=1e6, description="rtd: weight of the discriminator's loss beside the generator's")
-    generator_size: float = Field(0.25, gt=0, le=1, description="rtd: width of the generator as a share of the discriminator's")
+    name: str = Field(
+        "mlm", description="mlm: masked tokens; rtd: replaced tokens; plm: permuted order; ltr: the next token"
+    )
+    replaced_weight: float = Field(
+        50.0, ge=0, le=1e6, description="rtd: weight of the discriminator's loss beside the generator's"
+    )
+    generator_size: float = Field(
+        0.25, gt=0, le=1, description="rtd: width of the generator as a share of the discriminator's"
+    )
 
 
 class OptimConfig(Frozen):
     """AdamW and how its learning rate goes."""
 
     lr: float = Field(1e-3, gt=0, lt=10, allow_inf_nan=False, description="highest learning rate")
-    schedule: Literal["linear", "cosine", "constant"] = Field("linear", description="how it falls to zero; constant: only at the end")
+    schedule: Literal["linear", "cosine", "constant"] = Field(
+        "linear", description="how it falls to zero; constant: only at the end"
+    )
     warmup: float = Field(0.06, ge=0, le=1, description="share of the run in which the learning rate rises")
-    cooldown: float = Field(0.2, ge=0, le=1, description="schedule constant: share of the run in which it falls, at the end")
+    cooldown: float = Field(
+        0.2, ge=0, le=1, description="schedule constant: share of the run in which it falls, at the end"
+    )
     beta1: Rate = Field(0.9, description="memory of the mean gradient")
     beta2: Rate = Field(0.98, description="memory of the mean squared gradient")
     eps: float = Field(1e-6, gt=0, lt=1, description="keeps small gradients from large steps")
@@ -196,11 +236,17 @@ class LoopConfig(Frozen):
     seed: int = Field(0, ge=0, lt=2**63, description="of new weights, order, masks and dropout")
     steps: int | None = Field(None, ge=1, le=2**40, description="end after so many steps")
     epochs: int | None = Field(None, ge=1, le=2**30, description="end after so many passes over the text")
-    budget: float | None = Field(None, gt=0, le=1e9, description="end after so many seconds, the learning rate at zero by then")
-    micro_tokens: int | None = Field(None, ge=8, description="about so many tokens at once, to save memory; null: the whole step")
+    budget: float | None = Field(
+        None, gt=0, le=1e9, description="end after so many seconds, the learning rate at zero by then"
+    )
+    micro_tokens: int | None = Field(
+        None, ge=8, description="about so many tokens at once, to save memory; null: the whole step"
+    )
     checkpoint_every: int = Field(100, ge=1, description="steps between checkpoints")
     keep_checkpoints: int = Field(2, ge=1, description="newest checkpoints kept, beside the best one")
-    evaluations: int = Field(10, ge=0, description="looks at the held-out text, spread over the run; the last is at the end")
+    evaluations: int = Field(
+        10, ge=0, description="looks at the held-out text, spread over the run; the last is at the end"
+    )
     log_every: int = Field(10, ge=1, description="steps between lines in metrics.jsonl; slow steps have more")
     bad_steps: int = Field(10, ge=1, description="steps in a row without finite numbers after which the run stops")
     threads: int | None = Field(None, ge=1, le=1024, description="threads of a process; null: the cores it has")
@@ -224,7 +270,9 @@ class PretrainLoop(LoopConfig):
         "local", description="a new model's heads: looking at neighbours, or at random as in the papers"
     )
     batch_tokens: int = Field(4096, ge=8, le=2**26, description="tokens of a step, over all processes")
-    dropout: Rate | None = Field(0.0, description="dropout while pre-training; null: the model's own, for many passes over little text")
+    dropout: Rate | None = Field(
+        0.0, description="dropout while pre-training; null: the model's own, for many passes over little text"
+    )
     evaluate_tokens: int = Field(32768, ge=1, description="held-out tokens of a look at them")
     workers: int = Field(0, ge=0, le=256, description="processes that make batches; 0: made between steps; same result")
 
@@ -256,13 +304,20 @@ class TaskConfig(Frozen):
     shape: str = Field(description="what a prediction looks like: a row of tasks/shapes.py")
     labels: tuple[str, ...] = Field((), description="names of the classes or tags")
     metric: str = Field("accuracy", description="by which models are compared on dev")
-    pairs: bool | None = Field(False, description="classify, regress, multilabel: two texts are read together; null: or one")
+    pairs: bool | None = Field(
+        False, description="classify, regress, multilabel: two texts are read together; null: or one"
+    )
     no_answer: bool = Field(False, description="span: the passage need not hold an answer")
-    class_weights: Literal["none", "balanced"] = Field("none", description="classify: balanced: rare classes weigh as much as others")
-    label_smoothing: Rate = Field(0.0, description="classify, tag: share of each target that is spread over all classes")
+    class_weights: Literal["none", "balanced"] = Field(
+        "none", description="classify: balanced: rare classes weigh as much as others"
+    )
+    label_smoothing: Rate = Field(
+        0.0, description="classify, tag: share of each target that is spread over all classes"
+    )
     counted_from: CountedFrom = Field(0, description="choice: what the first one is called: 0, 1 or A")
     transitions: tuple[tuple[str, str, bool], ...] = Field(
-        (), description="tag: what may follow what: two prefixes such as B and I, and whether they are of the same type; []: anything"
+        (),
+        description="tag: what may follow what: two prefixes such as B and I, and whether they are of the same type; []: anything",
     )
     shift: float = Field(0.0, allow_inf_nan=False, description="regress: what counts as zero")
     scale: float = Field(1.0, gt=0, allow_inf_nan=False, description="regress: what counts as one")
@@ -273,9 +328,13 @@ class WindowConfig(Frozen):
 
     max_length: int = Field(256, ge=8, le=2**20, description="longest window, with its special tokens")
     overlap: int = Field(
-        64, ge=0, description="tokens that neighbouring windows of a long text share, at least (span: 64); at most half a window"
+        64,
+        ge=0,
+        description="tokens that neighbouring windows of a long text share, at least (span: 64); at most half a window",
     )
-    on_long: Literal["window", "truncate", "error"] = Field("window", description="what becomes of a text longer than that")
+    on_long: Literal["window", "truncate", "error"] = Field(
+        "window", description="what becomes of a text longer than that"
+    )
 
 
 class FinetuneLoop(LoopConfig):
@@ -285,10 +344,16 @@ class FinetuneLoop(LoopConfig):
     micro_tokens: int | None = Field(
         4096, ge=8, description="about so many tokens at once, to save memory, but whole examples; null: the whole step"
     )
-    patience: int | None = Field(None, ge=1, description="stop after so many looks at dev without a better one; null: go on to the end")
-    freeze: int = Field(0, ge=0, description="layers from below that stay as they are, with the embeddings; 0: nothing does")
+    patience: int | None = Field(
+        None, ge=1, description="stop after so many looks at dev without a better one; null: go on to the end"
+    )
+    freeze: int = Field(
+        0, ge=0, description="layers from below that stay as they are, with the embeddings; 0: nothing does"
+    )
     reinit: int = Field(0, ge=0, description="layers from above that start anew")
-    attention_dropout: Rate | None = Field(0.0, description="dropout of attention's probabilities while training; null: the model's own")
+    attention_dropout: Rate | None = Field(
+        0.0, description="dropout of attention's probabilities while training; null: the model's own"
+    )
 
 
 class TaskArtifact(Frozen):
@@ -301,7 +366,9 @@ class TaskArtifact(Frozen):
     temperature: float = Field(
         1.0, gt=0, allow_inf_nan=False, description="by which logits are divided, so that confidence is what it says"
     )
-    no_answer: float = Field(0.0, allow_inf_nan=False, description="span: how much better 'not here' must be than an answer")
+    no_answer: float = Field(
+        0.0, allow_inf_nan=False, description="span: how much better 'not here' must be than an answer"
+    )
 
 
 class FinetuneConfig(Frozen):
@@ -320,7 +387,9 @@ class FinetuneConfig(Frozen):
             cause = f"data.max_length {self.data.max_length} is more than the model's {longest} positions"
             raise Misfit(cause, "data.max_length", "model.n_positions")
         if self.train.freeze + self.train.reinit > n_layers:
-            cause = f"train.freeze {self.train.freeze} and train.reinit {self.train.reinit} are more than {n_layers} layers"
+            cause = (
+                f"train.freeze {self.train.freeze} and train.reinit {self.train.reinit} are more than {n_layers} layers"
+            )
             raise Misfit(cause, "train.freeze", "train.reinit")
         for name, below in (("freeze", self.train.freeze), ("reinit", n_layers - self.train.reinit)):
             if self.model.encoder.shared_across(below):
@@ -393,7 +462,11 @@ def _complaint(error: Any) -> str:
 
 def _fields(error: Any) -> list[str]:
     cause = error.get("ctx", {}).get("error")
-    return [_field((*error["loc"], name)) for name in cause.fields] if isinstance(cause, Misfit) else [_field(error["loc"])]
+    return (
+        [_field((*error["loc"], name)) for name in cause.fields]
+        if isinstance(cause, Misfit)
+        else [_field(error["loc"])]
+    )
 
 
 def _field(place: Iterable[str | int]) -> str:

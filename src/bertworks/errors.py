@@ -1,9 +1,9 @@
 """One family of errors: what is wrong, where, and what to do about it.
 
-Every error that a user can cause is a `BertworksError`. It has a short stable `code` for programs, a `cause` in plain words,
-the `place` (file, field, row, character) and a `remedy`. The command line prints it without a traceback and exits with
-2, or with a code of its own where a program that waits for the run should know the reason. The class says what kind of thing is
-wrong, the code may say more exactly what. What is no error, but should be known, is a `Remark`.
+Every error that a user can cause is a `BertworksError`. It has a short stable `code` for programs, a `cause` in plain
+words, the `place` (file, field, row, character) and a `remedy`. The command line prints it without a traceback and
+exits with 2, or with a code of its own where a program that waits for the run should know the reason. The class says
+what kind of thing is wrong, the code may say more exactly what. What is no error, but should be known, is a `Remark`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ class BertworksError(Exception):
     code = "error"
     exit_code = 2
 
-    def __init__(self, cause: str, *, place: str | None = None, remedy: str | None = None, code: str | None = None) -> None:
+    def __init__(
+        self, cause: str, *, place: str | None = None, remedy: str | None = None, code: str | None = None
+    ) -> None:
         self.cause, self.place, self.remedy = cause, place, remedy
         self.code = code or type(self).code
         super().__init__(str(self))
@@ -54,12 +56,19 @@ class NotFound(BertworksError):
 
 
 class BadConfig(BertworksError):
-    """A configuration that describes no model we can build. `fields`: the names of those that are wrong, where it is about fields."""
+    """A configuration that describes no model we can build. `fields`: the names of those that are wrong, where it is
+    about fields."""
 
     code = "bad-config"
 
     def __init__(
-        self, cause: str, *, place: str | None = None, remedy: str | None = None, code: str | None = None, fields: Iterable[str] = ()
+        self,
+        cause: str,
+        *,
+        place: str | None = None,
+        remedy: str | None = None,
+        code: str | None = None,
+        fields: Iterable[str] = (),
     ) -> None:
         self.fields = list(fields)
         super().__init__(cause, place=place, remedy=remedy, code=code)

@@ -20,11 +20,18 @@ MAX_BYTES = 256 * 2**20
 def read_file(path: Path) -> bytes:
     try:
         if not path.exists():
-            raise NotFound(f"no {path.name} in this folder", place=str(path.parent), remedy="a model folder has one", code="missing-file")
+            raise NotFound(
+                f"no {path.name} in this folder",
+                place=str(path.parent),
+                remedy="a model folder has one",
+                code="missing-file",
+            )
         if not path.is_file():  # a pipe would wait for ever, a device never ends
             raise BadConfig("not a regular file", place=str(path), code="not-a-file")
         if path.stat().st_size > MAX_BYTES:
-            raise BadConfig(f"{path.stat().st_size:,} bytes are too many for such a file", place=str(path), code="file-too-large")
+            raise BadConfig(
+                f"{path.stat().st_size:,} bytes are too many for such a file", place=str(path), code="file-too-large"
+            )
         return path.read_bytes()
     except OSError as error:
         raise NotFound(f"cannot be read: {error.strerror}", place=str(path)) from None
@@ -52,7 +59,8 @@ def parse_json(content: bytes, path: Path) -> Any:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file that appears under its name, synced to the disk, when all of it is written; until then the old one stays."""
+    """A file that appears under its name, synced to the disk, when all of it is written; until then the old one
+    stays."""
     path = path.resolve()  # a link stays a link
     if path.exists() and not path.is_file():
         raise SaveFailed("this is not a regular file", place=str(path), remedy="name a file", code="not-a-file")
@@ -73,9 +81,15 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def new_folder(folder: Path, *, replace: bool = False) -> Iterator[Path]:
-    """A folder that appears under its name when all of it is written. What is there already is replaced in one step, or refused."""
+    """A folder that appears under its name when all of it is written. What is there already is replaced in one step, or
+    refused."""
     if not replace and folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise SaveFailed("there is something of this name already", place=str(folder), remedy="name a new folder", code="already-exists")
+        raise SaveFailed(
+            "there is something of this name already",
+            place=str(folder),
+            remedy="name a new folder",
+            code="already-exists",
+        )
     new = folder.parent / f".{uuid4().hex}.new"
     try:
         new.mkdir(parents=True)
@@ -107,7 +121,8 @@ def exchange(new: Path, folder: Path) -> None:
 
 
 def _swap(a: Path, b: Path) -> bool:
-    """Linux's renameat2 with RENAME_EXCHANGE: the two names change places in one step. False where there is no such call."""
+    """Linux's renameat2 with RENAME_EXCHANGE: the two names change places in one step. False where there is no such
+    call."""
     if os.name != "posix":  # other systems have no library of the process itself
         return False
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)

@@ -30,8 +30,8 @@ class Candidate:
 class Filled:
     """What a masked language model puts into the blanks of a text.
 
-    BERT predicts every blank as if the others were still blank: `blanks` and `independent`. Filling the surest blank first
-    and looking again with it in place gives `joint`, in which the words know of each other.
+    BERT predicts every blank as if the others were still blank: `blanks` and `independent`. Filling the surest blank
+    first and looking again with it in place gives `joint`, in which the words know of each other.
     """
 
     blanks: list[list[Candidate]]  # for each blank, best first
@@ -65,7 +65,12 @@ class Filler:
             surest = max(range(len(best)), key=lambda i: best[i].probability)
             chosen[open_blanks[surest]] = best[surest]
             ids[open_blanks[surest]] = best[surest].id
-        return Filled(candidates, self._text_of(independent, pieces), self._text_of(ids, pieces), [chosen[place] for place in blanks])
+        return Filled(
+            candidates,
+            self._text_of(independent, pieces),
+            self._text_of(ids, pieces),
+            [chosen[place] for place in blanks],
+        )
 
     def go_on(self, text: str, top_k: int) -> Filled:
         """What follows, token by token, the likeliest each time."""

@@ -1,4 +1,5 @@
-"""A trained model, ready to be asked: built once, in evaluation mode, never changed afterwards, safe to share between threads.
+"""A trained model, ready to be asked: built once, in evaluation mode, never changed afterwards, safe to share between
+threads.
 
 Prediction has three stages, so that a server can put its queue between them:
 
@@ -74,12 +75,18 @@ class Predictor:
     def run(self, windows: Sequence[Features], progress: Progress = no_progress) -> list[Outputs]:
         """The logits of each window of each input."""
         if self.task.training:
-            raise Unsupported("the model is in training mode, with dropout", remedy="model.eval() first", code="training-mode")
+            raise Unsupported(
+                "the model is in training mode, with dropout", remedy="model.eval() first", code="training-mode"
+            )
         return run_windows(self.task, windows, progress)
 
-    def finish(self, prepared: Sequence[PreparedInput], outputs: Sequence[Outputs], min_confidence: float = 0.0) -> list[Prediction]:
+    def finish(
+        self, prepared: Sequence[PreparedInput], outputs: Sequence[Outputs], min_confidence: float = 0.0
+    ) -> list[Prediction]:
         """Where a model is less confident than `min_confidence`, it abstains."""
-        decoded = [self.task.decode(logits, one.features, one.example) for logits, one in zip(outputs, prepared, strict=True)]
+        decoded = [
+            self.task.decode(logits, one.features, one.example) for logits, one in zip(outputs, prepared, strict=True)
+        ]
         return [one.abstain_below(min_confidence) for one in decoded] if min_confidence else decoded
 
     def predict(
@@ -107,7 +114,9 @@ class Predictor:
             raise BadConfig(cause, code="out-of-range", fields=["min_confidence"])
         if min_confidence and not self.task.has_confidence:
             remedy = "leave --min-confidence out"
-            raise Unsupported(f"{self.task.schema.shape}: predictions have no confidence", remedy=remedy, code="no-confidence")
+            raise Unsupported(
+                f"{self.task.schema.shape}: predictions have no confidence", remedy=remedy, code="no-confidence"
+            )
 
 
 def check_inputs(inputs: object) -> None:
@@ -139,7 +148,9 @@ class Embedder:
     def _features(self, at: int, ids: Numbers, windows: SlidingWindows) -> Features:
         place = f"text {at}"
         if not len(ids):
-            raise BadText("the tokenizer has no token for any of it", place=place, remedy="leave it out", code="no-tokens")
+            raise BadText(
+                "the tokenizer has no token for any of it", place=place, remedy="leave it out", code="no-tokens"
+            )
         ranges = windows.ranges((len(ids),), place)
         made = []
         for one in ranges:
@@ -148,12 +159,18 @@ class Embedder:
         return Features(tuple(made), sum(windows.count((ids,), ranges), TokenCounts()), windows.capacity(1))
 
     @torch.inference_mode()
-    def run(self, windows: Sequence[Window], *, batch_tokens: int = BATCH_TOKENS, progress: Progress = no_progress) -> Vectors:
+    def run(
+        self, windows: Sequence[Window], *, batch_tokens: int = BATCH_TOKENS, progress: Progress = no_progress
+    ) -> Vectors:
         """A vector for each window, (windows, hidden)."""
         if batch_tokens < 1:
-            raise BadConfig(f"batch_tokens = {batch_tokens} is not a number of tokens", code="out-of-range", fields=["batch_tokens"])
+            raise BadConfig(
+                f"batch_tokens = {batch_tokens} is not a number of tokens", code="out-of-range", fields=["batch_tokens"]
+            )
         if self.model.training:
-            raise Unsupported("the model is in training mode, with dropout", remedy="model.eval() first", code="training-mode")
+            raise Unsupported(
+                "the model is in training mode, with dropout", remedy="model.eval() first", code="training-mode"
+            )
         vectors = np.empty((len(windows), self.model.config.encoder.hidden_size), np.float32)
         lengths = [len(window.ids) for window in windows]
         n_special = self.tokenizer.template.n_special
@@ -181,7 +198,10 @@ class Embedder:
         owners = [at for at, one in enumerate(prepared) for _ in one.windows]
         n_special = self.tokenizer.template.n_special
         sizes = np.array([len(window.ids) - n_special for one in prepared for window in one.windows], np.float32)
-        sums, weights = np.zeros((len(prepared), vectors.shape[1]), np.float32), np.zeros((len(prepared), 1), np.float32)
+        sums, weights = (
+            np.zeros((len(prepared), vectors.shape[1]), np.float32),
+            np.zeros((len(prepared), 1), np.float32),
+        )
         np.add.at(sums, owners, vectors * sizes[:, None])
         np.add.at(weights, owners, sizes[:, None])
         means: Vectors = sums / weights
@@ -207,4 +227,8 @@ def check_segments(model: Model, tokens: Tokens) -> None:
     n_segments, n_used = model.config.encoder.n_segments, int(tokens.layout.queries.segments.max()) + 1
     if 0 < n_segments < n_used:
         remedy = "this model does not read pairs"
-        raise Unsupported(f"the tokenizer marks {n_used} segments, the model knows {n_segments}", remedy=remedy, code="too-many-segments")
+        raise Unsupported(
+            f"the tokenizer marks {n_used} segments, the model knows {n_segments}",
+            remedy=remedy,
+            code="too-many-segments",
+        )

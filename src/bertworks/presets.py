@@ -1,4 +1,5 @@
-"""The published models of the family by name: functions that return a config, in one table, and how each family is pre-trained.
+"""The published models of the family by name: functions that return a config, in one table, and how each family is
+pre-trained.
 
 Every family also has a `-mini`, 4 layers x 256, for machines without a GPU.
 """
@@ -22,7 +23,9 @@ def bert(hidden_size: int, n_layers: int, vocab_size: int = 30522) -> ModelConfi
 
 def roberta(hidden_size: int, n_layers: int) -> ModelConfig:
     """Liu et al. 2019. Positions start after the padding id, 1."""
-    encoder = EncoderConfig(**_size(hidden_size, n_layers), vocab_size=50265, first_position=2, n_segments=1, norm_eps=1e-5)
+    encoder = EncoderConfig(
+        **_size(hidden_size, n_layers), vocab_size=50265, first_position=2, n_segments=1, norm_eps=1e-5
+    )
     return ModelConfig(family="roberta", encoder=encoder)
 
 
@@ -59,13 +62,19 @@ def xlnet(hidden_size: int, n_layers: int) -> ModelConfig:
         embedding_norm=False,
         ffn_dropout=0.1,
     )
-    return ModelConfig(family="xlnet", encoder=encoder, heads=HeadConfig(summary="last", pooler=False, lm_transform=False))
+    return ModelConfig(
+        family="xlnet", encoder=encoder, heads=HeadConfig(summary="last", pooler=False, lm_transform=False)
+    )
 
 
 def distilbert(hidden_size: int, n_layers: int) -> ModelConfig:
     """Sanh et al. 2019: BERT without segments and with half the layers."""
     encoder = EncoderConfig(**_size(hidden_size, n_layers), vocab_size=30522, n_segments=0)
-    return ModelConfig(family="distilbert", encoder=encoder, heads=HeadConfig(pooler=False, summary_activation="relu", head_dropout=0.2))
+    return ModelConfig(
+        family="distilbert",
+        encoder=encoder,
+        heads=HeadConfig(pooler=False, summary_activation="relu", head_dropout=0.2),
+    )
 
 
 def gpt(hidden_size: int, n_layers: int, n_heads: int | None = None) -> ModelConfig:
@@ -81,7 +90,9 @@ def gpt(hidden_size: int, n_layers: int, n_heads: int | None = None) -> ModelCon
         embedding_norm=False,
         activation="gelu_tanh",
     )
-    heads = HeadConfig(summary="last", summary_activation=None, pooler=False, class_bias=False, lm_transform=False, lm_bias=False)
+    heads = HeadConfig(
+        summary="last", summary_activation=None, pooler=False, class_bias=False, lm_transform=False, lm_bias=False
+    )
     return ModelConfig(family="gpt2", encoder=encoder, heads=heads)
 
 
@@ -157,8 +168,11 @@ RECIPES: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 
-def recipe(config: ModelConfig, objective: str | None = None, *, trained: Collection[str] = ()) -> dict[str, dict[str, Any]]:
-    """How a model is pre-trained: the family's objective, or another; gentler if it was `trained` with the head that this needs."""
+def recipe(
+    config: ModelConfig, objective: str | None = None, *, trained: Collection[str] = ()
+) -> dict[str, dict[str, Any]]:
+    """How a model is pre-trained: the family's objective, or another; gentler if it was `trained` with the head that
+    this needs."""
     name = objective or FAMILY_RECIPES[config.family]
     if name not in RECIPES:
         raise NotFound(f"no objective is called {name!r}", remedy=nearest(name, RECIPES))
@@ -167,6 +181,8 @@ def recipe(config: ModelConfig, objective: str | None = None, *, trained: Collec
     head = "replaced" if name == "rtd" else "lm"
     lr *= 0.3 if head in trained else 1.0  # a new head has to learn as much as a new model
     parts = {**{part: dict(values) for part, values in RECIPES[name].items()}, "optim": {"lr": float(f"{lr:.1g}")}}
-    if name == "rtd":  # a quarter, in the paper; below 128 a generator does not learn within minutes, nor does what it teaches
+    if (
+        name == "rtd"
+    ):  # a quarter, in the paper; below 128 a generator does not learn within minutes, nor does what it teaches
         parts["objective"]["generator_size"] = min(1.0, max(0.25, 128 / config.encoder.hidden_size))
     return parts

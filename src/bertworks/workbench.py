@@ -109,13 +109,17 @@ class Workbench:
     ) -> Vectors:
         """One vector per text, (texts, hidden), or (hidden,) for a single text.
 
-        Pooling and normalisation are the folder's own, else the mean. A text longer than the model is read in windows, as `predict` reads
-        it, and its vector is their mean, weighted by tokens; `on_long="truncate"` cuts it, "error" refuses. `ledger` counts what
-        happened. `progress(done, total)` is called with tokens.
+        Pooling and normalisation are the folder's own, else the mean. A text longer than the model is read in windows,
+        as `predict` reads it, and its vector is their mean, weighted by tokens; `on_long="truncate"` cuts it, "error"
+        refuses. `ledger` counts what happened. `progress(done, total)` is called with tokens.
         """
         embedder = self.embedder(pooling)
         rows = embedder.encode(
-            [texts] if isinstance(texts, str) else list(texts), on_long=on_long, ledger=ledger, batch_tokens=batch_tokens, progress=progress
+            [texts] if isinstance(texts, str) else list(texts),
+            on_long=on_long,
+            ledger=ledger,
+            batch_tokens=batch_tokens,
+            progress=progress,
         )
         return rows.reshape(-1) if isinstance(texts, str) else rows
 
@@ -128,7 +132,9 @@ class Workbench:
         n_layers = self.config.encoder.n_layers
         if not -n_layers - 1 <= layer <= n_layers:
             remedy = f"0 (embeddings) to {n_layers}, or counted from -1"
-            raise BadConfig(f"layer {layer} of a model with {n_layers} layers", remedy=remedy, code="out-of-range", fields=["layer"])
+            raise BadConfig(
+                f"layer {layer} of a model with {n_layers} layers", remedy=remedy, code="out-of-range", fields=["layer"]
+            )
         states = self._run(self._fitting(text), keep_layers=True)
         return as_numpy(states.layers[layer])
 
@@ -148,14 +154,16 @@ class Workbench:
     def fill(self, text: str, top_k: int = 5) -> Filled:
         """The best tokens for each blank in the text; a blank is written as the tokenizer's mask token.
 
-        ELECTRA's discriminator fills by its generator, XLNet by its query stream. A left-to-right model has no blanks: it goes on
-        where the text ends, and each token that it writes is a blank.
+        ELECTRA's discriminator fills by its generator, XLNet by its query stream. A left-to-right model has no blanks:
+        it goes on where the text ends, and each token that it writes is a blank.
         """
         if "lm" not in self.model.heads and self.generator is not None:
             return self.generator.fill(text, top_k)
         if "lm" not in self.model.heads:
             remedy = "use a folder with one (BertForMaskedLM, ...); `bertworks pretrain SHARDS --init FOLDER` grows and trains one"
-            raise Unsupported("this model has no language-model head, so it cannot fill blanks", remedy=remedy, code="missing-head")
+            raise Unsupported(
+                "this model has no language-model head, so it cannot fill blanks", remedy=remedy, code="missing-head"
+            )
         if top_k < 1:
             raise BadConfig(f"top_k = {top_k} is not a number of candidates", code="out-of-range", fields=["top_k"])
         filler = Filler(self.model, self.tokenizer, self.limit)
@@ -178,13 +186,15 @@ class Workbench:
     ) -> Predictions:
         """What a fine-tuned model predicts for each input, and the ledger.
 
-        An input is a text or a pair of texts (classify, regress, multilabel), a text or its words (tag), a question and a passage
-        (span), or a text and its choices (choice). Long ones are read in windows and counted, in a `ledger` that was begun elsewhere if
-        there is one. Where a model is less confident than `min_confidence`, it abstains: None for a label, an answer, a choice, or the tag
-        of a word; of several labels, which are undecided.
+        An input is a text or a pair of texts (classify, regress, multilabel), a text or its words (tag), a question and
+        a passage (span), or a text and its choices (choice). Long ones are read in windows and counted, in a `ledger`
+        that was begun elsewhere if there is one. Where a model is less confident than `min_confidence`, it abstains:
+        None for a label, an answer, a choice, or the tag of a word; of several labels, which are undecided.
         """
         check_inputs(inputs)
-        return self.predictor.predict(inputs, on_long=on_long, min_confidence=min_confidence, ledger=ledger, progress=progress)
+        return self.predictor.predict(
+            inputs, on_long=on_long, min_confidence=min_confidence, ledger=ledger, progress=progress
+        )
 
     def replace_tokenizer(self, tokenizer: Tokenizer, why: str) -> None:
         _check_vocabulary(tokenizer, self.config, why)
@@ -214,7 +224,8 @@ class Workbench:
         pieces = self.tokenizer.pieces(text, pair)
         if len(pieces.ids) > self.limit:
             raise TooLong(
-                f"{len(pieces.ids)} tokens, {self.limit} fit into the model", remedy="shorten the text; encode() can read it in windows"
+                f"{len(pieces.ids)} tokens, {self.limit} fit into the model",
+                remedy="shorten the text; encode() can read it in windows",
             )
         return pieces
 
@@ -238,7 +249,9 @@ def import_pickled(folder: str | Path) -> Workbench:
     return _workbench(import_folder(path), path, str(folder), "cpu")
 
 
-def new(preset: str, *, heads: Iterable[str] = (), tokenizer: Tokenizer | None = None, seed: int = 0, **overrides: Any) -> Workbench:
+def new(
+    preset: str, *, heads: Iterable[str] = (), tokenizer: Tokenizer | None = None, seed: int = 0, **overrides: Any
+) -> Workbench:
     """A model of a published size with random weights; overrides are config fields."""
     config = preset_config(preset) if tokenizer is None else fit_to(preset_config(preset), tokenizer)
     config = config.override(**overrides)
@@ -278,7 +291,9 @@ def _on(model: Model, device: str | torch.device) -> Model:
         return model.to(device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).partition("\n")[0]
-        raise Unsupported(f"no such device here: {device!s} ({reason})", remedy="cpu is always there", code="no-such-device") from None
+        raise Unsupported(
+            f"no such device here: {device!s} ({reason})", remedy="cpu is always there", code="no-such-device"
+        ) from None
 
 
 def _check_vocabulary(tokenizer: Tokenizer | None, config: ModelConfig, place: str) -> None:

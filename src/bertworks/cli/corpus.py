@@ -22,7 +22,8 @@ def docs(
     out: Annotated[Path, typer.Option(help="The file to write: JSON lines of text, package and module.")],
     as_json: AsJson = False,
 ) -> None:
-    """Collect the English documentation of the Python packages installed here: sentences only, one document per module."""
+    """Collect the English documentation of the Python packages installed here: sentences only, one document per
+    module."""
     from time import monotonic
 
     from bertworks.data.documentation import write_documentation
@@ -33,6 +34,14 @@ def docs(
         documents, sentences, words = write_documentation(file, advance)
     seconds = monotonic() - start
     if as_json:
-        show_json({"out": str(out), "documents": documents, "sentences": sentences, "words": words, "seconds": round(seconds, 2)})
+        show_json(
+            {
+                "out": str(out),
+                "documents": documents,
+                "sentences": sentences,
+                "words": words,
+                "seconds": round(seconds, 2),
+            }
+        )
     else:
         typer.echo(f"{documents:,} documents, {sentences:,} sentences, {words:,} words in {out}  ({seconds:.1f} s)")

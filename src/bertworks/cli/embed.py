@@ -23,14 +23,17 @@ def embed(
     file: Annotated[str, typer.Argument(help="A text file, one text per line; - for standard input.")],
     model: ModelName,
     out: Annotated[Path, typer.Option("--out", help="Where the vectors go: a .npy file, (lines, hidden).")],
-    pooling: Annotated[str | None, typer.Option(help="mean, first, last or max; the folder's own if not given.")] = None,
+    pooling: Annotated[
+        str | None, typer.Option(help="mean, first, last or max; the folder's own if not given.")
+    ] = None,
     on_long: Annotated[OnLong, typer.Option(help="What to do with texts longer than the model.")] = "window",
     batch_tokens: Annotated[int, typer.Option(help="Tokens in a batch.")] = 2048,
     device: Device = "auto",
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Turn each line of a file into a vector. Nothing is cut in silence: long lines are read in windows, and counted."""
+    """Turn each line of a file into a vector. Nothing is cut in silence: long lines are read in windows, and
+    counted."""
     from dataclasses import asdict
 
     import numpy as np
@@ -47,7 +50,9 @@ def embed(
     use_threads(threads)
     bench, ledger = load(model, device=choose_device(device)), Ledger()
     with progress_bar("tokens") as advance, _lines_named(file):
-        vectors = bench.encode(lines, pooling, on_long=on_long, batch_tokens=batch_tokens, ledger=ledger, progress=advance)
+        vectors = bench.encode(
+            lines, pooling, on_long=on_long, batch_tokens=batch_tokens, ledger=ledger, progress=advance
+        )
     with whole_file(out) as target:
         np.save(target, vectors)
     if as_json:
@@ -73,7 +78,9 @@ def _read_lines(file: str) -> list[str]:
         try:
             lines.append(raw.decode("utf-8").rstrip("\r"))
         except UnicodeDecodeError as error:
-            raise BadText(f"not UTF-8 at byte {error.start} of the line", place=f"{file}, line {number}", code="not-utf8") from None
+            raise BadText(
+                f"not UTF-8 at byte {error.start} of the line", place=f"{file}, line {number}", code="not-utf8"
+            ) from None
     return lines
 
 
@@ -93,9 +100,13 @@ def _lines_named(file: str) -> Iterator[None]:
 def _check_target(out: Path, file: str) -> None:
     """Before the work, not after it."""
     if out.exists() and not out.is_file():
-        raise SaveFailed("this is not a regular file", place=str(out), remedy="name a file, vectors.npy", code="not-a-file")
+        raise SaveFailed(
+            "this is not a regular file", place=str(out), remedy="name a file, vectors.npy", code="not-a-file"
+        )
     if out.exists() and file != "-" and out == Path(file).resolve():
-        raise SaveFailed("this is the file with the texts", place=str(out), remedy="name another file", code="would-replace-input")
+        raise SaveFailed(
+            "this is the file with the texts", place=str(out), remedy="name another file", code="would-replace-input"
+        )
     if not out.parent.is_dir():
         raise SaveFailed("there is no such folder", place=str(out.parent), code="missing-folder")
     if not os.access(out.parent, os.W_OK):

@@ -11,7 +11,9 @@ from bertworks.cli.show import AsJson, ModelName, console, show_json
 
 
 def fill(
-    text: Annotated[str, typer.Argument(help="A text with one or more [MASK]; for a left-to-right model, how it begins.")],
+    text: Annotated[
+        str, typer.Argument(help="A text with one or more [MASK]; for a left-to-right model, how it begins.")
+    ],
     model: ModelName,
     top_k: Annotated[int, typer.Option(min=1, help="Candidates for each blank.")] = 5,
     device: Device = "auto",

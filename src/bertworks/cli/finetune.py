@@ -35,7 +35,10 @@ class WithTasks(WithKeys):
 
         tables = [row for task in SHAPES.values() for row in task.schema.table_help]
         show_table(("own table", "usual columns (others: see the options)", "a row"), tables)
-        rows = [(name, row.description, ", ".join(names[0] for names in row.files.values())) for name, row in CATALOGUE.items()]
+        rows = [
+            (name, row.description, ", ".join(names[0] for names in row.files.values()))
+            for name, row in CATALOGUE.items()
+        ]
         show_table(("data set", "what is asked", "its files"), rows)
         unseen = ", ".join(name for name, row in CATALOGUE.items() if not row.tested_on_official_files)
         typer.echo(f" Tried on files made by hand in the official format, not on the official ones: {unseen}.")
@@ -48,13 +51,20 @@ class WithTasks(WithKeys):
 
 def finetune(
     task: Annotated[
-        str, typer.Argument(help="A data set (sst2, mrpc, squad, ...), or classify, pair, regress, multilabel, tag, span, choice.")
+        str,
+        typer.Argument(
+            help="A data set (sst2, mrpc, squad, ...), or classify, pair, regress, multilabel, tag, span, choice."
+        ),
     ],
     model: Annotated[str, typer.Option(help="What to start from: a folder, a run, 'minilm', a name on the Hub.")],
     out: Annotated[Path | None, typer.Option(help="The folder of the run.")] = None,
     data: Annotated[Path | None, typer.Option(help="The folder with the files of a data set.")] = None,
-    train: Annotated[str | None, typer.Option(help="Your own examples: .csv, .tsv, .jsonl, .json, .parquet; tag: also CoNLL.")] = None,
-    dev: Annotated[str | None, typer.Option(help="Examples to compare models on; without it a part of --train is kept for that.")] = None,
+    train: Annotated[
+        str | None, typer.Option(help="Your own examples: .csv, .tsv, .jsonl, .json, .parquet; tag: also CoNLL.")
+    ] = None,
+    dev: Annotated[
+        str | None, typer.Option(help="Examples to compare models on; without it a part of --train is kept for that.")
+    ] = None,
     text: Text = None,
     text2: Text2 = None,
     question: Question = None,
@@ -63,7 +73,8 @@ def finetune(
     label: Label = None,
     pair: Pair = None,
     first: Annotated[
-        int | None, typer.Option(min=1, help="Only so many rows of train; without --dev, a part of them is kept as dev.")
+        int | None,
+        typer.Option(min=1, help="Only so many rows of train; without --dev, a part of them is kept as dev."),
     ] = None,
     skip_bad: SkipBad = False,
     on_long: OnLongOption = None,
@@ -72,9 +83,13 @@ def finetune(
     epochs: Annotated[int | None, typer.Option(min=1, help="Or after so many epochs.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Train with so many seeds and measure the seed noise.")] = 1,
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value; the keys are listed below.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...; a GPU if there is one, if not given.")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda, cuda:1, ...; a GPU if there is one, if not given.")
+    ] = None,
     threads: Threads = None,
-    show: Annotated[bool, typer.Option("--show", help="Say how the examples are read, print the whole config, and stop.")] = False,
+    show: Annotated[
+        bool, typer.Option("--show", help="Say how the examples are read, print the whole config, and stop.")
+    ] = False,
 ) -> None:
     """Fine-tune a model for a task. A run that was stopped goes on with `bertworks resume`."""
     from time import monotonic
@@ -100,7 +115,9 @@ def finetune(
     if out is None and not show:
         raise BadConfig("a run needs a folder", remedy="--out RUN", code="missing-option")
     if seeds > 1 and distributed.world_size > 1:
-        raise BadConfig("several seeds in several processes", remedy="without torchrun, or one seed at a time: --set train.seed=1")
+        raise BadConfig(
+            "several seeds in several processes", remedy="without torchrun, or one seed at a time: --set train.seed=1"
+        )
     examples = read_data(source)
     if distributed.is_main:
         for remark in [f"train: {len(examples.train):,} examples, dev: {len(examples.dev):,}", *examples.remarks]:

@@ -26,6 +26,8 @@ def import_(
     bench.save(out)
     if as_json:
         remarks = [str(remark) for remark in bench.remarks]
-        show_json({"folder": str(out), "family": bench.config.family, "heads": list(bench.model.heads), "remarks": remarks})
+        show_json(
+            {"folder": str(out), "family": bench.config.family, "heads": list(bench.model.heads), "remarks": remarks}
+        )
         return
     typer.echo(f"{bench.config.family} with {', '.join(bench.model.heads) or 'no heads'} written to {out}")

@@ -9,7 +9,10 @@ import typer
 from bertworks.cli.show import AsJson, console, show_json
 
 
-def info(folder: Annotated[str, typer.Argument(help="A model folder, 'minilm', or a name on the Hub.")], as_json: AsJson = False) -> None:
+def info(
+    folder: Annotated[str, typer.Argument(help="A model folder, 'minilm', or a name on the Hub.")],
+    as_json: AsJson = False,
+) -> None:
     """Say what a model folder holds, how long a text it takes, and whether transformers opens it."""
     values = _describe(folder)
     if as_json:
@@ -17,7 +20,13 @@ def info(folder: Annotated[str, typer.Argument(help="A model folder, 'minilm', o
         return
     out = console()
     for name, value in values.items():
-        text = ", ".join(map(str, value)) if isinstance(value, list) else f"{value:,}" if type(value) is int else str(value)
+        text = (
+            ", ".join(map(str, value))
+            if isinstance(value, list)
+            else f"{value:,}"
+            if type(value) is int
+            else str(value)
+        )
         if name == "opens_in_transformers_as" and value is None:
             text = "no: transformers cannot express this model, and refuses it by its model_type 'bertworks'"
         if text and text != "None":

@@ -72,7 +72,9 @@ def _ending(view: LiveView) -> None:
         return
     end = view.finished
     if end.metrics:
-        out.print(f"{'mean' if end.std is not None else 'best'}      {metrics_line(end.metrics, end.std)}", markup=False)
+        out.print(
+            f"{'mean' if end.std is not None else 'best'}      {metrics_line(end.metrics, end.std)}", markup=False
+        )
         if end.metric is not None and end.interval is not None:
             out.print(f"          {_interval_line(end)}", markup=False)
         if end.pruned_seeds:
@@ -127,8 +129,12 @@ def event_line(event: Event) -> str | None:
 
 def metrics_line(metrics: Mapping[str, float], std: Mapping[str, float] | None = None) -> str:
     """`std`: of each metric, over seeds."""
-    shown = {name: value for name, value in metrics.items() if name not in ("loss", "error") and isinstance(value, float)}
-    return ", ".join(f"{name.replace('_', ' ')} {_format(name, value)}{_spread(name, std)}" for name, value in shown.items())
+    shown = {
+        name: value for name, value in metrics.items() if name not in ("loss", "error") and isinstance(value, float)
+    }
+    return ", ".join(
+        f"{name.replace('_', ' ')} {_format(name, value)}{_spread(name, std)}" for name, value in shown.items()
+    )
 
 
 def _spread(name: str, std: Mapping[str, float] | None) -> str:
@@ -198,7 +204,9 @@ class LiveView:
         progress = trained.progress if trained is not None else 0.0
         rows = Table.grid(padding=(0, 2))
         rows.add_column(style="dim")
-        rows.add_row("step", Columns([ProgressBar(total=1.0, completed=progress, width=40), f"{self.step:,}   {progress:.0%}"]))
+        rows.add_row(
+            "step", Columns([ProgressBar(total=1.0, completed=progress, width=40), f"{self.step:,}   {progress:.0%}"])
+        )
         if trained is not None:
             rows.add_row("train", metrics_line(trained.terms))
             rows.add_row("", Text(sparkline(self.losses, 60), style="cyan"))

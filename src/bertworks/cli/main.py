@@ -64,12 +64,15 @@ def _version(wanted: bool) -> None:
 
 
 @app.callback()
-def main(version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version.")) -> None:
+def main(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
     """One workbench for the BERT family."""
 
 
 def run() -> None:
-    """The `bertworks` command. What the user can put right is said in plain words, with exit code 2 (3: a training diverged)."""
+    """The `bertworks` command. What the user can put right is said in plain words, with exit code 2 (3: a training
+    diverged)."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a sign shows a question mark

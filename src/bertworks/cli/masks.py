@@ -12,8 +12,12 @@ from bertworks.cli.show import console
 
 def masks(
     shards: Annotated[Path, typer.Argument(help="A folder that `bertworks prepare` wrote.")],
-    masking: Annotated[Literal["token", "word", "ngram", "span"], typer.Option(help="What is masked together.")] = "token",
-    pairs: Annotated[Literal["nsp", "sop", "none", "stream"], typer.Option(help="How sentences are put together.")] = "none",
+    masking: Annotated[
+        Literal["token", "word", "ngram", "span"], typer.Option(help="What is masked together.")
+    ] = "token",
+    pairs: Annotated[
+        Literal["nsp", "sop", "none", "stream"], typer.Option(help="How sentences are put together.")
+    ] = "none",
     html: Annotated[Path | None, typer.Option(help="Write a page as well.")] = None,
     lines: Annotated[int, typer.Option(min=1, max=10_000, help="How many examples.")] = 20,
     max_length: Annotated[int, typer.Option(help="Longest example, in tokens.")] = 128,

@@ -15,12 +15,18 @@ Text2 = Annotated[str | None, typer.Option(help="Column of the second text of a 
 Question = Annotated[str | None, typer.Option(help="span: column of the question.")]
 Context = Annotated[str | None, typer.Option(help="span: column of the passage with the answer.")]
 Choices = Annotated[list[str] | None, typer.Option(help="choice: column of each choice, or the one that lists them.")]
-Label = Annotated[list[str] | None, typer.Option(help="Column of the labels; several: one for each class (multilabel).")]
+Label = Annotated[
+    list[str] | None, typer.Option(help="Column of the labels; several: one for each class (multilabel).")
+]
 Pair = Annotated[list[str] | None, typer.Option(hidden=True, help="Before 0.2: --text2, --question or --choices.")]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Go on without invalid rows, and count them.")]
-OnLongOption = Annotated[Literal["window", "truncate", "error"] | None, typer.Option("--on-long", help="Texts longer than the model.")]
+OnLongOption = Annotated[
+    Literal["window", "truncate", "error"] | None, typer.Option("--on-long", help="Texts longer than the model.")
+]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...; auto: a GPU if there is one.")]
-Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="Threads to compute with; the cores there are, if not given.")]
+Threads = Annotated[
+    int | None, typer.Option(min=1, max=1024, help="Threads to compute with; the cores there are, if not given.")
+]
 
 
 def column_options(
@@ -34,10 +40,18 @@ def column_options(
     label: list[str] | None = None,
     pair: list[str] | None,
 ) -> NamedColumns:
-    """The columns that the user names. What --text and --pair meant before version 0.2 is understood, and said to be old."""
+    """The columns that the user names. What --text and --pair meant before version 0.2 is understood, and said to be
+    old."""
     from bertworks.datasets.columns import NamedColumns
 
-    named = NamedColumns(text=text, text2=text2, question=question, context=context, choices=tuple(choices or ()), label=tuple(label or ()))
+    named = NamedColumns(
+        text=text,
+        text2=text2,
+        question=question,
+        context=context,
+        choices=tuple(choices or ()),
+        label=tuple(label or ()),
+    )
     is_old = bool(pair) or (text is not None and "text" not in schema.column_options)
     if not is_old:
         return named

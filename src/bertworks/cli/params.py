@@ -26,6 +26,8 @@ def params(
 
         table = count_parameters(load_folder(locate(name)).model)
     if as_json:
-        show_json({"name": name, "rows": table.rows, "weights_and_norms": table.weights_and_norms, "total": table.total})
+        show_json(
+            {"name": name, "rows": table.rows, "weights_and_norms": table.weights_and_norms, "total": table.total}
+        )
     else:
         console().print(parameter_table(name, table))

@@ -1,4 +1,5 @@
-"""`bertworks predict`, `evaluate` and `compare`: what a fine-tuned model predicts, how good it is, and whether another is better."""
+"""`bertworks predict`, `evaluate` and `compare`: what a fine-tuned model predicts, how good it is, and whether another
+is better."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ if TYPE_CHECKING:
 def predict(
     run: Annotated[str, typer.Argument(help="A run of `bertworks finetune`, or a folder with a fine-tuned model.")],
     file: Annotated[str, typer.Argument(help="A table, or a file with a text on each line; '-' for standard input.")],
-    out: Annotated[Path | None, typer.Option(help="Write to this file: .csv and .tsv beside the columns of the table, or .jsonl.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write to this file: .csv and .tsv beside the columns of the table, or .jsonl.")
+    ] = None,
     text: Text = None,
     text2: Text2 = None,
     question: Question = None,
@@ -39,7 +42,10 @@ def predict(
     choices: Choices = None,
     pair: Pair = None,
     min_confidence: Annotated[
-        float, typer.Option(min=0, max=1, help="Where the model is less confident than this, no prediction; tag: ? for the word.")
+        float,
+        typer.Option(
+            min=0, max=1, help="Where the model is less confident than this, no prediction; tag: ? for the word."
+        ),
     ] = 0.0,
     on_long: OnLongOption = None,
     skip_bad: SkipBad = False,
@@ -58,10 +64,14 @@ def predict(
     predictor = load(run, device=choose_device(device)).predictor
     predictor.check_confidence(min_confidence)
     schema = predictor.task.schema
-    columns = column_options(schema, text=text, text2=text2, question=question, context=context, choices=choices, pair=pair)
+    columns = column_options(
+        schema, text=text, text2=text2, question=question, context=context, choices=choices, pair=pair
+    )
     inputs = inputs_for(predictor, file, named=columns, skip_bad=skip_bad)
     with progress_bar("predictions") as advance, open_output(out, inputs.header, as_json=json) as write:
-        ledger, n_abstained = predict_file(predictor, inputs, write, on_long=on_long, min_confidence=min_confidence, progress=advance)
+        ledger, n_abstained = predict_file(
+            predictor, inputs, write, on_long=on_long, min_confidence=min_confidence, progress=advance
+        )
     help_text = predictor.task.abstained_help.format(min_confidence)
     abstained = [f"{n_abstained:,} of {ledger.texts:,} {help_text}"] if min_confidence else []
     for remark in (*remarks_if_unfinished(Path(run)), *inputs.remarks, *abstained, ledger):
@@ -70,7 +80,9 @@ def predict(
 
 def evaluate(
     run: Annotated[Path, typer.Argument(help="A run of `bertworks finetune`.")],
-    data: Annotated[Path, typer.Option(help="Examples with labels: a file like the one it was trained on, or a data set's folder.")],
+    data: Annotated[
+        Path, typer.Option(help="Examples with labels: a file like the one it was trained on, or a data set's folder.")
+    ],
     text: Text = None,
     text2: Text2 = None,
     question: Question = None,
@@ -105,8 +117,18 @@ def evaluate(
         )
     results = found.results
     if json:
-        extra = {split: {"metrics": other.metrics, "intervals": other.intervals} for split, other in results.extra_eval.items()}
-        show_json({"metrics": results.metrics, "intervals": results.intervals, "ledger": vars(found.ledger), "extra_eval": extra})
+        extra = {
+            split: {"metrics": other.metrics, "intervals": other.intervals}
+            for split, other in results.extra_eval.items()
+        }
+        show_json(
+            {
+                "metrics": results.metrics,
+                "intervals": results.intervals,
+                "ledger": vars(found.ledger),
+                "extra_eval": extra,
+            }
+        )
     else:
         rows = _rows("", results) + [row for one in results.extra_eval.items() for row in _rows(*one)]
         show_table(("metric", "value", f"95 % CI, n={len(results.example_scores):,}"), rows)
@@ -125,7 +147,12 @@ def compare(
     found = compare_runs(first, second)
     if json:
         metrics: dict[str, Any] = {
-            one.metric.name: {"first": one.first, "second": one.second, "interval": one.interval, "significant": one.significant}
+            one.metric.name: {
+                "first": one.first,
+                "second": one.second,
+                "interval": one.interval,
+                "significant": one.significant,
+            }
             for one in found.metrics
         }
         show_json({"metrics": metrics, "seeds": found.n_seeds, "remarks": list(map(str, found.remarks))})
@@ -148,7 +175,10 @@ def compare(
 
 def _rows(split: str, results: EvalResults) -> list[tuple[str, str, str]]:
     prefix = f"{split}: " if split else ""
-    return [(prefix + _name(name), f"{value:.4f}", _interval(results.intervals[name])) for name, value in results.metrics.items()]
+    return [
+        (prefix + _name(name), f"{value:.4f}", _interval(results.intervals[name]))
+        for name, value in results.metrics.items()
+    ]
 
 
 def _name(metric: str) -> str:

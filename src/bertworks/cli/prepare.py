@@ -14,9 +14,12 @@ def prepare(
     sources: Sources,
     tokenizer: Annotated[str, typer.Option(help="A folder with a tokenizer, a model folder, or 'minilm'.")],
     out: Annotated[Path, typer.Option(help="The folder for the shards.")],
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes; one per core if not given. The result is the same.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes; one per core if not given. The result is the same.")
+    ] = None,
     words: Annotated[
-        Literal["auto", "char"], typer.Option(help="Chinese words: auto finds them with rjieba, char takes each character for one.")
+        Literal["auto", "char"],
+        typer.Option(help="Chinese words: auto finds them with rjieba, char takes each character for one."),
     ] = "auto",
     column: Column = None,
     line_docs: LineDocs = False,
@@ -40,8 +43,12 @@ def prepare(
         show_json({"out": str(out), "seconds": round(seconds, 2), "bytes": size, **manifest.to_json()})
         return
     rate = f", {corpus.position / seconds / 1e6:.1f} MB/s" if corpus.position else ""
-    typer.echo(f"{counts.documents:,} documents, {counts.sentences:,} sentences, {counts.words:,} words, {counts.tokens:,} tokens")
-    typer.echo(f"{counts.unknown:,} unknown tokens; {manifest.duplicates:,} documents occurred before and were left out")
+    typer.echo(
+        f"{counts.documents:,} documents, {counts.sentences:,} sentences, {counts.words:,} words, {counts.tokens:,} tokens"
+    )
+    typer.echo(
+        f"{counts.unknown:,} unknown tokens; {manifest.duplicates:,} documents occurred before and were left out"
+    )
     for remark in manifest.reading["remarks"]:
         typer.echo(remark)
     if manifest.segmenter:

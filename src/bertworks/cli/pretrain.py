@@ -29,18 +29,28 @@ class WithKeys(TyperCommand):
 def pretrain(
     shards: Annotated[Path, typer.Argument(help="A folder that `bertworks prepare` wrote.")],
     out: Annotated[Path | None, typer.Option(help="The folder of the run.")] = None,
-    preset: Annotated[str | None, typer.Option(help="A size with random weights: bert-mini, electra-mini, gpt-mini, ...")] = None,
-    init: Annotated[str | None, typer.Option(help="Or a model to go on from: a folder, a run, 'minilm', a name on the Hub.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="A size with random weights: bert-mini, electra-mini, gpt-mini, ...")
+    ] = None,
+    init: Annotated[
+        str | None, typer.Option(help="Or a model to go on from: a folder, a run, 'minilm', a name on the Hub.")
+    ] = None,
     objective: Annotated[
         Literal["mlm", "mlm+nsp", "mlm+sop", "rtd", "plm", "ltr"] | None,
         typer.Option(help="What is learned; the family's own if not given."),
     ] = None,
-    masking: Annotated[Literal["token", "word", "ngram", "span"] | None, typer.Option(help="What is masked together.")] = None,
-    budget: Annotated[str | None, typer.Option(help="Stop after this time, learning rate at zero: 90s, 10m, 1.5h. Default 10m.")] = None,
+    masking: Annotated[
+        Literal["token", "word", "ngram", "span"] | None, typer.Option(help="What is masked together.")
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="Stop after this time, learning rate at zero: 90s, 10m, 1.5h. Default 10m.")
+    ] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Or after so many steps.")] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Or after so many epochs.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value; the keys are listed below.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...; a GPU if there is one, if not given.")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda, cuda:1, ...; a GPU if there is one, if not given.")
+    ] = None,
     threads: Threads = None,
     show: Annotated[bool, typer.Option("--show", help="Print the whole config and stop.")] = False,
 ) -> None:
@@ -87,7 +97,9 @@ def pretrain(
 def resume(
     run: Annotated[Path, typer.Argument(help="The folder of a run that was stopped.")],
     shards: Annotated[Path | None, typer.Option(help="Where the shards are now, if they were moved.")] = None,
-    workers: Annotated[int | None, typer.Option(min=0, help="Other loader processes than before; the result is the same.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=0, help="Other loader processes than before; the result is the same.")
+    ] = None,
 ) -> None:
     """Go on with a run from its newest whole checkpoint."""
     from time import monotonic
@@ -114,7 +126,8 @@ def verify_resume(
     run: Annotated[Path, typer.Argument(help="The folder of a run.")],
     steps: Annotated[int, typer.Option(min=2, help="How many steps to try.")] = 8,
 ) -> None:
-    """Prove on a run's own configuration that a killed and resumed training ends with the same bits as an undisturbed one."""
+    """Prove on a run's own configuration that a killed and resumed training ends with the same bits as an undisturbed
+    one."""
     from bertworks.runs.verify import verify_resume as verify
 
     out = console()
@@ -122,7 +135,10 @@ def verify_resume(
         proof = verify(run, steps)
     out.print(f"undisturbed          {proof.undisturbed}", markup=False)
     out.print(f"killed and resumed   {proof.resumed}", markup=False)
-    out.print(f"SHA-256 of weights and optimiser after {proof.steps} steps, killed after step {proof.killed_after}", style="dim")
+    out.print(
+        f"SHA-256 of weights and optimiser after {proof.steps} steps, killed after step {proof.killed_after}",
+        style="dim",
+    )
     if not proof.same:
         out.print("the two differ", style="red")
         sys.exit(1)

@@ -21,7 +21,8 @@ _json_wanted: ContextVar[bool] = ContextVar("json_wanted", default=False)
 
 
 def _note_json(wanted: bool) -> bool:
-    """What `--json` was understood as is what errors go by: the same word may be a text, or the value of another option."""
+    """What `--json` was understood as is what errors go by: the same word may be a text, or the value of another
+    option."""
     _json_wanted.set(wanted)
     return wanted
 
@@ -29,12 +30,18 @@ def _note_json(wanted: bool) -> bool:
 AsJson = Annotated[bool, typer.Option("--json", callback=_note_json, is_eager=True, help="Print JSON, for programs.")]
 AsJsonLines = Annotated[
     bool,
-    typer.Option("--json", callback=_note_json, is_eager=True, help="Print JSON lines, with everything that is known of each answer."),
+    typer.Option(
+        "--json",
+        callback=_note_json,
+        is_eager=True,
+        help="Print JSON lines, with everything that is known of each answer.",
+    ),
 ]
 ModelName = Annotated[str, typer.Option("--model", help="A model folder, 'minilm', or a name on the Hub.")]
 
 Sources = Annotated[
-    list[str], typer.Argument(help="Files of text, JSON lines, CSV, TSV or Parquet, folders of them; - for standard input.")
+    list[str],
+    typer.Argument(help="Files of text, JSON lines, CSV, TSV or Parquet, folders of them; - for standard input."),
 ]
 Column = Annotated[str | None, typer.Option(help="The column with the text, in tables; guessed and said if not given.")]
 LineDocs = Annotated[bool, typer.Option("--line-docs", help="Every line of a text file is a document.")]
@@ -63,8 +70,9 @@ def show_error(error: BertworksError) -> None:
 
 
 def exit_process(code: int) -> NoReturn:
-    """End the process. Gloo's threads outlive their group once DistributedDataParallel has used it; if the interpreter were taken down
-    while one of them lets go of a tensor, the process would abort, with all its work done. So processes of torchrun just stop."""
+    """End the process. Gloo's threads outlive their group once DistributedDataParallel has used it; if the interpreter
+    were taken down while one of them lets go of a tensor, the process would abort, with all its work done. So processes
+    of torchrun just stop."""
     if int(os.environ.get("WORLD_SIZE", 1)) == 1:
         sys.exit(code)
     for stream in (sys.stdout, sys.stderr):

@@ -11,12 +11,17 @@ import typer
 
 
 def tour(
-    text: Annotated[list[str] | None, typer.Option(help="Your own text, instead of the documentation installed here.")] = None,
-    out: Annotated[Path, typer.Option(help="Where the tour puts what it makes; what is there already is used.")] = Path("bertworks-tour"),
+    text: Annotated[
+        list[str] | None, typer.Option(help="Your own text, instead of the documentation installed here.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Where the tour puts what it makes; what is there already is used.")] = Path(
+        "bertworks-tour"
+    ),
     budget: Annotated[str, typer.Option(help="How long the pre-training takes.")] = "4m",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a tour that was stopped.")] = False,
 ) -> None:
-    """See it work: a real model, then text to vocabulary to shards to a model from scratch to a classifier, and a page of it all."""
+    """See it work: a real model, then text to vocabulary to shards to a model from scratch to a classifier, and a page
+    of it all."""
     from bertworks.cli.show import console
 
     screen = console()
@@ -33,7 +38,14 @@ def tour(
         signal = 2
     if signal:
         again = shlex.join(
-            ["bertworks", "tour", *(part for name in text or () for part in ("--text", name)), "--out", str(out), "--resume"]
+            [
+                "bertworks",
+                "tour",
+                *(part for name in text or () for part in ("--text", name)),
+                "--out",
+                str(out),
+                "--resume",
+            ]
         )
         screen.print(f"\nthe tour goes on with: {again}", markup=False)
         sys.exit(128 + signal)

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Train a vocabulary, see how well one fits a text, extend one.", no_args_is_help=True)
 SampleSize = Annotated[
-    int, typer.Option("--sample-mb", min=1, max=1_000_000, help="Look at so many million characters at most, a fair sample.")
+    int,
+    typer.Option(
+        "--sample-mb", min=1, max=1_000_000, help="Look at so many million characters at most, a fair sample."
+    ),
 ]
 Seed = Annotated[int, typer.Option(min=0, max=2**63, help="Of the sample.")]
 ModelFolder = Annotated[str, typer.Argument(help="A model folder, a folder with a tokenizer, or 'minilm'.")]
@@ -26,8 +29,12 @@ def train(
     sources: Sources,
     out: Annotated[Path, typer.Option(help="A new folder for the tokenizer.")],
     size: Annotated[int, typer.Option(min=1, max=10_000_000, help="Entries.")] = 30_522,
-    kind: Annotated[Literal["wordpiece", "bpe", "unigram"], typer.Option(help="As in BERT, RoBERTa (byte-level), ALBERT.")] = "wordpiece",
-    cased: Annotated[bool, typer.Option("--cased", help="Keep capitals and accents; bpe keeps accents always.")] = False,
+    kind: Annotated[
+        Literal["wordpiece", "bpe", "unigram"], typer.Option(help="As in BERT, RoBERTa (byte-level), ALBERT.")
+    ] = "wordpiece",
+    cased: Annotated[
+        bool, typer.Option("--cased", help="Keep capitals and accents; bpe keeps accents always.")
+    ] = False,
     sample_mb: SampleSize = 100,
     seed: Seed = 0,
     column: Column = None,
@@ -49,7 +56,15 @@ def train(
         tokenizer.save(new)
     seconds = monotonic() - start
     if as_json:
-        show_json({"out": str(out), "kind": kind, "size": tokenizer.vocab_size, "characters": sample.kept, "seconds": round(seconds, 2)})
+        show_json(
+            {
+                "out": str(out),
+                "kind": kind,
+                "size": tokenizer.vocab_size,
+                "characters": sample.kept,
+                "seconds": round(seconds, 2),
+            }
+        )
         return
     for remark in corpus.stats.remarks():
         typer.echo(str(remark))
@@ -84,7 +99,9 @@ def check(
     found = measure_coverage(tokenizer, sample.texts)
     scripts = found.scripts(worst)
     if as_json:
-        values = {name: {**asdict(script), "pieces_per_word": script.pieces_per_word} for name, script in scripts.items()}
+        values = {
+            name: {**asdict(script), "pieces_per_word": script.pieces_per_word} for name, script in scripts.items()
+        }
         unknown = {str(kind): count for kind, count in found.unknown_kinds().items()}
         show_json({"pieces_per_word": found.pieces_per_word, "unknown": unknown, "scripts": values})
         return
@@ -103,7 +120,9 @@ def extend(
     sources: Sources,
     add: Annotated[int, typer.Option(min=0, help="Words to add at most.")],
     out: Annotated[Path, typer.Option(help="A new folder for the model.")],
-    aliases: Annotated[Path | None, typer.Option(help="A file of variant, tab, form: variants get the form's id.")] = None,
+    aliases: Annotated[
+        Path | None, typer.Option(help="A file of variant, tab, form: variants get the form's id.")
+    ] = None,
     sample_mb: SampleSize = 100,
     seed: Seed = 0,
     column: Column = None,

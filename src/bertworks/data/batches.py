@@ -1,7 +1,7 @@
 """The loader's batches, cut for the processes and portions of a training step, and made ahead by workers.
 
-A step is one batch of the loader, the same for any number of processes. Its examples, which are sorted by length, are cut into
-(processes x portions) pieces of about as many tokens. Who makes a batch, and when, changes nothing about it.
+A step is one batch of the loader, the same for any number of processes. Its examples, which are sorted by length, are
+cut into (processes x portions) pieces of about as many tokens. Who makes a batch, and when, changes nothing about it.
 """
 
 from __future__ import annotations
@@ -81,11 +81,14 @@ class RankShard:
         members = epoch.examples_of(batch)
         lengths = epoch.lengths[members]
         wanted = math.ceil(int(lengths.sum()) / self.world_size / self.micro_tokens) if self.micro_tokens else 1
-        n_micro_batches = max(1, min(wanted, len(members) // self.world_size))  # one that holds no example is work for nothing
+        n_micro_batches = max(
+            1, min(wanted, len(members) // self.world_size)
+        )  # one that holds no example is work for nothing
         pieces = split(lengths, self.world_size * n_micro_batches)
         mine = pieces[self.rank * n_micro_batches : (self.rank + 1) * n_micro_batches]
         return tuple(
-            MicroBatch(epoch.gather(members[begin:end] if end > begin else members[:1]), is_counted=end > begin) for begin, end in mine
+            MicroBatch(epoch.gather(members[begin:end] if end > begin else members[:1]), is_counted=end > begin)
+            for begin, end in mine
         )
 
 
@@ -107,7 +110,11 @@ class BatchStream:
         self.source, self.shard, self.workers = source, shard, workers
 
     def __call__(self, place: Cursor) -> Iterator[Step]:
-        return self._prefetched(place, self.source) if self.workers and isinstance(self.source, Loader) else self._inline(place)
+        return (
+            self._prefetched(place, self.source)
+            if self.workers and isinstance(self.source, Loader)
+            else self._inline(place)
+        )
 
     def _inline(self, place: Cursor) -> Iterator[Step]:
         for epoch, batch in self._cursors(place):
@@ -115,7 +122,14 @@ class BatchStream:
 
     def _prefetched(self, place: Cursor, loader: Loader) -> Iterator[Step]:
         waiting: deque[tuple[EpochBatches, int, Future[tuple[MicroBatch, ...]]]] = deque()
-        setting = (loader.shards.folder, loader.config, loader.corruption, loader.batch_tokens, loader.seed, loader.cache)
+        setting = (
+            loader.shards.folder,
+            loader.config,
+            loader.corruption,
+            loader.batch_tokens,
+            loader.seed,
+            loader.cache,
+        )
         with ProcessPoolExecutor(self.workers, get_context("spawn"), _open_loader, setting) as pool:
             for epoch, batch in self._cursors(place):
                 waiting.append((epoch, batch, pool.submit(_make, self.shard, epoch.number, batch)))
@@ -128,7 +142,9 @@ class BatchStream:
         while True:
             epoch = self.source.epoch(number)
             if not len(epoch):
-                raise BadShards("no text to train on", remedy="prepare more text, or hold out less of it", code="no-text")
+                raise BadShards(
+                    "no text to train on", remedy="prepare more text, or hold out less of it", code="no-text"
+                )
             for at in range(batch, len(epoch)):
                 yield epoch, at
             number, batch = number + 1, 0
@@ -151,7 +167,9 @@ _loader: Loader
 _epoch: Epoch | None = None
 
 
-def _open_loader(folder: Path, config: DataConfig, corruption: Corruption, batch_tokens: int, seed: int, cache: Path | None) -> None:
+def _open_loader(
+    folder: Path, config: DataConfig, corruption: Corruption, batch_tokens: int, seed: int, cache: Path | None
+) -> None:
     """What a worker begins with."""
     global _loader
     for number in (signal.SIGINT, signal.SIGTERM):  # these are for the process that trains, which then ends its workers

@@ -36,7 +36,9 @@ def decompressed(path: Path | None) -> Iterator[tuple[IO[bytes], Callable[[], in
                 zstd = import_module("zstandard")
             except ImportError:
                 remedy = "pip install 'bertworks[data]'"
-                raise Unsupported("zstd needs zstandard", place=str(path), remedy=remedy, code="missing-extra") from None
+                raise Unsupported(
+                    "zstd needs zstandard", place=str(path), remedy=remedy, code="missing-extra"
+                ) from None
             try:
                 yield BufferedReader(_Zstd(raw, zstd)), raw.tell
             except zstd.ZstdError as error:

@@ -1,7 +1,7 @@
 """Files of any usual kind, read as a stream of documents in bounded memory.
 
-Text (a blank line ends a document, or every line is one), JSON lines, CSV and TSV, Parquet; plain, or packed with gzip, xz or
-zstd; folders, and standard input. What was damaged, cut or left out on the way is counted in `Tally` and said.
+Text (a blank line ends a document, or every line is one), JSON lines, CSV and TSV, Parquet; plain, or packed with gzip,
+xz or zstd; folders, and standard input. What was damaged, cut or left out on the way is counted in `Tally` and said.
 """
 
 from __future__ import annotations
@@ -36,13 +36,18 @@ class ReadStats:
     columns: dict[str, str] = field(default_factory=dict)  # which column held the text, by file
 
     def remarks(self) -> list[Remark]:
-        said = [Remark("text-column", f"text column of {file}: {column!r}") for file, column in islice(self.columns.items(), 10)]
+        said = [
+            Remark("text-column", f"text column of {file}: {column!r}")
+            for file, column in islice(self.columns.items(), 10)
+        ]
         if self.skipped_files:
             said.append(Remark("other-files", f"{self.skipped_files:,} files of other kinds were left out"))
         if self.replaced:
             said.append(Remark("replaced-characters", f"{self.replaced:,} signs were not UTF-8 and became U+FFFD"))
         if self.bad_rows:
-            said.append(Remark("bad-rows", f"{self.bad_rows:,} rows could not be read or had no text, and were left out"))
+            said.append(
+                Remark("bad-rows", f"{self.bad_rows:,} rows could not be read or had no text, and were left out")
+            )
         if self.split_documents:
             text = f"{self.split_documents:,} documents were longer than {LONGEST_DOCUMENT:,} characters and became several"
             said.append(Remark("split-documents", text))
@@ -109,7 +114,9 @@ class Corpus:
             if not source or not path.exists():
                 raise NotFound("no such file or folder", place=source or "''")
         except OSError as error:
-            raise NotFound(f"cannot be read: {error.strerror}", place=_printable(error.filename or path), code="unreadable") from None
+            raise NotFound(
+                f"cannot be read: {error.strerror}", place=_printable(error.filename or path), code="unreadable"
+            ) from None
         return [path]
 
     def _bounded(self, document: str) -> Iterator[str]:
@@ -134,12 +141,16 @@ class Corpus:
                 self._position = position
                 if kind == "text":
                     lines = decoded_lines(stream, name, self)
-                    yield from self._line_documents(lines) if self.options.line_docs else self._blank_line_documents(lines)
+                    yield from (
+                        self._line_documents(lines) if self.options.line_docs else self._blank_line_documents(lines)
+                    )
                 else:
                     yield from self._table(read_rows(stream, kind, name, self), name)
         except CORRUPT as error:
             code = "truncated-file" if isinstance(error, EOFError) else "unreadable"
-            raise NotFound(f"cannot be read: {getattr(error, 'strerror', None) or error}", place=name, code=code) from None
+            raise NotFound(
+                f"cannot be read: {getattr(error, 'strerror', None) or error}", place=name, code=code
+            ) from None
 
     def _line_documents(self, lines: Iterator[str]) -> Iterator[str]:
         return (line for line in lines if line and not line.isspace())
@@ -183,7 +194,9 @@ class Corpus:
                 raise BadText(cause, place=name, remedy="name it with --column", code="no-text-column")
             self.stats.columns[name] = chosen
         elif chosen not in columns:
-            raise BadText(f"no column {chosen!r}", place=name, remedy=f"columns: {', '.join(columns)}", code="missing-column")
+            raise BadText(
+                f"no column {chosen!r}", place=name, remedy=f"columns: {', '.join(columns)}", code="missing-column"
+            )
         return chosen
 
     def bad_row(self, cause: str, place: str, code: str = "bad-row") -> None:

@@ -1,7 +1,8 @@
-"""What an objective does to a sequence before the model sees it: nothing, masks, masks with numbers to draw replacements by, or an order.
+"""What an objective does to a sequence before the model sees it: nothing, masks, masks with numbers to draw
+replacements by, or an order.
 
-A corruption is a function of the sequence and of its own random numbers, so that it can be made by any process, at any time. It says which
-fields of the config it uses; the others are refused where a user sets them.
+A corruption is a function of the sequence and of its own random numbers, so that it can be made by any process, at any
+time. It says which fields of the config it uses; the others are refused where a user sets them.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ class Corruption(ABC):
     needs_mask_token: ClassVar[bool] = False
 
     @abstractmethod
-    def __call__(self, sequence: TokenSequence, draws: Draws, config: DataConfig, vocabulary: Vocabulary) -> Corrupted: ...
+    def __call__(
+        self, sequence: TokenSequence, draws: Draws, config: DataConfig, vocabulary: Vocabulary
+    ) -> Corrupted: ...
 
 
 class NoCorruption(Corruption):
@@ -84,7 +87,9 @@ class MaskTokens(Corruption):
     def __call__(self, sequence: TokenSequence, draws: Draws, config: DataConfig, vocabulary: Vocabulary) -> Corrupted:
         targets = _targets(sequence, draws, config)
         shares = config.mask_share, config.random_share
-        ids = mask_targets(draws(Stream.WHAT), sequence.ids, targets, vocabulary.mask_id, vocabulary.ordinary_ids, *shares)
+        ids = mask_targets(
+            draws(Stream.WHAT), sequence.ids, targets, vocabulary.mask_id, vocabulary.ordinary_ids, *shares
+        )
         return Corrupted(ids, targets)
 
 
@@ -107,4 +112,6 @@ class PermuteTargets(Corruption):
 
 
 def _targets(sequence: TokenSequence, draws: Draws, config: DataConfig) -> Numbers:
-    return choose_targets(draws(Stream.WHERE), config.masking, config.mask_rate, sequence.maskable, sequence.word_starts)
+    return choose_targets(
+        draws(Stream.WHERE), config.masking, config.mask_rate, sequence.maskable, sequence.word_starts
+    )

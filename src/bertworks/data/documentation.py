@@ -1,7 +1,8 @@
 """Text that is on every machine: the English documentation of the Python packages installed there.
 
-Docstrings and doc files are read as text, never imported. What is left after code, markup, lists of parameters and tables are
-taken out is kept sentence by sentence; a sentence that was seen before is left out. One document per module, with its package.
+Docstrings and doc files are read as text, never imported. What is left after code, markup, lists of parameters and
+tables are taken out is kept sentence by sentence; a sentence that was seen before is left out. One document per module,
+with its package.
 """
 
 from __future__ import annotations
@@ -55,12 +56,18 @@ class Documentation:
     sentences: list[str]
 
 
-def write_documentation(file: IO[bytes], progress: Callable[[int, int], None] = lambda done, total: None) -> tuple[int, int, int]:
+def write_documentation(
+    file: IO[bytes], progress: Callable[[int, int], None] = lambda done, total: None
+) -> tuple[int, int, int]:
     """JSON lines of text, package and module; returns documents, sentences and words."""
     documents = sentences = words = 0
     for entry in read_documentation(progress):
         text = "\n".join(entry.sentences)
-        file.write((json.dumps({"text": text, "package": entry.package, "module": entry.module}, ensure_ascii=False) + "\n").encode())
+        file.write(
+            (
+                json.dumps({"text": text, "package": entry.package, "module": entry.module}, ensure_ascii=False) + "\n"
+            ).encode()
+        )
         documents, sentences, words = documents + 1, sentences + len(entry.sentences), words + len(text.split())
     return documents, sentences, words
 
@@ -107,7 +114,12 @@ def _text_files(root: Path) -> Iterator[Path]:
 
 def clean_sentences(text: str) -> list[str]:
     """The sentences of a docstring or a doc file, without code and markup."""
-    return [sentence for paragraph in _prose(text) for sentence in split_sentences(_plain(paragraph)) if is_sentence(sentence)]
+    return [
+        sentence
+        for paragraph in _prose(text)
+        for sentence in split_sentences(_plain(paragraph))
+        if is_sentence(sentence)
+    ]
 
 
 def _prose(text: str) -> Iterator[str]:
@@ -150,7 +162,13 @@ def _plain(paragraph: str) -> str:
 
 def is_sentence(text: str) -> bool:
     words = text.split()
-    if not 4 <= len(words) <= 60 or not text[0].isupper() or text[-1] not in ".!?" or BAD.search(text) or not text.isprintable():
+    if (
+        not 4 <= len(words) <= 60
+        or not text[0].isupper()
+        or text[-1] not in ".!?"
+        or BAD.search(text)
+        or not text.isprintable()
+    ):
         return False
     plain = sum(1 for word in words if LETTERS.match(word.strip("\"'().!?“”")))
     return plain >= 0.75 * len(words) and any(word.islower() and len(word) > 1 for word in words)

@@ -1,10 +1,11 @@
 """Which stretches of the shards become an example: planned once per epoch, stored, and looked up by number.
 
-`nsp` and `sop` follow BERT (section 3.1 and appendix A.2) and ALBERT (section 3.1): sentences of a document are collected up to a
-target length, mostly the longest, sometimes shorter; a random point divides them into A and B. For half of the examples B is
-then taken from another document, and what it replaces goes back to be used again (nsp), or A and B change places (sop). A pair
-that is too long loses tokens at the ends of its longer half, and these are counted. `none` fills examples with full sentences
-(RoBERTa, section 4.2) and loses nothing; `stream` cuts the text wherever an example is full, with a separator between any two documents.
+`nsp` and `sop` follow BERT (section 3.1 and appendix A.2) and ALBERT (section 3.1): sentences of a document are
+collected up to a target length, mostly the longest, sometimes shorter; a random point divides them into A and B. For
+half of the examples B is then taken from another document, and what it replaces goes back to be used again (nsp), or A
+and B change places (sop). A pair that is too long loses tokens at the ends of its longer half, and these are counted.
+`none` fills examples with full sentences (RoBERTa, section 4.2) and loses nothing; `stream` cuts the text wherever an
+example is full, with a separator between any two documents.
 
 A plan is a function of (seed, epoch, shard) and the settings, whoever makes it.
 """
@@ -31,11 +32,15 @@ from bertworks.errors import BadConfig, BadText, BertworksError, SaveFailed
 from bertworks.files import read_json, whole_file, write_json
 
 Split = Literal["train", "held_out"]
-EXAMPLE = np.dtype([("a", "<i8"), ("b", "<i8"), ("a_size", "<u4"), ("b_size", "<u4"), ("breaks", "<u4"), ("label", "i1")])
+EXAMPLE = np.dtype(
+    [("a", "<i8"), ("b", "<i8"), ("a_size", "<u4"), ("b_size", "<u4"), ("breaks", "<u4"), ("label", "i1")]
+)
 NO_LABEL, TRUE_ORDER, OTHER = -1, 0, 1  # in order; from another document, or swapped
 PASSAGE = 200  # sentences that are held out together, at most
 KEPT_PLANS = 32
-PAIR_OPTIONS: dict[Pairs, frozenset[str]] = {  # which fields of `DataConfig` each way to make examples uses, beside those that all do
+PAIR_OPTIONS: dict[
+    Pairs, frozenset[str]
+] = {  # which fields of `DataConfig` each way to make examples uses, beside those that all do
     "nsp": frozenset({"short_seq_prob"}),
     "sop": frozenset({"short_seq_prob"}),
     "none": frozenset({"short_seq_prob", "cross_documents"}),
@@ -76,17 +81,23 @@ class Plan:
     @property
     def lengths(self) -> NDArray[np.int64]:
         """With special tokens."""
-        sizes: NDArray[np.int64] = self.examples["a_size"].astype(np.int64) + self.examples["b_size"] + self.examples["breaks"]
+        sizes: NDArray[np.int64] = (
+            self.examples["a_size"].astype(np.int64) + self.examples["b_size"] + self.examples["breaks"]
+        )
         return sizes + self.n_special
 
 
-def make_plan(shards: Shards, config: DataConfig, part: Split, seed: int, epoch: int, cache: Path | None = None) -> Plan:
+def make_plan(
+    shards: Shards, config: DataConfig, part: Split, seed: int, epoch: int, cache: Path | None = None
+) -> Plan:
     """The examples of an epoch, read from the cache if they were planned before."""
     paired = config.pairs in ("nsp", "sop")
     frame_size = (shards.tokenizer.pair_template if paired else shards.tokenizer.template).n_special
     room = config.max_length - frame_size
     if room < 2:
-        raise BadConfig(f"max_length = {config.max_length} leaves no room beside {frame_size} special tokens", code="no-room")
+        raise BadConfig(
+            f"max_length = {config.max_length} leaves no room beside {frame_size} special tokens", code="no-room"
+        )
     drawn = paired or (config.pairs == "none" and config.short_seq_prob > 0)
     key = {
         "shards": [entry.sha256 for entry in shards.manifest.shards],
@@ -156,7 +167,10 @@ class Planner:
 
     def plan(self, shard: int, rng: np.random.Generator) -> NDArray[np.void]:
         content, base = self.shards[shard], int(self.shards.token_edges[shard])
-        tokens = [base, *(content.sentences.astype(np.int64) + base).tolist()]  # where each sentence begins, and the end
+        tokens = [
+            base,
+            *(content.sentences.astype(np.int64) + base).tolist(),
+        ]  # where each sentence begins, and the end
         stretches = list(self._sentence_ranges(shard, content))
         self.stats.tokens_in += sum(tokens[last] - tokens[first] for _, first, last in stretches)
         if self.config.pairs in ("nsp", "sop"):
@@ -182,7 +196,9 @@ class Planner:
                 at = stop
             start = end
 
-    def _packed(self, rng: np.random.Generator, tokens: list[int], stretches: list[SentenceRange], ends: list[int]) -> Iterator[PlanRow]:
+    def _packed(
+        self, rng: np.random.Generator, tokens: list[int], stretches: list[SentenceRange], ends: list[int]
+    ) -> Iterator[PlanRow]:
         """Full sentences, or all text, up to the room; a document that begins inside an example costs a separator."""
         whole = self.config.pairs == "none"
         if self.config.cross_documents or not whole:
@@ -291,7 +307,10 @@ class HeldOut:
         if not self.share:
             return False, NEVER
         number = sentence // self.passage
-        before, after = (number * self.share + self.phase) // MILLION, ((number + 1) * self.share + self.phase) // MILLION
+        before, after = (
+            (number * self.share + self.phase) // MILLION,
+            ((number + 1) * self.share + self.phase) // MILLION,
+        )
         held = after > before
         following = number + 1 if held else -(-((after + 1) * MILLION - self.phase) // self.share) - 1
         return held, following * self.passage

@@ -1,10 +1,12 @@
-"""Ragged batches with a token budget: any batch of any epoch, at once, the same for every number of workers and machines.
+"""Ragged batches with a token budget: any batch of any epoch, at once, the same for every number of workers and
+machines.
 
-A place in the training is a pair, (epoch, batch): both start at once, without a look at what came before. (Epochs differ a little in
-their number of batches, so a count of steps alone is no place.)
+A place in the training is a pair, (epoch, batch): both start at once, without a look at what came before. (Epochs
+differ a little in their number of batches, so a count of steps alone is no place.)
 
-An epoch's examples are shuffled, sorted by length within windows so that a batch holds alike ones, cut where the budget is full, and
-the batches shuffled again. That takes one pass over the examples' lengths; after it a batch costs only itself.
+An epoch's examples are shuffled, sorted by length within windows so that a batch holds alike ones, cut where the budget
+is full, and the batches shuffled again. That takes one pass over the examples' lengths; after it a batch costs only
+itself.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from bertworks.data.shards import Shards
 from bertworks.errors import BadConfig, BadShards, Unsupported
 
 SORTED_BATCHES = 64  # batches whose examples are sorted together
-# Held-out targets are all hidden: where one in ten is left to be copied, a model looks clever that knows nothing of its context.
+# Held-out targets are all hidden: where one in ten is left to be copied, a model looks clever that knows nothing of its
+# context.
 EVALUATION = {"masking": "token", "mask_rate": 0.15, "mask_share": 1.0, "random_share": 0.0, "mask_epochs": 1}
 EVALUATION_SEED = 20_181_011
 
@@ -63,7 +66,9 @@ class Loader:
         if split == "held_out":
             config, seed = config.model_copy(update=EVALUATION), EVALUATION_SEED
         if batch_tokens < config.max_length:
-            raise BadConfig(f"batch_tokens = {batch_tokens} is less than max_length = {config.max_length}", code="batch-too-small")
+            raise BadConfig(
+                f"batch_tokens = {batch_tokens} is less than max_length = {config.max_length}", code="batch-too-small"
+            )
         manifest = shards.manifest
         if config.pairs in ("nsp", "sop") and not len(shards.tokenizer.pair_template.parts[1][0]):
             cause = "this tokenizer sets nothing between the two halves of a pair"

@@ -1,13 +1,14 @@
 """Which positions are predicted, and what stands there instead: two functions, freely combined.
 
-Where: single tokens (BERT), whole words, n-grams of one to three words with weights 1, 1/2, 1/3 (ALBERT, section 3.1), or spans of
-one to ten words of geometric length (SpanBERT, section 3.1). All four are one thing, stretches of so many units, taken in random
-order until the share is reached. A stretch that would go beyond it, or into another one, loses units at its end; a single unit that
-still would go beyond is taken with the probability that makes the expected share exact. Short sequences mask long words less often than
-short ones for it: a word longer than the whole share has only that chance.
+Where: single tokens (BERT), whole words, n-grams of one to three words with weights 1, 1/2, 1/3 (ALBERT, section 3.1),
+or spans of one to ten words of geometric length (SpanBERT, section 3.1). All four are one thing, stretches of so many
+units, taken in random order until the share is reached. A stretch that would go beyond it, or into another one, loses
+units at its end; a single unit that still would go beyond is taken with the probability that makes the expected share
+exact. Short sequences mask long words less often than short ones for it: a word longer than the whole share has only
+that chance.
 
-What: the mask token, a random token or the token itself, 80/10/10 in BERT (section 3.1), drawn for each token; SpanBERT draws once
-for each span.
+What: the mask token, a random token or the token itself, 80/10/10 in BERT (section 3.1), drawn for each token; SpanBERT
+draws once for each span.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ SPAN_LENGTHS: dict[MaskUnit, SpanLengths] = {
 }
 
 
-def choose_targets(rng: np.random.Generator, unit: MaskUnit, rate: float, maskable: Flags, word_starts: Flags) -> Positions:
+def choose_targets(
+    rng: np.random.Generator, unit: MaskUnit, rate: float, maskable: Flags, word_starts: Flags
+) -> Positions:
     """The positions to predict, in order. `free` are those that may be; special tokens are not."""
     kind = SPAN_LENGTHS[unit]
     begins, ends, after = _units(maskable, word_starts if kind.words else np.ones_like(maskable))
@@ -91,7 +94,9 @@ def mask_targets(
     draw = rng.random(len(targets))
     strangers = ordinary[rng.integers(len(ordinary), size=len(targets))]
     new = ids.copy()
-    new[targets] = np.where(draw < mask_share, mask, np.where(draw < mask_share + random_share, strangers, ids[targets]))
+    new[targets] = np.where(
+        draw < mask_share, mask, np.where(draw < mask_share + random_share, strangers, ids[targets])
+    )
     return new
 
 

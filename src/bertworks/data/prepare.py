@@ -1,10 +1,10 @@
 """A corpus made into shards: in parallel, in bounded memory, and again from where it was if the run was killed.
 
-The documents are cut into blocks of about `BLOCK` characters, in order, and each block becomes a part in `.work`, whoever
-spells it and whenever. A part is named after the hash of its text and of the settings: a later run finds what is done, and a
-part of other text or of another tokenizer is never taken for it. When all parts are there, documents that occur twice are found by
-their digests, the parts without them become the shards, and the manifest is written last. Nothing in the result depends on the
-number of workers, the time or the machine.
+The documents are cut into blocks of about `BLOCK` characters, in order, and each block becomes a part in `.work`,
+whoever spells it and whenever. A part is named after the hash of its text and of the settings: a later run finds what
+is done, and a part of other text or of another tokenizer is never taken for it. When all parts are there, documents
+that occur twice are found by their digests, the parts without them become the shards, and the manifest is written last.
+Nothing in the result depends on the number of workers, the time or the machine.
 """
 
 from __future__ import annotations
@@ -28,7 +28,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertworks.data.corpus import Corpus
-from bertworks.data.shards import FORMAT, MANIFEST, TOKENIZER, Manifest, ShardContent, ShardCounts, ShardEntry, read_content, token_dtype
+from bertworks.data.shards import (
+    FORMAT,
+    MANIFEST,
+    TOKENIZER,
+    Manifest,
+    ShardContent,
+    ShardCounts,
+    ShardEntry,
+    read_content,
+    token_dtype,
+)
 from bertworks.errors import BadText, BertworksError, SaveFailed
 from bertworks.files import locked, read_json, whole_file, write_json
 from bertworks.text.cached_encoder import HAN, CachedEncoder, Words, segmenter_version
@@ -111,7 +121,9 @@ def available_cores() -> int:
 
 
 def _check_target(out: Path) -> None:
-    strangers = [path.name for path in out.iterdir() if path.name not in (".lock", ".work", TOKENIZER, MANIFEST, "plans")]
+    strangers = [
+        path.name for path in out.iterdir() if path.name not in (".lock", ".work", TOKENIZER, MANIFEST, "plans")
+    ]
     strangers = [name for name in strangers if not name.endswith((".shard", ".new"))]
     if strangers:
         cause = f"this folder holds other things: {', '.join(sorted(strangers)[:3])}"
@@ -152,7 +164,9 @@ def _source(salt: bytes, documents: list[str]) -> str:
     return digest.hexdigest()
 
 
-def _encode_all(corpus: Corpus, settings: Settings, out: Path, workers: int, progress: Progress) -> list[tuple[str, str]]:
+def _encode_all(
+    corpus: Corpus, settings: Settings, out: Path, workers: int, progress: Progress
+) -> list[tuple[str, str]]:
     """Every block's name and source, once all of them are parts in `.work`."""
     blocks: list[tuple[str, str]] = []
     with ExitStack() as stack:
@@ -182,7 +196,10 @@ def _is_whole(work: Path, name: str) -> bool:
     """Whether a part was finished before, and has stayed as it was."""
     try:
         hashes = read_json(work / f"{name}.json")["sha256"]
-        return all(hashlib.sha256((work / f"{name}.{suffix}").read_bytes()).hexdigest() == digest for suffix, digest in hashes.items())
+        return all(
+            hashlib.sha256((work / f"{name}.{suffix}").read_bytes()).hexdigest() == digest
+            for suffix, digest in hashes.items()
+        )
     except (BertworksError, OSError, KeyError, AttributeError):
         return False
 
@@ -200,7 +217,9 @@ def _collect(running: dict[Future[None], int]) -> None:
 
 def _worker_died() -> BertworksError:
     cause = "a worker ended without a word: killed, short of memory, or started by a script without `if __name__ == '__main__':`"
-    return BertworksError(cause, remedy="run the same again, it goes on where it was; fewer workers need less memory", code="worker-died")
+    return BertworksError(
+        cause, remedy="run the same again, it goes on where it was; fewer workers need less memory", code="worker-died"
+    )
 
 
 @dataclass
@@ -233,7 +252,8 @@ def _encode_block(block: Block) -> None:
     """A block becomes a part. Its .json comes last: where it is, the part is whole."""
     content = _encode_documents(block.documents, _worker)
     records = [
-        (hashlib.sha256(document.encode()).digest()[:16], len(document), HAN.search(document) is not None) for document in block.documents
+        (hashlib.sha256(document.encode()).digest()[:16], len(document), HAN.search(document) is not None)
+        for document in block.documents
     ]
     with whole_file(_worker.work / f"{block.name}.part") as file:
         _, digest = content.write(file)
@@ -284,7 +304,9 @@ def _gathered(documents: list[str]) -> Iterator[tuple[list[str], list[bool], lis
     yield sentences, opens, owners  # perhaps none at all
 
 
-def _finish(blocks: list[tuple[str, str]], settings: Settings, corpus: Corpus, tokenizer: Tokenizer, out: Path) -> Manifest:
+def _finish(
+    blocks: list[tuple[str, str]], settings: Settings, corpus: Corpus, tokenizer: Tokenizer, out: Path
+) -> Manifest:
     """The parts without duplicates are the shards."""
     work, dtype = out / ".work", token_dtype(tokenizer.vocab_size)
     parts = [read_json(work / f"{name}.json") for name, _ in blocks]
@@ -299,7 +321,9 @@ def _finish(blocks: list[tuple[str, str]], settings: Settings, corpus: Corpus, t
         content = content if keep.all() else content.keep_documents(keep)
         with whole_file(out / f"{number:06}.shard") as file:
             size, digest = content.write(file)
-        entries.append(ShardEntry(f"{number:06}.shard", size, digest, source, _count(content, records[keep], tokenizer.unknown_id)))
+        entries.append(
+            ShardEntry(f"{number:06}.shard", size, digest, source, _count(content, records[keep], tokenizer.unknown_id))
+        )
     for stranger in set(out.glob("*.shard")) - {out / entry.file for entry in entries}:
         stranger.unlink()  # of a run over other text that was killed here
     total = sum((entry.counts for entry in entries), ShardCounts())
@@ -308,7 +332,16 @@ def _finish(blocks: list[tuple[str, str]], settings: Settings, corpus: Corpus, t
         raise BadText("the tokenizer has no token for any of the text", remedy=remedy, code="no-tokens")
     segmenter = next((part["segmenter"] for part in parts if part["segmenter"]), None)
     reading = {**asdict(corpus.stats), "remarks": [str(remark) for remark in corpus.stats.remarks()]}
-    return Manifest(settings.tokenizer, tokenizer.vocab_size, settings.words, segmenter, total, int(repeated.sum()), reading, entries)
+    return Manifest(
+        settings.tokenizer,
+        tokenizer.vocab_size,
+        settings.words,
+        segmenter,
+        total,
+        int(repeated.sum()),
+        reading,
+        entries,
+    )
 
 
 def _count(content: ShardContent, records: NDArray[np.void], unknown: int | None) -> ShardCounts:

@@ -1,7 +1,7 @@
 """Random numbers as a function of where they are used: (seed, purpose, epoch, index), and nothing else.
 
-Philox is a counter-based generator: any place in its sequence is reached at once. Worker count, world size and a resume in
-the middle change nothing about the numbers that an example gets.
+Philox is a counter-based generator: any place in its sequence is reached at once. Worker count, world size and a resume
+in the middle change nothing about the numbers that an example gets.
 """
 
 from __future__ import annotations

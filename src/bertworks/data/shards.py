@@ -1,14 +1,15 @@
 """Shards: a corpus as tokens on the disk, mapped into memory, good for every objective.
 
-One file per shard. Its sections stand one after the other, each padded to 8 bytes, and their sizes follow from three counts:
+One file per shard. Its sections stand one after the other, each padded to 8 bytes, and their sizes follow from three
+counts:
 
     documents   uint32 each   where a document ends, in sentences
     sentences   uint32 each   where a sentence ends, in tokens
     words       one bit each  whether a word begins at this token
     tokens      uint16 or uint32 each
 
-`manifest.json` has the counts and a hash of every file, and what made them; it is written last, so shards without one are not
-finished. A file is compared with its hash when it is first used.
+`manifest.json` has the counts and a hash of every file, and what made them; it is written last, so shards without one
+are not finished. A file is compared with its hash when it is first used.
 """
 
 from __future__ import annotations
@@ -155,8 +156,16 @@ class Manifest:
         path = folder / MANIFEST
         if not path.is_file():
             unfinished = (folder / ".work").is_dir()
-            cause, code = ("these shards are not finished", "unfinished-shards") if unfinished else ("no shards here", "no-shards")
-            remedy = "run the same `bertworks prepare` again: it goes on where it was" if unfinished else "`bertworks prepare` makes them"
+            cause, code = (
+                ("these shards are not finished", "unfinished-shards")
+                if unfinished
+                else ("no shards here", "no-shards")
+            )
+            remedy = (
+                "run the same `bertworks prepare` again: it goes on where it was"
+                if unfinished
+                else "`bertworks prepare` makes them"
+            )
             raise NotFound(cause, place=str(folder), remedy=remedy, code=code)
         values = read_json(path)
         if values.get("format") != FORMAT:
@@ -183,13 +192,21 @@ class Shards:
         self.manifest = Manifest.read(self.folder)
         self.opened: dict[int, ShardContent] = {}
         if sum((entry.counts for entry in self.manifest.shards), ShardCounts()) != self.manifest.counts:
-            raise BadShards("the counts of the shards are not the counts of all", place=str(self.folder / MANIFEST), code="bad-manifest")
+            raise BadShards(
+                "the counts of the shards are not the counts of all",
+                place=str(self.folder / MANIFEST),
+                code="bad-manifest",
+            )
         for number, entry in enumerate(self.manifest.shards):
             if entry.file != f"{number:06}.shard":
-                raise BadShards(f"shard {number} is called {entry.file!r}", place=str(self.folder / MANIFEST), code="bad-manifest")
+                raise BadShards(
+                    f"shard {number} is called {entry.file!r}", place=str(self.folder / MANIFEST), code="bad-manifest"
+                )
             path = self.folder / entry.file
             if not path.is_file() or path.stat().st_size != entry.bytes:
-                found, code = (f"{path.stat().st_size:,} bytes", "wrong-size") if path.is_file() else ("nothing", "missing-file")
+                found, code = (
+                    (f"{path.stat().st_size:,} bytes", "wrong-size") if path.is_file() else ("nothing", "missing-file")
+                )
                 cause = f"{entry.bytes:,} bytes expected, {found} found"
                 raise BadShards(cause, place=str(path), remedy="prepare the shards again", code=code)
 
@@ -201,8 +218,12 @@ class Shards:
 
     def check_tokenizer(self, tokenizer: Tokenizer, place: str) -> None:
         if tokenizer.fingerprint != self.manifest.tokenizer:
-            cause = f"made with another tokenizer: {self.manifest.tokenizer[:12]} there, {tokenizer.fingerprint[:12]} here"
-            raise BadShards(cause, place=place, remedy="prepare the text again with this tokenizer", code="tokenizer-mismatch")
+            cause = (
+                f"made with another tokenizer: {self.manifest.tokenizer[:12]} there, {tokenizer.fingerprint[:12]} here"
+            )
+            raise BadShards(
+                cause, place=place, remedy="prepare the text again with this tokenizer", code="tokenizer-mismatch"
+            )
 
     def __len__(self) -> int:
         return len(self.manifest.shards)
@@ -232,7 +253,10 @@ class Shards:
         """
         shard = int(np.searchsorted(self.token_edges, begin, side="right")) - 1
         content, begin = self[shard], begin - int(self.token_edges[shard])
-        ids, word_starts = content.tokens[begin : begin + size].astype(np.int64), content.word_starts(begin, begin + size)
+        ids, word_starts = (
+            content.tokens[begin : begin + size].astype(np.int64),
+            content.word_starts(begin, begin + size),
+        )
         if separator is None:
             return TokenRange(ids, word_starts, np.ones(size, dtype=np.bool_))
         breaks = content.document_ends(begin - 1 if leading and begin else begin, begin + size) - begin
@@ -251,7 +275,12 @@ class Shards:
 
 def read_content(raw: NDArray[np.uint8], counts: ShardCounts, dtype: type[np.uint16] | type[np.uint32]) -> ShardContent:
     """The sections of a shard as views of its bytes."""
-    sizes = (counts.documents * 4, counts.sentences * 4, -(-counts.tokens // 8), counts.tokens * np.dtype(dtype).itemsize)
+    sizes = (
+        counts.documents * 4,
+        counts.sentences * 4,
+        -(-counts.tokens // 8),
+        counts.tokens * np.dtype(dtype).itemsize,
+    )
     sections, at = [], 0
     for size in sizes:
         sections.append(raw[at : at + size])

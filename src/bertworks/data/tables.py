@@ -1,4 +1,5 @@
-"""Lines and rows of files, as streams: text, JSON lines, CSV, TSV and Parquet. What is damaged is reported to whoever reads."""
+"""Lines and rows of files, as streams: text, JSON lines, CSV, TSV and Parquet. What is damaged is reported to whoever
+reads."""
 
 from __future__ import annotations
 
@@ -53,14 +54,21 @@ def table_format(path: Path) -> str | None:
     return TABLE_SUFFIXES.get(inner_suffix(path))
 
 
-def read_rows(stream: IO[bytes], kind: str, name: str, reader: ReadErrors, *, all_columns: bool = False) -> Iterator[tuple[str, Row]]:
-    """The rows of a table, each with its place. Parquet's columns of numbers by the thousand, such as vectors, only if asked for."""
+def read_rows(
+    stream: IO[bytes], kind: str, name: str, reader: ReadErrors, *, all_columns: bool = False
+) -> Iterator[tuple[str, Row]]:
+    """The rows of a table, each with its place. Parquet's columns of numbers by the thousand, such as vectors, only if
+    asked for."""
     if kind == "parquet":
         return parquet_rows(stream, name, all_columns=all_columns)
     if kind == "json":
         return json_file_rows(stream, name, reader)
     lines = decoded_lines(stream, name, reader)
-    return json_rows(lines, name, reader) if kind == "jsonl" else csv_rows(lines, name, "\t" if kind == "tsv" else ",", reader)
+    return (
+        json_rows(lines, name, reader)
+        if kind == "jsonl"
+        else csv_rows(lines, name, "\t" if kind == "tsv" else ",", reader)
+    )
 
 
 def decoded_lines(stream: IO[bytes], name: str, reader: ReadErrors) -> Iterator[str]:
@@ -71,12 +79,18 @@ def decoded_lines(stream: IO[bytes], name: str, reader: ReadErrors) -> Iterator[
         place = f"{name}, line {number}"
         if len(line) > LONGEST_LINE:
             remedy = "is this text? break it into lines, or leave the file out"
-            raise BadText(f"a line of more than {LONGEST_LINE // 2**20} MB", place=place, remedy=remedy, code="line-too-long")
+            raise BadText(
+                f"a line of more than {LONGEST_LINE // 2**20} MB", place=place, remedy=remedy, code="line-too-long"
+            )
         if number == 1:
             line = line.removeprefix(b"\xef\xbb\xbf")
         if b"\0" in line:
-            cause, code = ("UTF-16 text", "utf16") if line[:2] in (b"\xff\xfe", b"\xfe\xff") else ("a binary file", "binary-file")
-            raise BadText(f"{cause}, not UTF-8 text", place=place, remedy="leave it out, or convert it to UTF-8", code=code)
+            cause, code = (
+                ("UTF-16 text", "utf16") if line[:2] in (b"\xff\xfe", b"\xfe\xff") else ("a binary file", "binary-file")
+            )
+            raise BadText(
+                f"{cause}, not UTF-8 text", place=place, remedy="leave it out, or convert it to UTF-8", code=code
+            )
         try:
             text = line.decode()
         except UnicodeDecodeError as error:
@@ -131,7 +145,9 @@ def _json_row(row: Any, place: str, reader: ReadErrors) -> Iterator[tuple[str, R
 def repair_surrogates(value: Any, place: str, reader: ReadErrors) -> Any:
     """JSON can hold half characters, which no file of ours could."""
     if isinstance(value, dict):
-        return {repair_surrogates(key, place, reader): repair_surrogates(one, place, reader) for key, one in value.items()}
+        return {
+            repair_surrogates(key, place, reader): repair_surrogates(one, place, reader) for key, one in value.items()
+        }
     if isinstance(value, list):
         return [repair_surrogates(one, place, reader) for one in value]
     if not isinstance(value, str) or value.isascii():
@@ -139,7 +155,10 @@ def repair_surrogates(value: Any, place: str, reader: ReadErrors) -> Any:
     mended = value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if mended != value:
         reader.bad_characters(
-            mended.count("\ufffd") - value.count("\ufffd"), "half a character (a lone surrogate)", place, "lone-surrogate"
+            mended.count("\ufffd") - value.count("\ufffd"),
+            "half a character (a lone surrogate)",
+            place,
+            "lone-surrogate",
         )
     return mended
 
@@ -159,7 +178,9 @@ def csv_rows(lines: Iterator[str], name: str, delimiter: str, reader: ReadErrors
     for number, row in _cells(chain(sample, numbered), delimiter, quoted, usual, name, reader):
         place = f"{name}, line {number}"
         if header is None and number != sample[0][0]:
-            raise BadText("the quotes of the header do not fit", place=f"{name}, line {sample[0][0]}", code="quotes-in-header")
+            raise BadText(
+                "the quotes of the header do not fit", place=f"{name}, line {sample[0][0]}", code="quotes-in-header"
+            )
         if header is None:
             header = [cell.strip() for cell in row]
             check_columns(header, name)
@@ -176,10 +197,15 @@ def _delimiter(header: str, usual: str) -> str:
 
 
 def _cells(
-    lines: Iterator[tuple[int, str]], delimiter: str, quoted: bool, usual: Sequence[_ColumnValues], name: str, reader: ReadErrors
+    lines: Iterator[tuple[int, str]],
+    delimiter: str,
+    quoted: bool,
+    usual: Sequence[_ColumnValues],
+    name: str,
+    reader: ReadErrors,
 ) -> Iterator[tuple[int, list[str]]]:
-    """Rows, each with the number of its first line. Where quotes do not fit, the line in which a row begins is bad, and reading goes on
-    in the next."""
+    """Rows, each with the number of its first line. Where quotes do not fit, the line in which a row begins is bad, and
+    reading goes on in the next."""
     fed: list[tuple[int, str]] = []
     again: deque[tuple[int, str]] = deque()
 
@@ -202,7 +228,9 @@ def _cells(
                 fed.clear()
             return
         except csv.Error as error:
-            said, code = next((ours for theirs, ours in CSV_ERRORS.items() if theirs in str(error)), (str(error), "bad-csv"))
+            said, code = next(
+                (ours for theirs, ours in CSV_ERRORS.items() if theirs in str(error)), (str(error), "bad-csv")
+            )
             reader.bad_row(said, f"{name}, line {fed[0][0]}", code)
             again.extendleft(reversed(fed[1:]))
             fed.clear()
@@ -233,8 +261,8 @@ def _column_values(lines: Sequence[str], delimiter: str) -> list[_ColumnValues]:
 
 
 def _has_swallowed_rows(cell: str, delimiter: str, usual: Sequence[_ColumnValues]) -> bool:
-    """Whether a quote that was not closed has made a cell of whole rows: there are tabs in it; or each of its lines has the columns of a
-    row, and they are very many or all hold what is usual in one of the columns."""
+    """Whether a quote that was not closed has made a cell of whole rows: there are tabs in it; or each of its lines has
+    the columns of a row, and they are very many or all hold what is usual in one of the columns."""
     if "\n" not in cell:
         return False
     inside = [line.split(delimiter) for line in cell.split("\n")[1:-1]]
@@ -244,12 +272,14 @@ def _has_swallowed_rows(cell: str, delimiter: str, usual: Sequence[_ColumnValues
 
 
 def _are_quoted(lines: Sequence[str]) -> bool:
-    """Between tabs quotes may be signs like any other, as in GLUE's files. What makes more rows of the right width is right; if both do,
-    quotes are marks where every cell that has one begins and ends with it."""
+    """Between tabs quotes may be signs like any other, as in GLUE's files. What makes more rows of the right width is
+    right; if both do, quotes are marks where every cell that has one begins and ends with it."""
 
     def whole_rows(*, quoted: bool) -> int:
         try:
-            rows = csv.reader((line + "\n" for line in lines), delimiter="\t", quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE)
+            rows = csv.reader(
+                (line + "\n" for line in lines), delimiter="\t", quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+            )
             widths = [len(row) for row in rows if row]
         except csv.Error:
             return -len(lines)
@@ -264,12 +294,16 @@ def parquet_rows(file: IO[bytes], name: str, *, all_columns: bool) -> Iterator[t
     try:
         parquet, arrow = import_module("pyarrow.parquet"), import_module("pyarrow")
     except ImportError:
-        raise Unsupported("Parquet needs pyarrow", place=name, remedy="pip install 'bertworks[data]'", code="missing-extra") from None
+        raise Unsupported(
+            "Parquet needs pyarrow", place=name, remedy="pip install 'bertworks[data]'", code="missing-extra"
+        ) from None
     try:
         table = parquet.ParquetFile(file)
         schema, types = table.schema_arrow, arrow.types
         check_columns(schema.names, name)
-        simple = (field.name for field in schema if not types.is_nested(field.type) or _is_list_of_text(field.type, types))
+        simple = (
+            field.name for field in schema if not types.is_nested(field.type) or _is_list_of_text(field.type, types)
+        )
         wanted = None if all_columns else list(simple)
         for at, batch in enumerate(table.iter_batches(batch_size=PARQUET_ROWS, columns=wanted)):
             for row, values in enumerate(batch.to_pylist()):

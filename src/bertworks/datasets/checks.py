@@ -27,11 +27,15 @@ class TaskData:
     dev: list[Example]
     columns: Columns | None = None
     remarks: list[Remark] = field(default_factory=list)
-    extra_eval: dict[str, list[Example]] = field(default_factory=dict)  # also to evaluate on: MNLI's mismatched, dev without copies
+    extra_eval: dict[str, list[Example]] = field(
+        default_factory=dict
+    )  # also to evaluate on: MNLI's mismatched, dev without copies
 
     @property
     def fingerprint(self) -> str:
-        extra = (example for name, examples in self.extra_eval.items() if name != WITHOUT_COPIES for example in examples)
+        extra = (
+            example for name, examples in self.extra_eval.items() if name != WITHOUT_COPIES for example in examples
+        )
         return fingerprint([*self.train, *self.dev, *extra])
 
 
@@ -42,17 +46,25 @@ def fingerprint(examples: Sequence[Example]) -> str:
     return digest.hexdigest()
 
 
-def check_data(data: TaskData, schema: Schema, report: ReadReport, *, place: str | None, first: int | None, skip_bad: bool) -> None:
-    """Leaves examples in `data` that can be trained and evaluated on, and remarks; or says why there are none. `first`: only so many were
-    taken for train."""
+def check_data(
+    data: TaskData, schema: Schema, report: ReadReport, *, place: str | None, first: int | None, skip_bad: bool
+) -> None:
+    """Leaves examples in `data` that can be trained and evaluated on, and remarks; or says why there are none. `first`:
+    only so many were taken for train."""
     labels = {label for example in data.train for label in example.labels}
-    data.dev = list(usable(data.dev, labels, report, otherwise=" of dev never occurs in train", code="label-not-in-train"))
+    data.dev = list(
+        usable(data.dev, labels, report, otherwise=" of dev never occurs in train", code="label-not-in-train")
+    )
     extra = {
-        name: list(usable(examples, labels, report, otherwise=f" of {name} never occurs in train", code="label-not-in-train"))
+        name: list(
+            usable(examples, labels, report, otherwise=f" of {name} never occurs in train", code="label-not-in-train")
+        )
         for name, examples in data.extra_eval.items()
     }
     data.extra_eval = {name: examples for name, examples in extra.items() if examples}
-    data.remarks += [Remark("empty-split", f"{name}: no examples, left out") for name, examples in extra.items() if not examples]
+    data.remarks += [
+        Remark("empty-split", f"{name}: no examples, left out") for name, examples in extra.items() if not examples
+    ]
     data.train = list(usable(data.train, labels, report, otherwise="", code="label-not-in-train"))
     report.check_rows(skip=skip_bad)
     data.remarks += report.remarks()
@@ -67,7 +79,9 @@ def check_data(data: TaskData, schema: Schema, report: ReadReport, *, place: str
     _find_copies(data)
 
 
-def usable(examples: Sequence[Example], labels: Set[str], report: ReadReport, *, otherwise: str, code: str) -> Iterator[Example]:
+def usable(
+    examples: Sequence[Example], labels: Set[str], report: ReadReport, *, otherwise: str, code: str
+) -> Iterator[Example]:
     """Those with an answer that a model can give: with classes and tags, one of `labels`."""
     for example in examples:
         unknown = [label for label in example.labels if label not in labels]
@@ -99,7 +113,11 @@ def _similar_labels(labels: Set[str]) -> list[Remark]:
     for label in sorted(labels):
         groups.setdefault(as_number(label) or "".join(label.casefold().split()), []).append(label)
     similar = [" / ".join(group) for group in groups.values() if len(group) > 1]
-    return [Remark("similar-labels", f"labels that look alike: {', '.join(similar[:LABELS_SHOWN])}; are they one?")] if similar else []
+    return (
+        [Remark("similar-labels", f"labels that look alike: {', '.join(similar[:LABELS_SHOWN])}; are they one?")]
+        if similar
+        else []
+    )
 
 
 def as_number(label: str) -> str | None:
@@ -121,7 +139,12 @@ def _contradictions(examples: Sequence[Example]) -> list[Remark]:
         return []
     first, second = pairs[0]
     where = f"{first.place} is {first.answer}, {second.place} {second.answer}"
-    return [Remark("contradictions", f"{len(pairs):,} examples have the text of an earlier one and another label, the first: {where}")]
+    return [
+        Remark(
+            "contradictions",
+            f"{len(pairs):,} examples have the text of an earlier one and another label, the first: {where}",
+        )
+    ]
 
 
 def _labels_not_in_dev(dev: Sequence[Example], labels: Set[str]) -> list[Remark]:
@@ -138,7 +161,10 @@ def _find_copies(data: TaskData) -> None:
         first = copies[0]
         where = f"{first.place} = {seen[first.texts]}"
         data.remarks.append(
-            Remark("copies-in-dev", f"{len(copies):,} of {len(data.dev):,} dev examples are in train too, the first: {where}")
+            Remark(
+                "copies-in-dev",
+                f"{len(copies):,} of {len(data.dev):,} dev examples are in train too, the first: {where}",
+            )
         )
     if MANY_COPIES * len(data.dev) <= len(copies) < len(data.dev):
         data.extra_eval[WITHOUT_COPIES] = [example for example in data.dev if example.texts not in seen]

@@ -1,4 +1,5 @@
-"""Which columns of a table hold what: those that the user names, and usual names for the others; and how cells are read.
+"""Which columns of a table hold what: those that the user names, and usual names for the others; and how cells are
+read.
 
 `find_columns` is what all shapes share; what differs between them is in their `Schema`.
 """
@@ -28,8 +29,17 @@ TEXT_NAMES = (
     *"text sentence sentence1 text_a question1 premise review content document body comment comment_text message".split(),
     *("words", "word", "tokens", "文本", "内容", "句子"),
 )
-SECOND_TEXTS = {"sentence1": "sentence2", "text_a": "text_b", "question1": "question2", "premise": "hypothesis"}  # read together
-LABEL_NAMES = (*"label labels class category target sentiment score rating tags ner_tags ner answers answer".split(), "标签", "类别")
+SECOND_TEXTS = {
+    "sentence1": "sentence2",
+    "text_a": "text_b",
+    "question1": "question2",
+    "premise": "hypothesis",
+}  # read together
+LABEL_NAMES = (
+    *"label labels class category target sentiment score rating tags ner_tags ner answers answer".split(),
+    "标签",
+    "类别",
+)
 SAMPLED_ROWS = 1000  # of a table, to guess from
 MOSTLY = 0.5
 SEVERAL_WORDS = re.compile(rf"[{CJK}]|[^\s{CJK}]+")
@@ -136,7 +146,12 @@ def find_columns(
             raise BadText(f"no column {name!r}", place=place, remedy=nearest(name, known), code="missing-column")
     texts_named = [name for option, columns in options.items() if option != "label" for name in columns]
     if both := set(texts_named) & set(named.label):
-        raise BadText(f"column {min(both)!r} cannot be both a text and the label", place=place, remedy="name another", code="given-twice")
+        raise BadText(
+            f"column {min(both)!r} cannot be both a text and the label",
+            place=place,
+            remedy="name another",
+            code="given-twice",
+        )
     table = Table(rows, tuple(name for name in known if name not in (*texts_named, *named.label)))
     try:
         texts = schema.text_columns(table, named, paired=paired)
@@ -166,10 +181,15 @@ def check_options(schema: Schema, named: NamedColumns, place: str | None = None)
 
 
 def _check_header(rows: Sequence[Row], labels: Sequence[str], place: str) -> None:
-    """Where the label's column has the name of one of its labels, the first line names no columns; or it comes again further down."""
+    """Where the label's column has the name of one of its labels, the first line names no columns; or it comes again
+    further down."""
     if len(labels) == 1 and any(str(row.get(labels[0])).strip() == labels[0].strip() for row in rows):
-        remedy = "the first line, and only that, names the columns, such as text,label; if it does, say --label and --text"
-        raise BadText(f"{labels[0]!r} is the name of the label's column and a label", place=place, remedy=remedy, code="no-header")
+        remedy = (
+            "the first line, and only that, names the columns, such as text,label; if it does, say --label and --text"
+        )
+        raise BadText(
+            f"{labels[0]!r} is the name of the label's column and a label", place=place, remedy=remedy, code="no-header"
+        )
 
 
 # ---------------------------------------------------------------------- cells
@@ -214,7 +234,8 @@ def word_list(value: Any, name: str) -> tuple[str, ...]:
 
 
 def parse_list(value: Any) -> Any:
-    """A list that was written into a cell, as JSON or as Python shows it, or as numpy does, without commas; anything else as it is."""
+    """A list that was written into a cell, as JSON or as Python shows it, or as numpy does, without commas; anything
+    else as it is."""
     if isinstance(value, str) and value.startswith("[") and value.endswith("]"):
         if ARRAY.fullmatch(value):
             return [double or single or number for single, double, number in ELEMENT.findall(value)]

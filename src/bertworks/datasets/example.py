@@ -55,7 +55,8 @@ class InvalidRow(Exception):
 
 
 def is_blank(text: str) -> bool:
-    """Whether there is nothing in it to be read: only spaces, control characters, accents without a letter, and what was not UTF-8."""
+    """Whether there is nothing in it to be read: only spaces, control characters, accents without a letter, and what
+    was not UTF-8."""
     return all(category(character)[0] in "ZCM" or character == "\ufffd" for character in text)
 
 

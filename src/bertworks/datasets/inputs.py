@@ -1,4 +1,5 @@
-"""What users hand to a trained model: values in Python, and files that are read a part at a time, as examples without an answer."""
+"""What users hand to a trained model: values in Python, and files that are read a part at a time, as examples without
+an answer."""
 
 from __future__ import annotations
 
@@ -33,11 +34,12 @@ class InputBatch:
 
 
 class Inputs:
-    """A file of inputs: a table, a format of the shape's own, or else a text on each line; several texts of a line are separated by tabs.
-    It is read a part at a time, so it may be of any size. A file is gone through once before, so that what is wrong with it is said before
-    there is a prediction; standard input cannot be.
+    """A file of inputs: a table, a format of the shape's own, or else a text on each line; several texts of a line are
+    separated by tabs. It is read a part at a time, so it may be of any size. A file is gone through once before, so
+    that what is wrong with it is said before there is a prediction; standard input cannot be.
 
-    `trained_on`: the columns of text that the model was trained on; `official`: how the data set's own files are read, if this is one.
+    `trained_on`: the columns of text that the model was trained on; `official`: how the data set's own files are read,
+    if this is one.
     """
 
     def __init__(
@@ -128,7 +130,9 @@ class Inputs:
             for part in _in_parts(rows):
                 read = {example.place: example for example in reader.examples(iter(part), report, answered=False)}
                 examples = [
-                    self.schema.from_cell(read[place], row, reader.columns, as_trained=self._as_trained) if place in read else None
+                    self.schema.from_cell(read[place], row, reader.columns, as_trained=self._as_trained)
+                    if place in read
+                    else None
                     for place, row in part
                 ]
                 yield InputBatch(examples, [row for _, row in part])

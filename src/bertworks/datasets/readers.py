@@ -51,7 +51,9 @@ def is_squad(path: Path) -> bool:
     except BadText:
         return False
     articles = found.get("data") if isinstance(found, dict) else None
-    return isinstance(articles, list) and all(isinstance(article, dict) and "paragraphs" in article for article in articles[:1])
+    return isinstance(articles, list) and all(
+        isinstance(article, dict) and "paragraphs" in article for article in articles[:1]
+    )
 
 
 def read_squad(path: Path, report: ReadReport, *, answered: bool = True) -> list[Example]:
@@ -59,7 +61,9 @@ def read_squad(path: Path, report: ReadReport, *, answered: bool = True) -> list
     found = []
     try:
         for article in read_json_file(path, report)["data"]:
-            asked = ((paragraph["context"], question) for paragraph in article["paragraphs"] for question in paragraph["qas"])
+            asked = (
+                (paragraph["context"], question) for paragraph in article["paragraphs"] for question in paragraph["qas"]
+            )
             for passage, question in asked:
                 place = f"{path}, question {question['id']}"
                 try:
@@ -90,7 +94,9 @@ def listed_spans(starts: Sequence[Any], texts: Sequence[Any]) -> list[Span]:
         raise InvalidRow(f"{len(texts)} answers, {len(starts)} starts", "wrong-answer-count")
     for start, text in zip(starts, texts, strict=True):
         if type(start) is not int or not isinstance(text, str):
-            raise InvalidRow(f"the answer {str(text)[:60]!r} at {start!r}: a text and a whole number are expected", "bad-answer")
+            raise InvalidRow(
+                f"the answer {str(text)[:60]!r} at {start!r}: a text and a whole number are expected", "bad-answer"
+            )
     return [Span(start, text) for start, text in zip(starts, texts, strict=True)]
 
 
@@ -103,8 +109,9 @@ def check_span(span: Span, passage: str) -> None:
 
 
 def read_conll(path: Path, report: ReadReport, *, answered: bool = True, column: int | None = None) -> list[Example]:
-    """A word and its tag on a line, first and last of its columns; a blank line ends a sentence. In CoNLL-U they are the second and
-    the fourth of ten. Or a sentence and its tags on a line, between them a tab. `column`: of the tag, counted from 1."""
+    """A word and its tag on a line, first and last of its columns; a blank line ends a sentence. In CoNLL-U they are
+    the second and the fourth of ten. Or a sentence and its tags on a line, between them a tab. `column`: of the tag,
+    counted from 1."""
     lines = list(read_lines(path, report))
     if inner_suffix(path) == ".conllu":
         columns = _word_and_tag(path, (2, 4 if column is None else column), 10, report, answered=answered)
@@ -119,7 +126,9 @@ def read_conll(path: Path, report: ReadReport, *, answered: bool = True, column:
     return found if answered else [replace(example, answer=None) for example in found]
 
 
-def _word_and_tag(path: Path, columns: tuple[int, int], width: int, report: ReadReport, *, answered: bool) -> tuple[int, int]:
+def _word_and_tag(
+    path: Path, columns: tuple[int, int], width: int, report: ReadReport, *, answered: bool
+) -> tuple[int, int]:
     """Their columns, counted from 0; which they are is said."""
     word, tag = columns
     if not 1 <= tag <= max(1, width):
@@ -142,9 +151,15 @@ def _one_per_line(lines: Iterable[tuple[str, str]], report: ReadReport) -> list[
 
 
 def _sentences(
-    lines: Iterable[tuple[str, list[str]]], columns: tuple[int, int], width: int, report: ReadReport, *, answered: bool = True
+    lines: Iterable[tuple[str, list[str]]],
+    columns: tuple[int, int],
+    width: int,
+    report: ReadReport,
+    *,
+    answered: bool = True,
 ) -> list[Example]:
-    """`columns`: where word and tag stand, of so many. A sentence with a line that cannot be read is no sentence any more."""
+    """`columns`: where word and tag stand, of so many. A sentence with a line that cannot be read is no sentence any
+    more."""
     found: list[Example] = []
     words: list[str] = []
     tags: list[str] = []
@@ -174,14 +189,15 @@ def _usual_width(split: Iterable[list[str]]) -> tuple[int, int]:
 
 
 def _columns(line: str) -> list[str]:
-    """Between tabs, if there are any, so that a word may have spaces in it; else between spaces. Nothing else divides: other blanks may be
-    words."""
+    """Between tabs, if there are any, so that a word may have spaces in it; else between spaces. Nothing else divides:
+    other blanks may be words."""
     parts = line.split("\t" if "\t" in line else " ") if line.strip() else []
     return [part.strip(" ") for part in parts if part.strip(" ")]
 
 
 def _without_comments(lines: Sequence[tuple[str, str]]) -> Iterator[tuple[str, list[str]]]:
-    """A comment stands before a sentence, begins with a hash and a space, and ends like no word's line: its last column is no tag."""
+    """A comment stands before a sentence, begins with a hash and a space, and ends like no word's line: its last column
+    is no tag."""
     split = [(place, _columns(line), line.startswith("# ")) for place, line in lines]
     ends = {parts[-1] for _, parts, hashed in split if parts and not hashed}
     before: list[str] = []
@@ -192,8 +208,8 @@ def _without_comments(lines: Sequence[tuple[str, str]]) -> Iterator[tuple[str, l
 
 
 def are_tagged(lines: Sequence[str], tags: Collection[str]) -> bool:
-    """Whether lines are sentences with their tags, or words with theirs: nearly all have the same number of columns, and nearly all end in
-    one of these tags."""
+    """Whether lines are sentences with their tags, or words with theirs: nearly all have the same number of columns,
+    and nearly all end in one of these tags."""
     if _are_sentences(lines):
         return True
     words = [parts for line in lines if (parts := _columns(line)) and parts[0] != "-DOCSTART-"]
@@ -203,7 +219,8 @@ def are_tagged(lines: Sequence[str], tags: Collection[str]) -> bool:
 
 
 def _universal(lines: Iterable[tuple[str, str]]) -> Iterator[tuple[str, list[str]]]:
-    """The columns of CoNLL-U, without comments, words written together, which follow one by one, and words that are not there."""
+    """The columns of CoNLL-U, without comments, words written together, which follow one by one, and words that are not
+    there."""
     for place, line in lines:
         parts = line.split("\t") if line.strip() else []
         if not line.startswith("#") and not (parts and WORD_RANGE.fullmatch(parts[0])):

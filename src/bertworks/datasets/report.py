@@ -27,7 +27,13 @@ class BadRows(BadText):
     code = "bad-rows"
 
     def __init__(
-        self, cause: str, rows: Sequence[BadRow], *, place: str | None = None, remedy: str | None = None, code: str | None = None
+        self,
+        cause: str,
+        rows: Sequence[BadRow],
+        *,
+        place: str | None = None,
+        remedy: str | None = None,
+        code: str | None = None,
     ) -> None:
         super().__init__(cause, place=place, remedy=remedy, code=code)
         self.rows = list(rows)
@@ -64,7 +70,11 @@ class ReadReport:
             remarks.append(Remark("malformed-rows", cause))
         if self.replaced:
             where = f", the first in {self.damaged[0]}" if self.damaged else ""
-            remarks.append(Remark("replaced-characters", f"{self.replaced:,} characters could not be decoded and became U+FFFD{where}"))
+            remarks.append(
+                Remark(
+                    "replaced-characters", f"{self.replaced:,} characters could not be decoded and became U+FFFD{where}"
+                )
+            )
         return remarks
 
     def check_rows(self, *, skip: bool) -> None:
@@ -76,7 +86,12 @@ class ReadReport:
         """A few damaged characters are a remark; a file in another encoding is an error."""
         if len(self.damaged) > max(FEW_DAMAGED, MOST_DAMAGED * n_examples):
             remedy = "is it in another encoding? convert it: iconv -f CP1252 -t UTF-8 FILE > NEW (Excel's CSV), or -f GB18030 (Chinese)"
-            raise BadText(f"{self.replaced:,} characters that are not UTF-8", place=self.damaged[0], remedy=remedy, code="not-utf8")
+            raise BadText(
+                f"{self.replaced:,} characters that are not UTF-8",
+                place=self.damaged[0],
+                remedy=remedy,
+                code="not-utf8",
+            )
 
     def summary(self) -> str:
         """The invalid rows: where the first of them are and why, and if there are many, how many for which reason."""

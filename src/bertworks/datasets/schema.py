@@ -1,7 +1,7 @@
 """How rows of a table, other files and users' inputs become examples of one shape.
 
-A shape's own `Schema` stands beside its task, in `tasks/<shape>.py`; it overrides what is different there. The base class reads plain
-texts.
+A shape's own `Schema` stands beside its task, in `tasks/<shape>.py`; it overrides what is different there. The base
+class reads plain texts.
 """
 
 from __future__ import annotations
@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from bertworks.data.tables import Row
-from bertworks.datasets.columns import LABEL_NAMES, SECOND_TEXTS, TEXT_NAMES, Columns, MissingColumn, NamedColumns, Table, text_cell
+from bertworks.datasets.columns import (
+    LABEL_NAMES,
+    SECOND_TEXTS,
+    TEXT_NAMES,
+    Columns,
+    MissingColumn,
+    NamedColumns,
+    Table,
+    text_cell,
+)
 from bertworks.datasets.example import Example, InvalidRow, check_readable
 from bertworks.datasets.report import ReadReport
 from bertworks.errors import BadText, Remark
@@ -46,7 +55,9 @@ class Schema:
         if named.text2 is not None:
             return first, named.text2
         rest = table.without([first])
-        second = rest.first([SECOND_TEXTS[first.lower()]]) if named.text is None and first.lower() in SECOND_TEXTS else None
+        second = (
+            rest.first([SECOND_TEXTS[first.lower()]]) if named.text is None and first.lower() in SECOND_TEXTS else None
+        )
         if paired and second is None:
             second = rest.usual(SECOND_NAMES, "the second text", "text2")
         return (first,) if second is None else (first, second)
@@ -105,11 +116,13 @@ class Schema:
     # ------------------------------------------------------------------ files that are no tables
 
     def file_reader(self, path: Path, label: str | None) -> ExampleReader | None:
-        """For a file with answers that is no table of this shape's; `label`: the column of its labels, if the user named it."""
+        """For a file with answers that is no table of this shape's; `label`: the column of its labels, if the user
+        named it."""
         return None
 
     def input_reader(self, path: Path, labels: Sequence[str]) -> ExampleReader | None:
-        """For a file without answers that is neither a table nor plain text; `labels` are those that the model knows."""
+        """For a file without answers that is neither a table nor plain text; `labels` are those that the model
+        knows."""
         return None
 
     def readable(self, examples: Iterable[Example], report: ReadReport) -> list[Example]:
@@ -162,7 +175,9 @@ class Schema:
     def check_labels(self, labels: Set[str], n_rows: int, *, place: str | None) -> None:
         """An error where these labels cannot be what is meant, which is why nothing may be left for dev."""
 
-    def check_learnable(self, train: Sequence[Example], labels: Set[str], n_rows: int, *, place: str | None, first: int | None) -> None:
+    def check_learnable(
+        self, train: Sequence[Example], labels: Set[str], n_rows: int, *, place: str | None, first: int | None
+    ) -> None:
         """An error where nothing can be learned; `first`: only so many rows were taken."""
 
     def data_remarks(self, train: Sequence[Example], dev: Sequence[Example], labels: Set[str]) -> list[Remark]:
@@ -174,7 +189,8 @@ class Schema:
         return ""
 
     def groups(self, examples: Sequence[Example]) -> Iterator[tuple[list[Hashable], float]]:
-        """What examples may have in common so that a split keeps them together, and how many different ones there must be."""
+        """What examples may have in common so that a split keeps them together, and how many different ones there must
+        be."""
         yield [example.group for example in examples], 2
 
     fewest_dev: ClassVar[int] = 1  # of a stratum
@@ -191,7 +207,11 @@ def strings(given: object) -> tuple[str, ...] | None:
 def only_one(pair: Sequence[str]) -> str | None:
     """What --pair named, where two texts are read together."""
     if len(pair) > 1:
-        raise BadText(f"--pair names {len(pair)} columns, and two texts are read together", remedy="name one", code="too-many-columns")
+        raise BadText(
+            f"--pair names {len(pair)} columns, and two texts are read together",
+            remedy="name one",
+            code="too-many-columns",
+        )
     return next(iter(pair), None)
 
 

@@ -13,8 +13,8 @@ FEW = 4  # of a class: with fewer, all are needed to learn from
 
 
 def split(examples: Sequence[Example], schema: Schema) -> tuple[list[Example], list[Example]]:
-    """That share of each class, and one at least of each that is not tiny; if that is nothing of any, one of each. What belongs together is
-    on one side, and so are all examples of a label that would be in dev only: in train."""
+    """That share of each class, and one at least of each that is not tiny; if that is nothing of any, one of each. What
+    belongs together is on one side, and so are all examples of a label that would be in dev only: in train."""
     units: dict[Hashable, list[int]] = {}
     for at, key in enumerate(_groups(examples, schema)):
         units.setdefault(key, []).append(at)
@@ -47,8 +47,8 @@ def _with_known_labels(dev: Sequence[list[int]], examples: Sequence[Example]) ->
 
 
 def _groups(examples: Sequence[Example], schema: Schema) -> list[Hashable]:
-    """For each example what it has in common with those that stay with it: an article or dialogue, a passage, or its texts; as long as that
-    leaves something to divide."""
+    """For each example what it has in common with those that stay with it: an article or dialogue, a passage, or its
+    texts; as long as that leaves something to divide."""
     texts: list[Hashable] = [example.texts for example in examples]
     for keys, fewest in (*schema.groups(examples), (texts, 1 / DEV_SHARE)):
         if len(set(keys)) >= fewest:

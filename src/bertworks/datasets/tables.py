@@ -111,8 +111,9 @@ class TableReader:
 
 
 class GlueReader(TableReader):
-    """Rows separated by tabs as GLUE has them: quotes are characters like any other. `header`: for files that have none; `malformed`: the
-    official file has rows of another width, or with an empty text, and everybody leaves them out."""
+    """Rows separated by tabs as GLUE has them: quotes are characters like any other. `header`: for files that have
+    none; `malformed`: the official file has rows of another width, or with an empty text, and everybody leaves them
+    out."""
 
     def __init__(
         self,
@@ -146,7 +147,9 @@ class GlueReader(TableReader):
                 yield place, dict(zip(header, fields, strict=True))
 
     def examples(self, rows: Rows, report: ReadReport, *, answered: bool = True) -> list[Example]:
-        return super().examples(self._filled(rows, report) if self.malformed and answered else rows, report, answered=answered)
+        return super().examples(
+            self._filled(rows, report) if self.malformed and answered else rows, report, answered=answered
+        )
 
     def _filled(self, rows: Rows, report: ReadReport) -> Rows:
         for place, row in rows:
@@ -178,7 +181,9 @@ class ReviewsReader(MappedTableReader):
             return super().__call__(path, report, answered=answered)
         found = []
         sides = [sorted((path / name).glob("*.txt")) for name in ("neg", "pos")]
-        for file in (file for pair in zip_longest(*sides) for file in pair if file is not None):  # in turn: the first ones are of both
+        for file in (
+            file for pair in zip_longest(*sides) for file in pair if file is not None
+        ):  # in turn: the first ones are of both
             text = "\n".join(line for _, line in read_lines(file, report))
             found.append(Example((text.replace("<br />", "\n"),), file.parent.name, str(file)))
         return self.schema.readable(found, report)

@@ -26,7 +26,8 @@ def with_temperature(scores: Floats, temperature: float) -> Floats:
 
 
 def fit_temperature(cost: Cost) -> float:
-    """The one of least cost, found by golden-section search. Without any examples it is 1, and only many take it far from there."""
+    """The one of least cost, found by golden-section search. Without any examples it is 1, and only many take it far
+    from there."""
 
     def total_cost(log_temperature: float) -> float:
         return float((log_temperature / PRIOR_STD) ** 2 / 2 + cost(float(np.exp(log_temperature))))
@@ -39,18 +40,20 @@ def fit_temperature(cost: Cost) -> float:
 
 
 def class_cost(scores: Floats, truth: Counts) -> Cost:
-    """How unlikely the right classes (B,) are by these probabilities (B, C). One error more than was seen is assumed: no model is sure
-    of everything because a few examples held no error."""
+    """How unlikely the right classes (B,) are by these probabilities (B, C). One error more than was seen is assumed:
+    no model is sure of everything because a few examples held no error."""
     right, others = np.eye(scores.shape[1])[truth], scores > 0
     others &= right == 0
     doubt = 1 / (len(truth) + 2)
     shares = (1 - doubt) * right + doubt * others / np.maximum(others.sum(1, keepdims=True), 1)
-    return lambda temperature: -float((shares * np.log(np.maximum(with_temperature(scores, temperature), LEAST_PROBABILITY))).sum())
+    return lambda temperature: (
+        -float((shares * np.log(np.maximum(with_temperature(scores, temperature), LEAST_PROBABILITY))).sum())
+    )
 
 
 def answer_cost(parts: Sequence[tuple[Floats, Counts]], right: Flags) -> Cost:
-    """How unlikely it is that just these answers are right (B,). Each consists of parts with probabilities of their own: (B, C), and which
-    of them is predicted (B,)."""
+    """How unlikely it is that just these answers are right (B,). Each consists of parts with probabilities of their
+    own: (B, C), and which of them is predicted (B,)."""
     doubt = 1 / (len(right) + 2)
     shares, rows = np.where(right, 1 - doubt, doubt), np.arange(len(right))
 
@@ -79,7 +82,9 @@ def reliability(confidences: Floats, right: Flags) -> list[Bin]:
     """By confidence, in steps of a tenth; empty ones are left out."""
     which = np.minimum((confidences * BINS).astype(int), BINS - 1)
     groups = [which == at for at in range(BINS)]
-    return [Bin(float(confidences[one].mean()), float(right[one].mean()), int(one.sum())) for one in groups if one.any()]
+    return [
+        Bin(float(confidences[one].mean()), float(right[one].mean()), int(one.sum())) for one in groups if one.any()
+    ]
 
 
 def calibration_error(confidences: Floats, right: Flags) -> float:

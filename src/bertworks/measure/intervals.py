@@ -1,7 +1,8 @@
-"""How sure a metric is: intervals by drawing examples again (bootstrap: Efron 1979), and whether two models differ significantly.
+"""How sure a metric is: intervals by drawing examples again (bootstrap: Efron 1979), and whether two models differ
+significantly.
 
-Where there are several runs, which differ by their seeds, the noise of the seed is added. Three runs are too few to be drawn again: how far
-they are apart says how far others may be, with the tails that few numbers have (Student 1908).
+Where there are several runs, which differ by their seeds, the noise of the seed is added. Three runs are too few to be
+drawn again: how far they are apart says how far others may be, with the tails that few numbers have (Student 1908).
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ def mean(function: MetricFunction, seeds: SeedScores) -> MetricValues:
 def std(function: MetricFunction, seeds: SeedScores) -> MetricValues:
     """From seed to seed; of a single one, nothing is known."""
     values = [nan_to_zero(function(scores)) for scores in seeds]
-    return {name: float(np.std([one[name] for one in values], ddof=1)) if len(values) > 1 else 0.0 for name in values[0]}
+    return {
+        name: float(np.std([one[name] for one in values], ddof=1)) if len(values) > 1 else 0.0 for name in values[0]
+    }
 
 
 def intervals(function: MetricFunction, metrics: Mapping[str, Metric], seeds: SeedScores) -> dict[str, Interval]:
@@ -43,7 +46,9 @@ def intervals(function: MetricFunction, metrics: Mapping[str, Metric], seeds: Se
     return found
 
 
-def difference_intervals(function: MetricFunction, metrics: Mapping[str, Metric], a: SeedScores, b: SeedScores) -> dict[str, Interval]:
+def difference_intervals(
+    function: MetricFunction, metrics: Mapping[str, Metric], a: SeedScores, b: SeedScores
+) -> dict[str, Interval]:
     """Of how much b is better than a."""
     (of_a, of_b), noise = _bootstrap(function, a, b), _seed_noise(function, a, b)
     found = {}
@@ -55,8 +60,8 @@ def difference_intervals(function: MetricFunction, metrics: Mapping[str, Metric]
 
 
 def _widened(interval: Interval, metric: Metric, seeds: SeedScores) -> Interval:
-    """Where nothing else was seen there is nothing else to draw; of n examples, 3 / n may still be otherwise (the rule of three: Hanley
-    and Lippman-Hand 1983)."""
+    """Where nothing else was seen there is nothing else to draw; of n examples, 3 / n may still be otherwise (the rule
+    of three: Hanley and Lippman-Hand 1983)."""
     low, high = interval
     if high - low >= ZERO_WIDTH or metric.highest == np.inf:
         return interval
@@ -80,11 +85,14 @@ def _n_resamples(seeds: SeedScores) -> int:
 
 
 def _seed_noise(function: MetricFunction, *sides: SeedScores) -> dict[str, Floats]:
-    """By how much the seeds may have moved a mean, or the difference of two; degrees of freedom as Welch (1947) counts them."""
+    """By how much the seeds may have moved a mean, or the difference of two; degrees of freedom as Welch (1947) counts
+    them."""
     draw, found = np.random.default_rng(1), {}
     stds = [std(function, seeds) for seeds in sides]
     for name in stds[0]:
-        parts = [(one[name] ** 2 / len(seeds), len(seeds) - 1) for one, seeds in zip(stds, sides, strict=True) if one[name]]
+        parts = [
+            (one[name] ** 2 / len(seeds), len(seeds) - 1) for one, seeds in zip(stds, sides, strict=True) if one[name]
+        ]
         variance = sum(part for part, _ in parts)
         freedom = variance**2 / sum(part**2 / free for part, free in parts) if parts else 1.0
         found[name] = np.sqrt(variance) * draw.standard_t(freedom, _n_resamples(sides[0]))

@@ -1,8 +1,8 @@
 """Metrics as the papers have them; each is compared with its official scorer in the tests.
 
-A metric is a function of each example's scores, one row of numbers, so that rows can be drawn again for an interval. It is NaN where
-the examples cannot show it, such as F1 of a class that neither occurs nor is predicted; `nan_to_zero` makes 0 of that, as the official
-scorers do.
+A metric is a function of each example's scores, one row of numbers, so that rows can be drawn again for an interval. It
+is NaN where the examples cannot show it, such as F1 of a class that neither occurs nor is predicted; `nan_to_zero`
+makes 0 of that, as the official scorers do.
 """
 
 from __future__ import annotations
@@ -119,9 +119,12 @@ def count_classes(pairs: Iterable[tuple[Set[Item], Set[Item]]]) -> dict[str, Cla
 
 
 def class_metrics(truth: Floats, predicted: Floats, n_classes: int) -> MetricValues:
-    """Accuracy, F1 (of the second class if there are two, else the mean over classes), and Matthews' correlation; classes by number."""
+    """Accuracy, F1 (of the second class if there are two, else the mean over classes), and Matthews' correlation;
+    classes by number."""
     right = truth == predicted
-    hits, support, found = (np.bincount(classes.astype(np.int64), minlength=n_classes) for classes in (truth[right], truth, predicted))
+    hits, support, found = (
+        np.bincount(classes.astype(np.int64), minlength=n_classes) for classes in (truth[right], truth, predicted)
+    )
     f1 = class_f1(hits, support + found)
     return {
         "accuracy": float(right.mean()),
@@ -148,19 +151,24 @@ def class_f1(hits: Counts, both: Counts) -> Floats:
 
 
 def mean_f1(found: Floats) -> float:
-    """Over the classes that have one. Others say nothing about a model, and examples drawn again often miss a rare class."""
+    """Over the classes that have one. Others say nothing about a model, and examples drawn again often miss a rare
+    class."""
     known = found[~np.isnan(found)]
     return float(known.mean()) if len(known) else np.nan
 
 
 def matthews(n_right: int, support: Counts, predicted: Counts) -> float:
-    """Matthews' correlation for any number of classes (Gorodkin 2004), from how many are right, and how often each class occurs and is
-    predicted; 0 where only one is predicted, unknown where only one occurs."""
+    """Matthews' correlation for any number of classes (Gorodkin 2004), from how many are right, and how often each
+    class occurs and is predicted; 0 where only one is predicted, unknown where only one occurs."""
     n, occurring, predicting = float(support.sum()), support.astype(np.float64), predicted.astype(np.float64)
     truth_spread, predicted_spread = n**2 - occurring @ occurring, n**2 - predicting @ predicting
     if truth_spread <= 0:
         return np.nan
-    return float((n_right * n - predicting @ occurring) / np.sqrt(predicted_spread * truth_spread)) if predicted_spread > 0 else 0.0
+    return (
+        float((n_right * n - predicting @ occurring) / np.sqrt(predicted_spread * truth_spread))
+        if predicted_spread > 0
+        else 0.0
+    )
 
 
 def regression_metrics(truth: Floats, predicted: Floats) -> MetricValues:
@@ -191,13 +199,18 @@ def multilabel_metrics(truth: Flags, predicted: Flags) -> MetricValues:
     """(B, C) each: micro and macro F1, and how many examples are right in every class."""
     hits, both = (truth & predicted).sum(0), truth.sum(0) + predicted.sum(0)
     micro = 2 * hits.sum() / both.sum() if both.sum() else np.nan
-    return {"f1": float(micro), "f1_macro": mean_f1(class_f1(hits, both)), "exact": float((truth == predicted).all(1).mean())}
+    return {
+        "f1": float(micro),
+        "f1_macro": mean_f1(class_f1(hits, both)),
+        "exact": float((truth == predicted).all(1).mean()),
+    }
 
 
 def entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
     """(kind, first, last) of each stretch of words with one name, for BIO, BIOES, BMES, BILOU and names alone.
 
-    As the CoNLL scorer does: a stretch begins at B, S, or where the kind changes or nothing was open, and ends at E, S or before the next.
+    As the CoNLL scorer does: a stretch begins at B, S, or where the kind changes or nothing was open, and ends at E, S
+    or before the next.
     """
     found, kind, first, ended = [], "", 0, True
     for at, tag in enumerate([*tags, "O"]):
@@ -215,7 +228,8 @@ def entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
 
 
 def prefix_and_type(tag: str) -> tuple[str, str]:
-    """Where in a stretch a word stands, and of which kind it is; a tag that says only the kind may be anywhere in it."""
+    """Where in a stretch a word stands, and of which kind it is; a tag that says only the kind may be anywhere in
+    it."""
     parts = TAG.fullmatch(tag)
     return (BILOU.get(parts[1], parts[1]), parts[2] or "_") if parts else ("I", tag)
 
@@ -226,9 +240,16 @@ def mark_entities(tags: Sequence[str]) -> bool:
 
 
 def entity_counts(truth: Sequence[str], predicted: Sequence[str]) -> tuple[int, int, int, int, int]:
-    """Of a sentence: entities with the right ends and kind, all there are, all that were found; words with the right tag, all words."""
+    """Of a sentence: entities with the right ends and kind, all there are, all that were found; words with the right
+    tag, all words."""
     right, found = set(entities(truth)), set(entities(predicted))
-    return len(right & found), len(right), len(found), sum(a == b for a, b in zip(truth, predicted, strict=True)), len(truth)
+    return (
+        len(right & found),
+        len(right),
+        len(found),
+        sum(a == b for a, b in zip(truth, predicted, strict=True)),
+        len(truth),
+    )
 
 
 def entity_metrics(scores: Floats) -> MetricValues:
@@ -243,19 +264,21 @@ def entity_metrics(scores: Floats) -> MetricValues:
 
 
 def answer_scores(answers: Sequence[str], predicted: str) -> tuple[float, float]:
-    """F1 and exact match by SQuAD's rules: case, punctuation and articles do not count, the best of all right answers does; "" is right
-    if there is none."""
+    """F1 and exact match by SQuAD's rules: case, punctuation and articles do not count, the best of all right answers
+    does; "" is right if there is none."""
     right = answers or [""]
     exact = any(normalized_answer(answer) == normalized_answer(predicted) for answer in right)
     return max(answer_f1(answer, predicted) for answer in right), float(exact)
 
 
 def normalized_answer(answer: str) -> str:
-    """What SQuAD's rules leave of an answer. Where it is Chinese or Japanese, each character is a word, and their punctuation does not
-    count."""
+    """What SQuAD's rules leave of an answer. Where it is Chinese or Japanese, each character is a word, and their
+    punctuation does not count."""
     is_cjk = WITHOUT_SPACES.search(answer) is not None
     kept = "".join(
-        character for character in answer.lower() if character not in string.punctuation and not (is_cjk and category(character)[0] == "P")
+        character
+        for character in answer.lower()
+        if character not in string.punctuation and not (is_cjk and category(character)[0] == "P")
     )
     return " ".join(ARTICLES.sub(" ", WITHOUT_SPACES.sub(r" \g<0> ", kept)).split())
 

@@ -1,5 +1,5 @@
-"""Attention: Vaswani et al. 2017, section 3.2; relative positions as in Transformer-XL (Dai et al. 2019, section 3.3) and
-XLNet (Yang et al. 2019, section 2); additive scores as in Bahdanau et al. 2015, for comparison.
+"""Attention: Vaswani et al. 2017, section 3.2; relative positions as in Transformer-XL (Dai et al. 2019, section 3.3)
+and XLNet (Yang et al. 2019, section 2); additive scores as in Bahdanau et al. 2015, for comparison.
 
     N  tokens of the batch   R, Tq, Tk  rows, queries and keys of a run   H  heads   D  size of a head
 
@@ -22,8 +22,9 @@ from bertworks.config import EncoderConfig
 from bertworks.model.dropout import Dropout
 from bertworks.model.layout import Layout, Run
 
-# Torch's vector mathematics sets itself up in its first call. If that call is shared by several threads, some may compute before it is
-# ready, with fewer digits, and two processes would make different weights of one seed. One element is computed by one thread.
+# Torch's vector mathematics sets itself up in its first call. If that call is shared by several threads, some may
+# compute before it is ready, with fewer digits, and two processes would make different weights of one seed. One element
+# is computed by one thread.
 torch.ones(1).sin()
 
 Positions = Callable[[Tensor, Run], tuple[Tensor, Tensor | None]]
@@ -64,11 +65,22 @@ def record_attention() -> Iterator[Recording]:
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, layout: Layout, *, n_heads: int, causal: bool, drop: Dropout, positions: Positions, score: Score | None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    layout: Layout,
+    *,
+    n_heads: int,
+    causal: bool,
+    drop: Dropout,
+    positions: Positions,
+    score: Score | None,
 ) -> Tensor:
     """q (Nq, H*D), k and v (Nk, H*D) -> (Nq, H*D). Without a `score` of its own, attention is a scaled dot product."""
     recordings, layer, outputs = _recordings.get(), AttentionLayer(), []
-    by_kernel = score is None and (q.device.type != "cpu" or not drop.active)  # on processors the kernel knows no dropout
+    by_kernel = score is None and (
+        q.device.type != "cpu" or not drop.active
+    )  # on processors the kernel knows no dropout
     query_sizes, key_sizes = [rows * n for rows, n, _ in layout.shapes], [rows * n for rows, _, n in layout.shapes]
     flat_runs = zip(torch.split(q, query_sizes), torch.split(k, key_sizes), torch.split(v, key_sizes), strict=True)
     for (rows, _, _), run, flat in zip(layout.shapes, layout.runs, flat_runs, strict=True):
@@ -80,7 +92,9 @@ def attend(
             output = drop(_probabilities((score or _dot_products)(bent_q, run_k), bias, run.sees(causal))) @ run_v
         outputs.append(output.transpose(1, 2).reshape(flat[0].shape))
         if recordings:
-            layer.probabilities += _probabilities((score or _dot_products)(bent_q, run_k), bias, run.sees(causal)).detach().unbind()
+            layer.probabilities += (
+                _probabilities((score or _dot_products)(bent_q, run_k), bias, run.sees(causal)).detach().unbind()
+            )
             layer.queries += run_q.detach().unbind()
             layer.keys += run_k.detach().unbind()
     for recording in recordings:
@@ -88,11 +102,17 @@ def attend(
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
 
-def _dot_product_attention(q: Tensor, k: Tensor, v: Tensor, run: Run, bias: Tensor | None, causal: bool, drop: Dropout) -> Tensor:
-    plain = causal and bias is None and run.queries.ranks is None and q.size(2) == k.size(2)  # the kernel knows this mask itself
+def _dot_product_attention(
+    q: Tensor, k: Tensor, v: Tensor, run: Run, bias: Tensor | None, causal: bool, drop: Dropout
+) -> Tensor:
+    plain = (
+        causal and bias is None and run.queries.ranks is None and q.size(2) == k.size(2)
+    )  # the kernel knows this mask itself
     sees = None if plain else run.sees(causal)
     mask = sees if bias is None else bias if sees is None else bias.masked_fill(~sees, -math.inf)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=plain, dropout_p=drop.p if drop.active else 0.0)
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, is_causal=plain, dropout_p=drop.p if drop.active else 0.0
+    )
 
 
 def _dot_products(q: Tensor, k: Tensor) -> Tensor:
@@ -115,7 +135,9 @@ class Attention(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.n_heads, self.causal = config.n_heads, config.causal
-        self.q, self.k, self.v, self.out = (nn.Linear(config.hidden_size, config.hidden_size, bias=config.attention_bias) for _ in range(4))
+        self.q, self.k, self.v, self.out = (
+            nn.Linear(config.hidden_size, config.hidden_size, bias=config.attention_bias) for _ in range(4)
+        )
         self.drop = Dropout(config.attention_dropout)
 
     def forward(self, x: Tensor, context: Tensor, layout: Layout) -> Tensor:
@@ -143,13 +165,16 @@ def no_positions(q: Tensor, run: Run) -> tuple[Tensor, None]:
 
 
 class RelativeAttention(Attention):
-    """Distance and segment enter the scores, not the embeddings: three more terms, folded into the queries and a bias."""
+    """Distance and segment enter the scores, not the embeddings: three more terms, folded into the queries and a
+    bias."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__(config)
         size = config.hidden_size // config.n_heads
         self.distance = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
-        self.content_bias, self.distance_bias, self.segment_bias = (nn.Parameter(torch.empty(config.n_heads, size)) for _ in range(3))
+        self.content_bias, self.distance_bias, self.segment_bias = (
+            nn.Parameter(torch.empty(config.n_heads, size)) for _ in range(3)
+        )
         self.segments = nn.Parameter(torch.empty(2, config.n_heads, size))  # same, other
 
     def positions(self, layout: Layout) -> Positions:
@@ -160,12 +185,18 @@ class RelativeAttention(Attention):
 
         def bend(q: Tensor, run: Run) -> tuple[Tensor, Tensor]:
             near = run.keys.positions.size(1)
-            by_distance = torch.einsum("rhqd,thd->rhqt", q + self.distance_bias[:, None], table[far - near : far + near])
-            steps = run.queries.positions[:, None, :, None] - run.keys.positions[:, None, None, :] + near  # (R, 1, Tq, Tk)
+            by_distance = torch.einsum(
+                "rhqd,thd->rhqt", q + self.distance_bias[:, None], table[far - near : far + near]
+            )
+            steps = (
+                run.queries.positions[:, None, :, None] - run.keys.positions[:, None, None, :] + near
+            )  # (R, 1, Tq, Tk)
             by_distance = by_distance.gather(-1, steps.expand(-1, self.n_heads, -1, -1))
             same, other = torch.einsum("rhqd,shd->srhq", q + self.segment_bias[:, None], self.segments).unsqueeze(-1)
             is_other = run.queries.segments[:, None, :, None] != run.keys.segments[:, None, None, :]
-            return q + self.content_bias[:, None], (by_distance + torch.where(is_other, other, same)) / math.sqrt(q.size(-1))
+            return q + self.content_bias[:, None], (by_distance + torch.where(is_other, other, same)) / math.sqrt(
+                q.size(-1)
+            )
 
         return bend
 

@@ -65,7 +65,9 @@ def _row(owner_name: str, owner: nn.Module, name: str) -> str:
     if part == ["encoder"]:
         return "token embeddings"  # XLNet's blank stands in for the token that is not seen
     if part[1] == "embed":
-        return {"tokens": "token embeddings", "positions": "position embeddings", "segments": "segment embeddings"}[part[2]]
+        return {"tokens": "token embeddings", "positions": "position embeddings", "segments": "segment embeddings"}[
+            part[2]
+        ]
     if part[1:] == ["project"]:
         return "embedding projection"
     return "feed-forward" if part[1] == "ffns" else "attention"

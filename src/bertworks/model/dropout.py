@@ -10,7 +10,8 @@ LEVELS = 2**16  # a chance is 16 of the 64 bits that are drawn at once
 
 
 class Dropout(nn.Dropout):
-    """Torch draws one number for each element, in one thread, which takes a third of a training step. The rate is rounded to 1 / 65,536."""
+    """Torch draws one number for each element, in one thread, which takes a third of a training step. The rate is
+    rounded to 1 / 65,536."""
 
     @property
     def active(self) -> bool:

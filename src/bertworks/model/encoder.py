@@ -1,5 +1,5 @@
-"""One encoder for the whole family: BERT (Devlin et al. 2019, section 3), RoBERTa, ALBERT (factorised embeddings and shared
-parts: Lan et al. 2020, section 3.1), ELECTRA, DistilBERT, XLNet (Yang et al. 2019, section 2) and GPT-2.
+"""One encoder for the whole family: BERT (Devlin et al. 2019, section 3), RoBERTa, ALBERT (factorised embeddings and
+shared parts: Lan et al. 2020, section 3.1), ELECTRA, DistilBERT, XLNet (Yang et al. 2019, section 2) and GPT-2.
 
     N  all tokens of the batch      M  targets of a two-stream pass
 
@@ -62,7 +62,10 @@ class FeedForwardPart(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.pre, self.post = _norms(config)
-        self.up, self.down = nn.Linear(config.hidden_size, config.ffn_size), nn.Linear(config.ffn_size, config.hidden_size)
+        self.up, self.down = (
+            nn.Linear(config.hidden_size, config.ffn_size),
+            nn.Linear(config.ffn_size, config.hidden_size),
+        )
         self.activation = ACTIVATIONS[config.activation]
         self.drop_inside, self.drop = Dropout(config.ffn_dropout), Dropout(config.dropout)
 
@@ -92,13 +95,18 @@ class Embedding(nn.Module):
 
     def forward(self, tokens: Tokens) -> Tensor:  # (N, embedding_width)
         where = tokens.layout.queries
-        x = self.tokens(tokens.ids) + self.positions(where.positions + self.first_position) + self.segments(where.segments)
+        x = (
+            self.tokens(tokens.ids)
+            + self.positions(where.positions + self.first_position)
+            + self.segments(where.segments)
+        )
         y: Tensor = self.drop(self.norm(x.to(self.tokens.weight.dtype)))  # sinusoids are float32
         return y
 
 
 def _table(rows: int, size: int) -> nn.Embedding:
-    # nn.Embedding's own start costs a second on the meta device (it imports torch._dynamo), and init.py replaces it anyway.
+    # nn.Embedding's own start costs a second on the meta device (it imports torch._dynamo), and init.py replaces it
+    # anyway.
     table: nn.Embedding = nn.Embedding.from_pretrained(torch.empty(rows, size), freeze=False)  # type: ignore[no-untyped-call]
     return table
 
@@ -139,10 +147,14 @@ class Encoder(nn.Module):
         self.attention_order, self.ffn_order = config.order("attention"), config.order("ffn")
         self.attentions = nn.ModuleList(AttentionPart(config) for _ in range(1 + max(self.attention_order)))
         self.ffns = nn.ModuleList(FeedForwardPart(config) for _ in range(1 + max(self.ffn_order)))
-        self.norm = nn.LayerNorm(config.hidden_size, eps=config.norm_eps) if config.norm_order == "pre" else nn.Identity()
+        self.norm = (
+            nn.LayerNorm(config.hidden_size, eps=config.norm_eps) if config.norm_order == "pre" else nn.Identity()
+        )
         self.recompute = False  # on the way back, each layer is computed again: less memory, same numbers
         if config.attention == "relative":
-            self.mask_state = nn.Parameter(torch.empty(config.hidden_size))  # what a query stream knows of its token: nothing
+            self.mask_state = nn.Parameter(
+                torch.empty(config.hidden_size)
+            )  # what a query stream knows of its token: nothing
 
     @property
     def token_table(self) -> Tensor:
@@ -164,23 +176,28 @@ class Encoder(nn.Module):
         return States(last, (*kept[:-1], last) if keep_layers else ())
 
     def states_at(self, tokens: Tokens, chosen: Tensor, n_chosen: Sequence[int]) -> Tensor:
-        """The last states of the tokens `chosen` (M,), `n_chosen` of each sequence: (M, hidden), as `forward` would give them.
+        """The last states of the tokens `chosen` (M,), `n_chosen` of each sequence: (M, hidden), as `forward` would
+        give them.
 
-        The last layer works for these alone; the others are only looked at. In masked pre-training that is 15 % of the tokens.
+        The last layer works for these alone; the others are only looked at. In masked pre-training that is 15 % of the
+        tokens.
         """
         x = self.project(self.embed(tokens))
         *below, (attention, ffn) = self.layers()
         for lower in below:
             x = self._layer(*lower, x, tokens.layout)
-        x = self._layer(attention, ffn, x.index_select(0, chosen), tokens.layout.select(chosen, n_chosen), attention.pre(x))
+        x = self._layer(
+            attention, ffn, x.index_select(0, chosen), tokens.layout.select(chosen, n_chosen), attention.pre(x)
+        )
         states: Tensor = self.norm(x)
         return states
 
     def two_stream(self, tokens: Tokens, ranks: Tensor, targets: Tensor, n_targets: Sequence[int]) -> Tensor:
-        """XLNet's two streams: states (M, hidden) for `targets` (M,), which know their place and what is ranked below them.
+        """XLNet's two streams: states (M, hidden) for `targets` (M,), which know their place and what is ranked below
+        them.
 
-        The content stream h is the ordinary encoder; the query stream g runs through the same layers, looks at h, and never
-        sees the token that it is to predict. Tokens of rank -1 are given to all; targets have ranks from 0.
+        The content stream h is the ordinary encoder; the query stream g runs through the same layers, looks at h, and
+        never sees the token that it is to predict. Tokens of rank -1 are given to all; targets have ranks from 0.
         """
         content = tokens.layout.ranked(ranks)
         query = content.targets(targets, n_targets)
@@ -195,16 +212,31 @@ class Encoder(nn.Module):
         states: Tensor = self.norm(g)
         return states
 
-    def _layer(self, attention: AttentionPart, ffn: FeedForwardPart, x: Tensor, layout: Layout, context: Tensor | None = None) -> Tensor:
+    def _layer(
+        self, attention: AttentionPart, ffn: FeedForwardPart, x: Tensor, layout: Layout, context: Tensor | None = None
+    ) -> Tensor:
         def run(x: Tensor, context: Tensor | None) -> Tensor:
             y: Tensor = ffn(attention(x, layout, context))
             return y
 
-        return checkpoint(run, x, context, use_reentrant=False) if self.recompute and torch.is_grad_enabled() else run(x, context)
+        return (
+            checkpoint(run, x, context, use_reentrant=False)
+            if self.recompute and torch.is_grad_enabled()
+            else run(x, context)
+        )
 
     def share_embedding(self, other: Encoder) -> None:
         """One embedding for both, as ELECTRA's generator takes its discriminator's."""
-        fields = ("vocab_size", "embedding_width", "positions", "n_positions", "first_position", "n_segments", "norm_eps", "embedding_norm")
+        fields = (
+            "vocab_size",
+            "embedding_width",
+            "positions",
+            "n_positions",
+            "first_position",
+            "n_segments",
+            "norm_eps",
+            "embedding_norm",
+        )
         for name in fields:
             mine, theirs = getattr(self.config, name), getattr(other.config, name)
             if mine != theirs:
@@ -212,7 +244,8 @@ class Encoder(nn.Module):
         self.embed = other.embed
 
     def depth(self, parameter: str) -> int:
-        """How far below the heads a parameter of this name lies: 1 for the last layer, one more for each before it and the embeddings."""
+        """How far below the heads a parameter of this name lies: 1 for the last layer, one more for each before it and
+        the embeddings."""
         part, _, rest = parameter.partition(".")
         orders = {"attentions": self.attention_order, "ffns": self.ffn_order}
         if part in orders:  # shared ones lie where they are used last

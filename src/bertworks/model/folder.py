@@ -1,8 +1,9 @@
 """A model is a folder, and it is a Hugging Face folder, in both directions.
 
-Reading: `config.json` says what the model is, the weights' header says what is there; the two are compared before anything
-is allocated. Writing: all files go to a temporary folder beside the target, are synced, and take its place in one step.
-What Hugging Face cannot express keeps the layout but says `model_type: bertworks`, so that others refuse it by name.
+Reading: `config.json` says what the model is, the weights' header says what is there; the two are compared before
+anything is allocated. Writing: all files go to a temporary folder beside the target, are synced, and take its place in
+one step. What Hugging Face cannot express keeps the layout but says `model_type: bertworks`, so that others refuse it
+by name.
 """
 
 from __future__ import annotations
@@ -25,7 +26,16 @@ from bertworks.files import exchange, read_json, sync_tree
 from bertworks.model.hf_config import OURS, from_hf, own_config, to_hf
 from bertworks.model.hf_names import HF_NAMES, Entry, architecture, find_heads, mapping, plain_names, spare_pooler
 from bertworks.model.model import Model
-from bertworks.model.weights import INDEX, PICKLE, WEIGHTS, Stored, open_weights, read_pickle, weight_files, write_weights
+from bertworks.model.weights import (
+    INDEX,
+    PICKLE,
+    WEIGHTS,
+    Stored,
+    open_weights,
+    read_pickle,
+    weight_files,
+    write_weights,
+)
 
 CONFIG = "config.json"
 NAMES_BEFORE = {"encoder.blank": "encoder.mask_state"}  # of our own format, before version 0.2
@@ -48,7 +58,12 @@ class WeightsMismatch(BadWeights):
         shapes: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]] | None = None,
         not_float: Iterable[str] = (),
     ) -> None:
-        self.missing, self.unexpected, self.shapes, self.not_float = set(missing), set(unexpected), dict(shapes or {}), set(not_float)
+        self.missing, self.unexpected, self.shapes, self.not_float = (
+            set(missing),
+            set(unexpected),
+            dict(shapes or {}),
+            set(not_float),
+        )
         super().__init__(cause, place=place, remedy=remedy)
 
 
@@ -123,7 +138,9 @@ def _untie(config: ModelConfig, stored: Mapping[str, Stored], folder: Path) -> d
             single[original] = single.pop(copy)
         elif copy in single:
             a, b = single.pop(copy), single[original]
-            if a.shape != b.shape or not (a.is_float and b.is_float and torch.equal(a.read().float(), b.read().float())):
+            if a.shape != b.shape or not (
+                a.is_float and b.is_float and torch.equal(a.read().float(), b.read().float())
+            ):
                 cause = f"{copy} differs from {original}; here the two are one tensor"
                 raise Unsupported(cause, place=str(folder), code="untied-weights")
     return single
@@ -134,12 +151,18 @@ def _compare(model: Model, entries: Iterable[Entry], stored: Mapping[str, Stored
     shapes = model.state_dict()
     expected = {entry.theirs: tuple(entry.join([shapes[name] for name in entry.ours]).shape) for entry in entries}
     missing, unexpected = expected.keys() - stored.keys(), stored.keys() - expected.keys()
-    wrong = {name: (stored[name].shape, shape) for name, shape in expected.items() if name in stored and stored[name].shape != shape}
+    wrong = {
+        name: (stored[name].shape, shape)
+        for name, shape in expected.items()
+        if name in stored and stored[name].shape != shape
+    }
     not_float = {name for name in expected.keys() & stored.keys() if not stored[name].is_float}
     problems = [
         _list("missing", missing),
         _list("not expected", unexpected),
-        _list("of another size", (f"{name} is {list(found)}, not {list(shape)}" for name, (found, shape) in wrong.items())),
+        _list(
+            "of another size", (f"{name} is {list(found)}, not {list(shape)}" for name, (found, shape) in wrong.items())
+        ),
         _list("", (f"{name} does not hold floating-point numbers" for name in not_float)),
     ]
     if any(problems):
@@ -169,7 +192,12 @@ def _fill(model: Model, entries: Iterable[Entry], stored: Mapping[str, Stored]) 
 
 
 def save_folder(
-    model: Model, folder: Path, *, hf_config: Mapping[str, Any], files: Callable[[Path], None], owned: Iterable[str] = ()
+    model: Model,
+    folder: Path,
+    *,
+    hf_config: Mapping[str, Any],
+    files: Callable[[Path], None],
+    owned: Iterable[str] = (),
 ) -> None:
     """`hf_config`: fields of an earlier `config.json` to carry along. `files` writes what else belongs to the model;
     `owned` are the names it may write, and an earlier model's files of these names go."""
@@ -200,7 +228,12 @@ def describe(model: Model, hf_config: Mapping[str, Any]) -> dict[str, Any]:
         return {**own_config(model.config), "heads": list(model.heads)}
     carried = hf_config if hf_config.get("model_type") == hf["model_type"] else {}
     carried = {key: value for key, value in carried.items() if key not in ("auto_map", OURS)}
-    return {**carried, **hf, "architectures": [name], "dtype": str(model.encoder.token_table.dtype).removeprefix("torch.")}
+    return {
+        **carried,
+        **hf,
+        "architectures": [name],
+        "dtype": str(model.encoder.token_table.dtype).removeprefix("torch."),
+    }
 
 
 def replace_folder(folder: Path, write: Callable[[Path], None], *, stale: Iterable[str] = ()) -> None:
@@ -222,7 +255,9 @@ def replace_folder(folder: Path, write: Callable[[Path], None], *, stale: Iterab
     except BertworksError:
         raise
     except (OSError, SafetensorError) as error:
-        raise SaveFailed(f"could not write: {error}", place=str(folder), remedy="what was there before is unchanged") from error
+        raise SaveFailed(
+            f"could not write: {error}", place=str(folder), remedy="what was there before is unchanged"
+        ) from error
     finally:
         shutil.rmtree(new, ignore_errors=True)  # after an exchange this is the old folder
 

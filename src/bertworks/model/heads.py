@@ -2,8 +2,9 @@
 
     N  tokens of the batch      M  selected tokens      B  sequences      V  vocabulary      C  classes
 
-Every head that judges a whole sequence reads one *summary* vector: the state of its first or last token, through a dense
-layer where the family has one (BERT's pooler, RoBERTa's and ELECTRA's classifier.dense, XLNet's sequence_summary).
+Every head that judges a whole sequence reads one *summary* vector: the state of its first or last token, through a
+dense layer where the family has one (BERT's pooler, RoBERTa's and ELECTRA's classifier.dense, XLNet's
+sequence_summary).
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Our config and Hugging Face's `config.json`, in both directions. Their words for a model's sizes appear here only.
 
-A family is a row: how its fields are called there, and what is true of every model of that family. Reading fills our config
-from both; writing is the same table run backwards. A config can be expressed there if and only if writing it and reading it
-again gives the same config, so nothing is ever saved that would open elsewhere with other numbers. Rates that matter in
-training only (XLNet has one dropout, we have three) are no reason to refuse: what is left unsaid goes under a key of ours.
+A family is a row: how its fields are called there, and what is true of every model of that family. Reading fills our
+config from both; writing is the same table run backwards. A config can be expressed there if and only if writing it and
+reading it again gives the same config, so nothing is ever saved that would open elsewhere with other numbers. Rates
+that matter in training only (XLNet has one dropout, we have three) are no reason to refuse: what is left unsaid goes
+under a key of ours.
 """
 
 from __future__ import annotations
@@ -57,10 +58,14 @@ class HFFamily:
     """How a family is written down there."""
 
     fields: Fields
-    read: Callable[[Values, Mapping[str, Any]], Values]  # what is not one field for one field: (ours so far, theirs) -> ours
+    read: Callable[
+        [Values, Mapping[str, Any]], Values
+    ]  # what is not one field for one field: (ours so far, theirs) -> ours
     write: Callable[[ModelConfig], Values] = lambda config: {}  # the same, backwards
     axes: Mapping[str, Any] = field(default_factory=dict)  # ours, true of every model of the family
-    only: Mapping[str, Any] = field(default_factory=dict)  # theirs: any other value changes the numbers and is not built here
+    only: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # theirs: any other value changes the numbers and is not built here
 
 
 def _read_bert(ours: Values, hf: Mapping[str, Any]) -> Values:
@@ -129,7 +134,10 @@ LIKE_BERT = {**TIED, "add_cross_attention": False, "position_embedding_type": "a
 HF_FAMILIES: dict[str, HFFamily] = {
     "bert": HFFamily(fields=BERT_FIELDS, read=_read_bert, write=_write_bert, only=LIKE_BERT),
     "roberta": HFFamily(
-        fields={**BERT_FIELDS, "vocab_size": ("vocab_size", 50265)}, read=_read_roberta, write=_write_roberta, only=LIKE_BERT
+        fields={**BERT_FIELDS, "vocab_size": ("vocab_size", 50265)},
+        read=_read_roberta,
+        write=_write_roberta,
+        only=LIKE_BERT,
     ),
     "albert": HFFamily(
         fields={
@@ -247,7 +255,12 @@ HF_FAMILIES: dict[str, HFFamily] = {
             "lm_transform": False,
             "lm_bias": False,
         },
-        only={**TIED, "add_cross_attention": False, "scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False},
+        only={
+            **TIED,
+            "add_cross_attention": False,
+            "scale_attn_weights": True,
+            "scale_attn_by_inverse_layer_idx": False,
+        },
     ),
 }
 
@@ -259,7 +272,9 @@ def from_hf(hf: Mapping[str, Any], place: str = "config.json") -> ModelConfig:
         return check_config(hf.get(OURS, {}), place)
     if not isinstance(kind, str) or kind not in HF_FAMILIES:
         known = ", ".join([*HF_FAMILIES, OURS])
-        raise Unsupported(f"model_type {kind!r} is not of the family", place=place, remedy=f"families that open here: {known}")
+        raise Unsupported(
+            f"model_type {kind!r} is not of the family", place=place, remedy=f"families that open here: {known}"
+        )
     family = HF_FAMILIES[kind]
     for name, value in family.only.items():
         if hf.get(name, value) != value:
@@ -312,7 +327,9 @@ def _split(kind: str, values: Values, place: str) -> ModelConfig:
 
 def _activation(name: Any, place: str) -> str:
     if not isinstance(name, str) or name not in ACTIVATION_NAMES:
-        raise Unsupported(f"activation {name!r} is not built here", place=place, remedy=f"known: {', '.join(ACTIVATION_NAMES)}")
+        raise Unsupported(
+            f"activation {name!r} is not built here", place=place, remedy=f"known: {', '.join(ACTIVATION_NAMES)}"
+        )
     return ACTIVATION_NAMES[name]
 
 
@@ -324,6 +341,12 @@ def _labels(hf: Mapping[str, Any], place: str) -> tuple[str, ...]:
             raise BadConfig(f"num_labels = {count!r} is not a number of classes", place=place)
         return tuple(f"LABEL_{i}" for i in range(count))
     numbers = [str(i) for i in range(len(names))] if isinstance(names, dict) else []
-    if not isinstance(names, dict) or names.keys() != set(numbers) or not all(isinstance(name, str) for name in names.values()):
-        raise BadConfig(f"id2label must map 0, 1, 2, ... to names, not {str(names)[:200]}", place=place, fields=["id2label"])
+    if (
+        not isinstance(names, dict)
+        or names.keys() != set(numbers)
+        or not all(isinstance(name, str) for name in names.values())
+    ):
+        raise BadConfig(
+            f"id2label must map 0, 1, 2, ... to names, not {str(names)[:200]}", place=place, fields=["id2label"]
+        )
     return tuple(names[number] for number in numbers)

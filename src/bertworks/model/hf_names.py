@@ -1,8 +1,8 @@
 """Our parameters and Hugging Face's, in both directions: names, and two reversible changes of shape.
 
-For a given model, `mapping` lists what each of their tensors is made of. Loading reads the list one way, saving the other, so
-a round trip is the identity by construction. Most entries are one name for one name; GPT-2 keeps q, k and v in one transposed
-matrix, XLNet keeps its matrices as three-dimensional kernels.
+For a given model, `mapping` lists what each of their tensors is made of. Loading reads the list one way, saving the
+other, so a round trip is the identity by construction. Most entries are one name for one name; GPT-2 keeps q, k and v
+in one transposed matrix, XLNet keeps its matrices as three-dimensional kernels.
 """
 
 from __future__ import annotations
@@ -84,7 +84,10 @@ class HFNames:
     tied: Mapping[str, str] = field(default_factory=dict)  # a second name -> the tensor it is a copy of
     of_labels: frozenset[str] = frozenset({"span"})  # heads with as many outputs as labels, where we have two
     reshaped: Callable[[ModelConfig], Iterator[Entry]] = lambda config: iter(())
-    buffers: tuple[str, ...] = ("embeddings.position_ids", "embeddings.token_type_ids")  # ends of names that hold no weights
+    buffers: tuple[str, ...] = (
+        "embeddings.position_ids",
+        "embeddings.token_type_ids",
+    )  # ends of names that hold no weights
 
 
 def _classes(name: str, **heads: str) -> dict[str, frozenset[str]]:
@@ -152,8 +155,13 @@ HF_NAMES: dict[str, HFNames] = {
             "sequence": {"out": "classifier.out_proj"},
         },
         summary={"": "roberta.pooler.dense", "sequence": "classifier.dense"},
-        architectures=_classes("Roberta", Model="", ForMaskedLM="lm", ForCausalLM="lm", ForQuestionAnswering="span", **LABELLING),
-        tied={"lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight", "lm_head.decoder.bias": "lm_head.bias"},
+        architectures=_classes(
+            "Roberta", Model="", ForMaskedLM="lm", ForCausalLM="lm", ForQuestionAnswering="span", **LABELLING
+        ),
+        tied={
+            "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
+            "lm_head.decoder.bias": "lm_head.bias",
+        },
     ),
     "albert": HFNames(
         prefix="albert",
@@ -179,7 +187,9 @@ HF_NAMES: dict[str, HFNames] = {
         },
         summary={"": "albert.pooler"},
         of_labels=frozenset({"span", "pair"}),
-        architectures=_classes("Albert", Model="", ForPreTraining="lm pair", ForMaskedLM="lm", ForQuestionAnswering="span", **LABELLING),
+        architectures=_classes(
+            "Albert", Model="", ForPreTraining="lm pair", ForMaskedLM="lm", ForQuestionAnswering="span", **LABELLING
+        ),
         tied={
             "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
             "predictions.decoder.bias": "predictions.bias",
@@ -189,14 +199,27 @@ HF_NAMES: dict[str, HFNames] = {
         prefix="electra",
         encoder={**BERT_ENCODER, "project": "embeddings_project"},
         heads={
-            "lm": {"dense": "generator_predictions.dense", "norm": "generator_predictions.LayerNorm", "bias": "generator_lm_head.bias"},
-            "replaced": {"dense": "discriminator_predictions.dense", "out": "discriminator_predictions.dense_prediction"},
+            "lm": {
+                "dense": "generator_predictions.dense",
+                "norm": "generator_predictions.LayerNorm",
+                "bias": "generator_lm_head.bias",
+            },
+            "replaced": {
+                "dense": "discriminator_predictions.dense",
+                "out": "discriminator_predictions.dense_prediction",
+            },
             **CLASSIFIERS,
             "sequence": {"out": "classifier.out_proj"},
         },
         summary={"sequence": "classifier.dense", "choice": "sequence_summary.summary"},
         architectures=_classes(
-            "Electra", Model="", ForPreTraining="replaced", ForMaskedLM="lm", ForCausalLM="lm", ForQuestionAnswering="span", **LABELLING
+            "Electra",
+            Model="",
+            ForPreTraining="replaced",
+            ForMaskedLM="lm",
+            ForCausalLM="lm",
+            ForQuestionAnswering="span",
+            **LABELLING,
         ),
         tied={"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"},
     ),
@@ -313,7 +336,8 @@ def plain_names(config: ModelConfig, keys: Iterable[str]) -> dict[str, str]:
 
 
 def find_heads(config: ModelConfig, present: Set[str], architectures: Sequence[str]) -> tuple[list[str], bool]:
-    """Which heads a file holds, and whether it holds a summary layer. Where names do not decide, the class name does."""
+    """Which heads a file holds, and whether it holds a summary layer. Where names do not decide, the class name
+    does."""
     names = HF_NAMES[config.family]
     present = present | {original for copy, original in names.tied.items() if copy in present}
     declared = next((names.architectures[name] for name in architectures if name in names.architectures), frozenset())

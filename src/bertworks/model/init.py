@@ -7,11 +7,11 @@
 | last layer of a part, pre-norm    | normal, init_range / sqrt(2 x n_layers) (GPT-2, section 2.3) |
 | everything else                   | normal, init_range                                           |
 
-`look_around` then turns the heads towards neighbouring tokens. A masked model with learned positions spends more than its first
-thousand steps finding out where its neighbours are, and says little but frequent words meanwhile (figures in docs/LOG.md); trained
-models have such heads anyway (Clark et al. 2019, "What does BERT look at?", section 3). So positions start as sines and
-cosines on dimensions of their own, and three heads of four ask for the position one or two steps to their left or right. All of it
-can be unlearned.
+`look_around` then turns the heads towards neighbouring tokens. A masked model with learned positions spends more than
+its first thousand steps finding out where its neighbours are, and says little but frequent words meanwhile (figures in
+docs/LOG.md); trained models have such heads anyway (Clark et al. 2019, "What does BERT look at?", section 3). So
+positions start as sines and cosines on dimensions of their own, and three heads of four ask for the position one or two
+steps to their left or right. All of it can be unlearned.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def initialise(module: nn.Module, config: EncoderConfig, generator: torch.Genera
 
 
 def can_init_local_attention(config: EncoderConfig) -> bool:
-    """With learned positions, room for them, and both sides to see: left to right it does harm, the last word is there already."""
+    """With learned positions, room for them, and both sides to see: left to right it does harm, the last word is there
+    already."""
     room = min(config.embedding_width // 8, config.hidden_size // config.n_heads // 2)
     plain = config.positions == "learned" and config.attention == "dot" and not config.causal
     return plain and room > 0 and 4 * _n_waves(config) <= config.hidden_size
@@ -88,6 +89,8 @@ def init_local_attention(encoder: Encoder) -> None:
             module.out.weight[own] = 0
             heads = (linear.weight.view(config.n_heads, head_size, -1)[:n_tied] for linear in (module.q, module.k))
             for query, key, step in zip(*heads, steps, strict=False):
-                sin, cos = (wave.diag() for wave in sinusoids(torch.tensor(step), 2 * n_waves, LONGEST))  # turn by a step
+                sin, cos = (
+                    wave.diag() for wave in sinusoids(torch.tensor(step), 2 * n_waves, LONGEST)
+                )  # turn by a step
                 key[: len(look), own] += look
                 query[: len(look), own] += look @ torch.cat([torch.cat([cos, sin], 1), torch.cat([-sin, cos], 1)])

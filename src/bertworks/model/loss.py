@@ -1,8 +1,8 @@
 """The contract between whatever is trained and the trainer: sums and counts, never means.
 
-`counts(batch)` says, without a forward pass, how many things each term of the loss is a sum over. The trainer adds these counts over
-all the micro-batches and processes of a step before the first backward pass, and divides each term by its own count. So the loss is the
-mean over the whole step, exactly, however the step is cut.
+`counts(batch)` says, without a forward pass, how many things each term of the loss is a sum over. The trainer adds
+these counts over all the micro-batches and processes of a step before the first backward pass, and divides each term by
+its own count. So the loss is the mean over the whole step, exactly, however the step is cut.
 """
 
 from __future__ import annotations

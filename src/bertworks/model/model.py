@@ -48,8 +48,8 @@ class Model(nn.Module):
         return model
 
     def read(self, head: str, states: Tensor, layout: Layout | None = None) -> Tensor:
-        """A head's logits for each state. Heads that judge a sequence read one state of it: with a `layout` that is found among all
-        states, without one the states are those already."""
+        """A head's logits for each state. Heads that judge a sequence read one state of it: with a `layout` that is
+        found among all states, without one the states are those already."""
         if head not in self.heads:
             has = f"it has {', '.join(self.heads)}" if self.heads else "it has no heads"
             remedy = f"load a folder with one, or new(preset, heads=[{head!r}])"
@@ -62,7 +62,8 @@ class Model(nn.Module):
         return self.heads[head](states)  # type: ignore[no-any-return]
 
     def lm_loss(self, states: Tensor, labels: Tensor, uniforms: Tensor | None = None) -> LMLoss:
-        """The `lm` head judged by labels (M,): what cross-entropy on `read("lm", ...)` says, without a table of logits."""
+        """The `lm` head judged by labels (M,): what cross-entropy on `read("lm", ...)` says, without a table of
+        logits."""
         head = self.heads["lm"]
         assert isinstance(head, LanguageHead)
         return head.loss(states, self.encoder.token_table, labels, uniforms)

@@ -1,4 +1,5 @@
-"""An embedding of which few rows occur. An optimiser that went over the others too would spend much of a short step on them."""
+"""An embedding of which few rows occur. An optimiser that went over the others too would spend much of a short step on
+them."""
 
 from __future__ import annotations
 
@@ -8,8 +9,8 @@ from torch import Tensor, nn
 
 
 class PartialEmbedding(nn.Module):
-    """The rows `used` of a table are parameters; the others have no gradient and stay as they are. No row is pulled towards zero, for that
-    would have to reach the others too."""
+    """The rows `used` of a table are parameters; the others have no gradient and stay as they are. No row is pulled
+    towards zero, for that would have to reach the others too."""
 
     table: Tensor
     rows: Tensor

@@ -1,4 +1,5 @@
-"""From the states of a text's tokens to one vector, as the folder says: the files of sentence-transformers, read and written.
+"""From the states of a text's tokens to one vector, as the folder says: the files of sentence-transformers, read and
+written.
 
 N  tokens of the batch      B  sequences      R, T  rows and tokens of a run
 """
@@ -41,7 +42,9 @@ class Pooling:
     limit_file: str = ""  # which file says so
     lower_case: bool = False
     stated: bool = False  # the folder has a modules.json
-    sentence_config: dict[str, Any] = field(default_factory=dict)  # config_sentence_transformers.json, written back as it was
+    sentence_config: dict[str, Any] = field(
+        default_factory=dict
+    )  # config_sentence_transformers.json, written back as it was
     refusals: tuple[Remark, ...] = ()  # what the folder asks for and is not built here
 
     @property
@@ -61,7 +64,9 @@ class Pooling:
         if mode is None:
             return self
         if mode not in get_args(Mode):
-            raise Unsupported(f"no such pooling: {mode!r}", remedy=f"known: {', '.join(get_args(Mode))}", code="unknown-pooling")
+            raise Unsupported(
+                f"no such pooling: {mode!r}", remedy=f"known: {', '.join(get_args(Mode))}", code="unknown-pooling"
+            )
         return replace(self, mode=mode)  # type: ignore[arg-type]
 
     def pool(self, states: Tensor, layout: Layout) -> Tensor:
@@ -124,7 +129,10 @@ class Pooling:
         paths = ["", POOLING, "2_Normalize"]
         _write(
             folder / MODULES,
-            [{"idx": i, "name": str(i), "path": paths[i], "type": f"sentence_transformers.models.{kind}"} for i, kind in enumerate(kinds)],
+            [
+                {"idx": i, "name": str(i), "path": paths[i], "type": f"sentence_transformers.models.{kind}"}
+                for i, kind in enumerate(kinds)
+            ],
         )
         their_mode = next(theirs for theirs, ours in THEIR_MODES.items() if ours == self.mode)
         flags = {flag: name == their_mode for flag, name in OLD_FLAGS.items()}
@@ -172,7 +180,9 @@ def _mode(path: Path) -> tuple[Mode, Remark | None]:
     values = read_json(path)
     named = values.get("pooling_mode")
     names = [named] if isinstance(named, str) else [name for flag, name in OLD_FLAGS.items() if values.get(flag)]
-    others = [key for key, value in values.items() if key.startswith("pooling_mode_") and value and key not in OLD_FLAGS]
+    others = [
+        key for key, value in values.items() if key.startswith("pooling_mode_") and value and key not in OLD_FLAGS
+    ]
     if len(names) != 1 or others or names[0] not in THEIR_MODES or values.get("include_prompt", True) is False:
         return "mean", Remark("unsupported-pooling", f"pooling {' + '.join([*names, *others]) or 'of no kind'}")
     return THEIR_MODES[names[0]], None

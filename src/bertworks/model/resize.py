@@ -1,4 +1,5 @@
-"""Models that grow: more words, positions, segments and heads; what they knew stays. And models of which, for a while, few words learn."""
+"""Models that grow: more words, positions, segments and heads; what they knew stays. And models of which, for a while,
+few words learn."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ POSITIONS, SEGMENTS = "encoder.embed.positions.weight", "encoder.embed.segments.
 
 
 def grow_vocabulary(model: Model, size: int, rows: Mapping[int, Sequence[int]]) -> Model:
-    """The same model for `size` tokens at least; each new row starts as the mean of old ones, the language head's bias likewise."""
+    """The same model for `size` tokens at least; each new row starts as the mean of old ones, the language head's bias
+    likewise."""
     size = max(size, model.config.encoder.vocab_size)
     with torch.device("meta"):
         grown = Model(model.config.override(vocab_size=size), tuple(model.heads), summary=model.summary is not None)
@@ -31,9 +33,9 @@ def grow_vocabulary(model: Model, size: int, rows: Mapping[int, Sequence[int]]) 
 
 
 def refit(model: Model, config: ModelConfig, heads: Sequence[str], seed: int, *, keep_heads: bool = True) -> Model:
-    """The same weights under another config and other heads. New heads start anew, as do those of another size, and all of them if they
-    are not kept; more positions are drawn out of the old ones by linear interpolation, so that first and last keep their places, fewer are
-    cut; more segments are as the first."""
+    """The same weights under another config and other heads. New heads start anew, as do those of another size, and all
+    of them if they are not kept; more positions are drawn out of the old ones by linear interpolation, so that first
+    and last keep their places, fewer are cut; more segments are as the first."""
     new = Model.fresh(config, heads, seed=seed)
     state, old = new.state_dict(), model.state_dict()
     for name, start in state.items():
@@ -46,7 +48,9 @@ def refit(model: Model, config: ModelConfig, heads: Sequence[str], seed: int, *,
         if known is not None and name.startswith("heads.") and not (keep_heads and known.shape == start.shape):
             known = None
         if known is not None and known.shape != start.shape:
-            raise BadConfig(f"{name} is {list(known.shape)} in the model to go on from, {list(start.shape)} in the config")
+            raise BadConfig(
+                f"{name} is {list(known.shape)} in the model to go on from, {list(start.shape)} in the config"
+            )
         state[name] = start if known is None else known
     new.load_state_dict(state)
     return new

@@ -1,7 +1,8 @@
 """Weights files: read without trust, written without risk.
 
 Only safetensors are read here. Sizes come from the file's header and are compared with the config before anything is
-allocated. A pickle is recognised and refused; `read_pickle`, for the import verb alone, goes through torch's restricted reader.
+allocated. A pickle is recognised and refused; `read_pickle`, for the import verb alone, goes through torch's restricted
+reader.
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ def _shards(folder: Path) -> list[Path]:
         raise BadWeights(f"not an index of weights files: {error!r}", place=str(folder / INDEX)) from None
     for name in names:
         if not isinstance(name, str) or Path(name).name != name:
-            raise BadWeights(f"the index points outside the folder: {name!r}", place=str(folder / INDEX), code="outside-folder")
+            raise BadWeights(
+                f"the index points outside the folder: {name!r}", place=str(folder / INDEX), code="outside-folder"
+            )
     return [folder / name for name in sorted(names)]
 
 
@@ -89,10 +92,14 @@ def _open(path: Path, stack: ExitStack) -> dict[str, Stored]:
                 code="pickled-weights",
             ) from None
         raise BadWeights(
-            f"not a whole safetensors file: {error}", place=str(path), remedy="fetch or save the file again", code="damaged-file"
+            f"not a whole safetensors file: {error}",
+            place=str(path),
+            remedy="fetch or save the file again",
+            code="damaged-file",
         ) from None
     return {
-        name: Stored(tuple(part.get_shape()), part.get_dtype() in FLOATS, partial(file.get_tensor, name)) for name, part in slices.items()
+        name: Stored(tuple(part.get_shape()), part.get_dtype() in FLOATS, partial(file.get_tensor, name))
+        for name, part in slices.items()
     }
 
 
@@ -117,15 +124,21 @@ def read_pickle(path: Path) -> dict[str, Stored]:
         # A small file can describe huge tensors: one number, repeated by strides of zero.
         if tensor.is_nested or tensor.layout != torch.strided or tensor.nbytes > tensor.untyped_storage().nbytes():
             raise BadWeights(f"{name} is not a plain tensor", place=str(path), code="not-a-plain-tensor")
-    return {str(name): Stored(tuple(tensor.shape), tensor.is_floating_point(), tensor.clone) for name, tensor in state.items()}
+    return {
+        str(name): Stored(tuple(tensor.shape), tensor.is_floating_point(), tensor.clone)
+        for name, tensor in state.items()
+    }
 
 
 def write_weights(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path, metadata={"format": "pt"})
+    save_file(
+        {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path, metadata={"format": "pt"}
+    )
 
 
 def as_numpy(tensor: Tensor) -> NDArray[np.float32]:
-    """Results for the user. Weights are not read through when a model is loaded; what comes of them is looked at here."""
+    """Results for the user. Weights are not read through when a model is loaded; what comes of them is looked at
+    here."""
     if not bool(tensor.isfinite().all()):
         remedy = "its weights are damaged; fetch or save them again"
         raise BadWeights("the model gives numbers that are not finite", remedy=remedy, code="not-finite")

@@ -1,5 +1,5 @@
-"""Masked language model (Devlin et al. 2019, section 3.1), with next-sentence prediction (the same section), sentence order
-(Lan et al. 2020, section 3.1) or neither (Liu et al. 2019, section 4.2)."""
+"""Masked language model (Devlin et al. 2019, section 3.1), with next-sentence prediction (the same section), sentence
+order (Lan et al. 2020, section 3.1) or neither (Liu et al. 2019, section 4.2)."""
 
 from __future__ import annotations
 

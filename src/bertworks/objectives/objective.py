@@ -53,16 +53,24 @@ class Objective(Trainable):
         """Whether it can be learned so; else a `BadConfig`."""
         name = config.objective.name
         if not cls.has_pairs and config.data.pairs in LABELLED_PAIRS:
-            raise misfit(f"objective {name} knows no pairs: use data.pairs none or stream", "objective.name", "data.pairs")
+            raise misfit(
+                f"objective {name} knows no pairs: use data.pairs none or stream", "objective.name", "data.pairs"
+            )
         encoder = config.model.encoder
         if cls.is_causal != encoder.causal:
             verb = "needs" if cls.is_causal else "does not fit"
-            raise misfit(f"objective {name} {verb} a left-to-right model, from the beginning", "objective.name", "model.causal")
+            raise misfit(
+                f"objective {name} {verb} a left-to-right model, from the beginning", "objective.name", "model.causal"
+            )
         if cls.has_two_streams != (encoder.attention == "relative"):
             verb = "needs" if cls.has_two_streams else "does not fit"
-            raise misfit(f"objective {name} {verb} two streams (model.attention relative)", "objective.name", "model.attention")
+            raise misfit(
+                f"objective {name} {verb} two streams (model.attention relative)", "objective.name", "model.attention"
+            )
         if "mask_rate" in cls.corruption.uses and not config.data.mask_rate:
-            raise misfit(f"objective {name} has nothing to predict with data.mask_rate 0", "objective.name", "data.mask_rate")
+            raise misfit(
+                f"objective {name} has nothing to predict with data.mask_rate 0", "objective.name", "data.mask_rate"
+            )
 
     @classmethod
     def assemble(cls, model: Model, config: PretrainConfig, build: BuildModel) -> Objective:
@@ -102,7 +110,9 @@ class Objective(Trainable):
 
     def states_at_targets(self, model: Model, batch: PretrainBatch) -> Tensor:
         """A model's states (M, hidden) at the targets."""
-        return model.encoder.states_at(self.tokens(batch), self.tensor(batch.targets), per_sequence(batch, batch.targets))
+        return model.encoder.states_at(
+            self.tokens(batch), self.tensor(batch.targets), per_sequence(batch, batch.targets)
+        )
 
     def tokens(self, batch: PretrainBatch) -> Tokens:
         return Tokens.ragged(self.tensor(batch.ids), batch.lengths.tolist(), self.tensor(batch.segments))
@@ -113,12 +123,19 @@ class Objective(Trainable):
 
     def sums(self, loss: Loss, batch: PretrainBatch) -> Sums:
         totals = {term.name: term.total.detach().double() for term in loss}
-        counts = {f"n {name}": torch.tensor(n, dtype=torch.float64, device=self.device) for name, n in self.counts(batch).items()}
+        counts = {
+            f"n {name}": torch.tensor(n, dtype=torch.float64, device=self.device)
+            for name, n in self.counts(batch).items()
+        }
         return totals | counts
 
     def summarise(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
         """The metrics that the sums amount to."""
-        means = {name: float(total / sums[f"n {name}"]) for name, total in sums.items() if f"n {name}" in sums and sums[f"n {name}"] > 0}
+        means = {
+            name: float(total / sums[f"n {name}"])
+            for name, total in sums.items()
+            if f"n {name}" in sums and sums[f"n {name}"] > 0
+        }
         if self.main_term in means:
             means["perplexity"] = math.exp(min(means[self.main_term], 700.0))
         return means

@@ -1,4 +1,5 @@
-"""Permutation language model (Yang et al. 2019, section 2): targets in a random order, each from its place and what is ranked before it.
+"""Permutation language model (Yang et al. 2019, section 2): targets in a random order, each from its place and what is
+ranked before it.
 
 Partial prediction: only the last tokens of the order are targets, a share of `mask_rate`; the rest is given.
 """

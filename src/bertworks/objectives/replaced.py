@@ -1,9 +1,9 @@
-"""Replaced token detection (Clark et al. 2020, section 3.1): a small generator fills the masks, a discriminator tells which tokens
-are not the original ones.
+"""Replaced token detection (Clark et al. 2020, section 3.1): a small generator fills the masks, a discriminator tells
+which tokens are not the original ones.
 
-The two share their embedding. What the generator writes is drawn by the loader's uniform numbers from its softmax (inverse of the
-distribution function), so that it does not depend on the state of any generator of random numbers, and without a gradient. A token that
-the generator guessed right counts as original.
+The two share their embedding. What the generator writes is drawn by the loader's uniform numbers from its softmax
+(inverse of the distribution function), so that it does not depend on the state of any generator of random numbers, and
+without a gradient. A token that the generator guessed right counts as original.
 """
 
 from __future__ import annotations

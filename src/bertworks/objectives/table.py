@@ -1,4 +1,5 @@
-"""The one table of objectives: what a config's `objective.name` stands for. docs/develop/add-an-objective.md says what another takes."""
+"""The one table of objectives: what a config's `objective.name` stands for. docs/develop/add-an-objective.md says what
+another takes."""
 
 from __future__ import annotations
 

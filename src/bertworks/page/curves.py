@@ -29,7 +29,11 @@ class Curve:
 
 
 def figure(
-    title: tuple[str, str], curves: Sequence[Curve], *, across: tuple[str, str], line: tuple[tuple[str, str], float] | None = None
+    title: tuple[str, str],
+    curves: Sequence[Curve],
+    *,
+    across: tuple[str, str],
+    line: tuple[tuple[str, str], float] | None = None,
 ) -> str:
     """Curves over the same axes. `line`: a level to compare with, and its name. `across`: what the x axis counts."""
     shown = [
@@ -45,7 +49,9 @@ def figure(
 
     def at(x: float, y: float) -> str:
         across_share, up = (x - x_low) / (x_high - x_low), (y - y_low) / (y_high - y_low)
-        return f"{LEFT + across_share * (WIDTH - LEFT - RIGHT):.1f},{HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM):.1f}"
+        return (
+            f"{LEFT + across_share * (WIDTH - LEFT - RIGHT):.1f},{HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM):.1f}"
+        )
 
     parts, keys = [], []
     for tick in _ticks(y_low, y_high):
@@ -57,18 +63,27 @@ def figure(
         parts.append(f'<text class="tick" x="{x}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{tick:,.6g}</text>')
     middle = f'x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 6}" text-anchor="middle"'
     parts += [
-        f'<text class="tick" lang="{language}" {middle}>{escape(name)}</text>' for language, name in zip(("en", "zh"), across, strict=True)
+        f'<text class="tick" lang="{language}" {middle}>{escape(name)}</text>'
+        for language, name in zip(("en", "zh"), across, strict=True)
     ]
     for curve, colour in zip(shown, COLOURS, strict=False):
         path = " ".join(at(x, y) for x, y in curve.points)
-        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2" stroke-linejoin="round"/>')
+        parts.append(
+            f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2" stroke-linejoin="round"/>'
+        )
         dots = (at(x, y).split(",") for x, y in curve.points if curve.dots)
         parts += [f'<circle cx="{x}" cy="{y}" r="3.2" fill="{colour}"/>' for x, y in dots]
-        keys.append(f'<span><span class="key-line" style="background:{colour}"></span>{both(*map(escape, curve.name))}</span>')
+        keys.append(
+            f'<span><span class="key-line" style="background:{colour}"></span>{both(*map(escape, curve.name))}</span>'
+        )
     if line and math.isfinite(line[1]):
         y = at(x_low, line[1]).split(",")[1]
-        parts.append(f'<line x1="{LEFT}" y1="{y}" x2="{WIDTH - RIGHT}" y2="{y}" stroke="#b42318" stroke-dasharray="5 4"/>')
-        keys.append(f'<span><span class="key-line" style="background:#b42318"></span>{both(*map(escape, line[0]))} {line[1]:.3f}</span>')
+        parts.append(
+            f'<line x1="{LEFT}" y1="{y}" x2="{WIDTH - RIGHT}" y2="{y}" stroke="#b42318" stroke-dasharray="5 4"/>'
+        )
+        keys.append(
+            f'<span><span class="key-line" style="background:#b42318"></span>{both(*map(escape, line[0]))} {line[1]:.3f}</span>'
+        )
     picture = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title[0])}">{"".join(parts)}</svg>'
     return f'<figure><figcaption>{both(*map(escape, title))}</figcaption>{picture}<div class="keys">{"".join(keys)}</div></figure>'
 

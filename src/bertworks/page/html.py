@@ -1,6 +1,7 @@
 """A page: escaped, self-contained, in English and Chinese.
 
-Text of others enters only through `escape`. Both languages are in the page; a switch without any script shows one of them.
+Text of others enters only through `escape`. Both languages are in the page; a switch without any script shows one of
+them.
 """
 
 from __future__ import annotations
@@ -40,8 +41,11 @@ def both(english: str, chinese: str) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Columns of numbers stand to the right, other cells are escaped. The head and the first cell of a row are HTML, for `both`."""
-    given = [[str(first), *(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in rest)] for first, *rest in rows]
+    """Columns of numbers stand to the right, other cells are escaped. The head and the first cell of a row are HTML,
+    for `both`."""
+    given = [
+        [str(first), *(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in rest)] for first, *rest in rows
+    ]
     numbers = [at > 0 and all(NUMBER.fullmatch(row[at]) for row in given) for at in range(len(head))]
     classes = [' class="number"' if right else "" for right in numbers]
     lines = ["<table><tr>", *(f"<th{kind}>{cell}</th>" for kind, cell in zip(classes, head, strict=True)), "</tr>"]

@@ -1,4 +1,5 @@
-"""The report of a fine-tuning: how good, where it errs, how confident it is, and what became of long texts; one page for itself."""
+"""The report of a fine-tuning: how good, where it errs, how confident it is, and what became of long texts; one page
+for itself."""
 
 from __future__ import annotations
 
@@ -39,7 +40,10 @@ def write_finetune_report(
     run: Path, results: EvalResults, task: AnyTask, metric: str, remarks: Sequence[Remark], seeds: SeedSummary | None
 ) -> Path:
     """Of several seeds: what they came to, then the best one. `remarks`: what reading the examples found."""
-    record, events = read_json(run / RUN), read_events((run / f"seed-{seeds.best}" if seeds is not None else run) / METRICS)
+    record, events = (
+        read_json(run / RUN),
+        read_events((run / f"seed-{seeds.best}" if seeds is not None else run) / METRICS),
+    )
     metrics = metrics_of(task)
     body = [
         *(_seeds(seeds, metrics) if seeds is not None else ()),
@@ -53,7 +57,9 @@ def write_finetune_report(
         _ledgers(results),
         *details(record),
     ]
-    return write_page(run / REPORT, page((f"Fine-tuning: {run.name}", f"微调：{run.name}"), "\n".join(body), CURVES + FACTS + STYLE))
+    return write_page(
+        run / REPORT, page((f"Fine-tuning: {run.name}", f"微调：{run.name}"), "\n".join(body), CURVES + FACTS + STYLE)
+    )
 
 
 def _facts(events: list[Event], results: EvalResults, metrics: Metrics) -> str:
@@ -90,11 +96,19 @@ def _seeds(seeds: SeedSummary, metrics: Metrics) -> list[str]:
         each = [metric.format(seeds.metrics[seed][name]) for seed in counted]
         each += [f"({metric.format(one[name])})" for one in seeds.pruned.values()]
         rows.append(
-            (both(*metric.title), metric.format(value), metric.format(seeds.std[name]), _interval(metric, seeds.intervals[name]), *each)
+            (
+                both(*metric.title),
+                metric.format(value),
+                metric.format(seeds.std[name]),
+                _interval(metric, seeds.intervals[name]),
+                *each,
+            )
         )
     for split, means in seeds.extra_eval_means.items():
         for name, value in means.items():
-            each = [metrics[name].format(seeds.extra_eval[split][seed][name]) for seed in counted] + [""] * len(seeds.pruned)
+            each = [metrics[name].format(seeds.extra_eval[split][seed][name]) for seed in counted] + [""] * len(
+                seeds.pruned
+            )
             rows.append((f"{_split(split)}: {both(*metrics[name].title)}", metrics[name].format(value), "", "", *each))
     pruned = (" In brackets: pruned early, not counted.", "括号内：提前剪除，不计入。") if seeds.pruned else ("", "")
     legend = both(
@@ -122,7 +136,9 @@ def _curves(events: list[Event], metric: Metric, results: EvalResults, task: Any
         seen = [(one.confidence, one.accuracy) for one in results.calibration.bins]
         ideal = Curve(("perfectly calibrated", "完全校准"), [(0.0, 0.0), (1.0, 1.0)])
         title = ("Accuracy by confidence", "不同置信度下的准确率")
-        figures.append(figure(title, [ideal, Curve(("this model", "本模型"), seen, dots=True)], across=("confidence", "置信度")))
+        figures.append(
+            figure(title, [ideal, Curve(("this model", "本模型"), seen, dots=True)], across=("confidence", "置信度"))
+        )
     return ['<div class="figures">', *figures, "</div>"]
 
 
@@ -133,7 +149,10 @@ def _metrics(results: EvalResults, metrics: Metrics, task: AnyTask) -> str:
         rows += _metric_rows(other, metrics, f"{_split(split)}: ")
     legend = ""
     if len(results.labels) == 2:
-        legend = both(f"F1 is that of the class “{escape(results.labels[1])}”.", f"F1 指“{escape(results.labels[1])}”一类。") + " "
+        legend = (
+            both(f"F1 is that of the class “{escape(results.labels[1])}”.", f"F1 指“{escape(results.labels[1])}”一类。")
+            + " "
+        )
     elif results.labels:
         legend = both("F1 is the mean over the classes.", "F1 为各类的平均。") + " "
     if (found := results.calibration) is not None:
@@ -161,7 +180,8 @@ def _metric_rows(results: EvalResults, metrics: Metrics, prefix: str) -> Iterabl
 
 
 def _confusion(results: EvalResults) -> list[str]:
-    """Rows are what is right, columns what was predicted; the darker, the more of its row. Of many classes, what is confused most."""
+    """Rows are what is right, columns what was predicted; the darker, the more of its row. Of many classes, what is
+    confused most."""
     if not results.labels:
         return []
     if len(results.labels) > FEW_CLASSES:
@@ -170,16 +190,23 @@ def _confusion(results: EvalResults) -> list[str]:
     rows = []
     for label, counts in zip(results.labels, results.confusion, strict=True):
         total = max(1, sum(counts))
-        cells = "".join(f'<td style="background: rgba(59, 111, 212, {count / total * 0.7:.2f})">{count:,}</td>' for count in counts)
+        cells = "".join(
+            f'<td style="background: rgba(59, 111, 212, {count / total * 0.7:.2f})">{count:,}</td>' for count in counts
+        )
         rows.append(f"<tr><td>{escape(label)}</td>{cells}</tr>")
-    title = both("Confusion matrix: right class (rows), predicted class (columns)", "混淆矩阵：正确类别（行），预测类别（列）")
+    title = both(
+        "Confusion matrix: right class (rows), predicted class (columns)", "混淆矩阵：正确类别（行），预测类别（列）"
+    )
     return [f'<h2>{title}</h2><table class="grid confusion"><tr><th></th>{head}</tr>{"".join(rows)}</table>']
 
 
 def _most_confused(results: EvalResults) -> list[str]:
-    found = Counter((right, predicted) for right, predicted in results.example_scores.astype(int).tolist() if right != predicted)
+    found = Counter(
+        (right, predicted) for right, predicted in results.example_scores.astype(int).tolist() if right != predicted
+    )
     rows = [
-        (escape(results.labels[right]), results.labels[predicted], count) for (right, predicted), count in found.most_common(MOST_CONFUSED)
+        (escape(results.labels[right]), results.labels[predicted], count)
+        for (right, predicted), count in found.most_common(MOST_CONFUSED)
     ]
     head = [both("right", "正确"), both("predicted", "预测"), both("times", "次数")]
     title = both("Most often confused", "最常混淆的类别")
@@ -209,7 +236,10 @@ def _errors(results: EvalResults, task: AnyTask) -> list[str]:
         return []
     style = task.errors
     head = [both("text", "文本"), both("right", "正确"), both("predicted", "预测"), both(*style.severity)]
-    rows = [(_shown(example, task), one.expected, one.predicted, f"{one.severity:{style.format}}") for example, one in results.errors]
+    rows = [
+        (_shown(example, task), one.expected, one.predicted, f"{one.severity:{style.format}}")
+        for example, one in results.errors
+    ]
     return [f'<h2>{both(*style.title)}</h2><div class="errors">{table(head, rows)}</div>']
 
 
@@ -230,7 +260,15 @@ def _ledgers(results: EvalResults) -> str:
     rows = []
     for split, ledgers in results.ledgers.items():
         for name, ledger in ledgers.items():
-            rows.append((escape(f"{split}: {name}" if name else split), ledger.texts, ledger.tokens, ledger.windowed_texts, _lost(ledger)))
+            rows.append(
+                (
+                    escape(f"{split}: {name}" if name else split),
+                    ledger.texts,
+                    ledger.tokens,
+                    ledger.windowed_texts,
+                    _lost(ledger),
+                )
+            )
     return f"<h2>{both('Long texts', '长文本')}</h2>{table(head, rows)}"
 
 

@@ -20,7 +20,13 @@ from bertworks.page.html import both, escape, page, table
 from bertworks.text.tokenizer import Tokenizer
 
 State = Literal["text", "special", "masked", "random", "kept"]
-COLOURS = {"masked": "bold black on yellow", "random": "bold white on red", "kept": "bold black on green", "special": "dim", "text": ""}
+COLOURS = {
+    "masked": "bold black on yellow",
+    "random": "bold white on red",
+    "kept": "bold black on green",
+    "special": "dim",
+    "text": "",
+}
 STYLE = """
 .example { border: 1px solid var(--line); border-radius: 8px; padding: 0.6rem 1rem 0.5rem; margin: 0.9rem 0; }
 .example header { font-size: 0.85rem; color: var(--dim); margin-bottom: 0.35rem; }
@@ -76,7 +82,9 @@ class MaskedExample:
         return Counter(token.state for token in self.tokens)
 
 
-def view_masks(shards: Shards, config: DataConfig, *, seed: int, epoch: int, lines: int) -> tuple[Epoch, list[MaskedExample]]:
+def view_masks(
+    shards: Shards, config: DataConfig, *, seed: int, epoch: int, lines: int
+) -> tuple[Epoch, list[MaskedExample]]:
     """The first examples of an epoch, in the order in which they are trained on."""
     loader = Loader(shards, config, seed=seed, batch_tokens=max(4096, config.max_length))
     found = loader.epoch(epoch)
@@ -99,7 +107,9 @@ def _view(epoch: Epoch, number: int, tokenizer: Tokenizer) -> MaskedExample:
         if at in targets:
             state = "kept" if seen == original else "masked" if seen == epoch.loader.vocabulary.mask_id else "random"
         starts = bool(example.word_starts[at] or not example.maskable[at] or at == 0 or not example.maskable[at - 1])
-        tokens.append(ShownToken(tokenizer.readable(seen), tokenizer.readable(original), state, starts, int(example.segments[at])))
+        tokens.append(
+            ShownToken(tokenizer.readable(seen), tokenizer.readable(original), state, starts, int(example.segments[at]))
+        )
     return MaskedExample(tokens, example.label, epoch.loader.config.pairs)
 
 
@@ -107,7 +117,9 @@ def print_view(view: MaskedExample) -> Text:
     """One line for the terminal: what the model sees, and behind each target what it was."""
     line = Text()
     if view.label != NO_LABEL:
-        line.append(f" {LABELS[view.pairs, view.label][0]} ", style="white on red" if view.label == OTHER else "black on green")
+        line.append(
+            f" {LABELS[view.pairs, view.label][0]} ", style="white on red" if view.label == OTHER else "black on green"
+        )
         line.append(" ")
     for word in view.words():
         for token in word:
@@ -126,7 +138,11 @@ def print_views(console: Console, views: list[MaskedExample]) -> None:
 
 def legend() -> Text:
     line = Text("   ")
-    for state, said in (("masked", "hidden by the mask"), ("random", "replaced at random"), ("kept", "kept, but to be predicted")):
+    for state, said in (
+        ("masked", "hidden by the mask"),
+        ("random", "replaced at random"),
+        ("kept", "kept, but to be predicted"),
+    ):
         line.append(f" {state} ", style=COLOURS[state])
         line.append(f" {said}   ")
     line.append("‹original›", style="dim")
@@ -160,7 +176,11 @@ def write_masks_page(path: Path, epoch: Epoch, views: list[MaskedExample]) -> No
         f'<span class="key kept">=</span>{both("kept, but to be predicted", "保留原样，但仍需预测")}',
     ]
     if whole:
-        keys.append(both("A box is a whole word: hidden whole or not at all.", "方框是一个完整的词：要么整个遮盖，要么完全不遮。"))
+        keys.append(
+            both(
+                "A box is a whole word: hidden whole or not at all.", "方框是一个完整的词：要么整个遮盖，要么完全不遮。"
+            )
+        )
     if config.pairs in ("nsp", "sop"):
         keys.append(both("Dots below: sentence B.", "下有点线：句子 B。"))
     tally = epoch.plan.stats
@@ -185,10 +205,12 @@ def _example(number: int, view: MaskedExample, whole: bool) -> str:
     for word in view.words():
         hidden = word[0].state not in ("text", "special")
         tokens = "".join(_token(token) for token in word)
-        words.append(f'<span class="word{" whole" if hidden and whole else ""}{" b" if word[0].segment else ""}">{tokens}</span>')
-    return (
-        f'<div class="example{" boxed" if whole else ""}"><header>{number}{label}</header><div class="words">{"".join(words)}</div></div>'
-    )
+        words.append(
+            f'<span class="word{" whole" if hidden and whole else ""}{" b" if word[0].segment else ""}">{tokens}</span>'
+        )
+    boxed = " boxed" if whole else ""
+    header = f"<header>{number}{label}</header>"
+    return f'<div class="example{boxed}">{header}<div class="words">{"".join(words)}</div></div>'
 
 
 def _token(token: ShownToken) -> str:

@@ -1,4 +1,5 @@
-"""What the reports of runs have in common: the most important numbers, curves of events, and the settings at the end."""
+"""What the reports of runs have in common: the most important numbers, curves of events, and the settings at the
+end."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ def duration(seconds: float) -> str:
 
 def facts(values: Iterable[tuple[str, tuple[str, str]]]) -> str:
     """The most important numbers, each with its name in both languages."""
-    boxes = "".join(f'<div class="fact"><b>{escape(value)}</b><span>{both(*name)}</span></div>' for value, name in values)
+    boxes = "".join(
+        f'<div class="fact"><b>{escape(value)}</b><span>{both(*name)}</span></div>' for value, name in values
+    )
     return f'<div class="facts">{boxes}</div>'
 
 
@@ -46,7 +49,10 @@ def details(record: dict[str, Any]) -> list[str]:
     sections: list[tuple[str, dict[str, Any]]] = [
         (both("Config", "配置"), record["config"]),
         (both("Machine", "运行环境"), environment if isinstance(environment, dict) else {}),
-        (both("Data", "数据"), {name: record[name] for name in ("shards", "source", "data") if record.get(name) is not None}),
+        (
+            both("Data", "数据"),
+            {name: record[name] for name in ("shards", "source", "data") if record.get(name) is not None},
+        ),
     ]
     tables = [(title, [(escape(name), str(given)) for name, given in _flat(values)]) for title, values in sections]
     return [f"<details><summary>{title}</summary>{table([setting, value], rows)}</details>" for title, rows in tables]

@@ -18,11 +18,20 @@ from bertworks.text.tokenizer import Tokenizer
 from bertworks.train.events import METRICS, Evaluated, Event, Started, Trained, last, of_kind, read_events
 
 
-def write_pretrain_report(run: Path, objective: Objective, held_out: PretrainBatch | None, tokenizer: Tokenizer) -> Path:
+def write_pretrain_report(
+    run: Path, objective: Objective, held_out: PretrainBatch | None, tokenizer: Tokenizer
+) -> Path:
     """Read the run's own files, look at some held-out text with the model as it ended, and write the page."""
     record, events = read_json(run / RUN), read_events(run / METRICS)
-    body = [_facts(events, objective), *_curves(events, objective), *_predictions(objective, held_out, tokenizer), *details(record)]
-    return write_page(run / REPORT, page((f"Pre-training: {run.name}", f"预训练：{run.name}"), "\n".join(body), CURVES + STYLE))
+    body = [
+        _facts(events, objective),
+        *_curves(events, objective),
+        *_predictions(objective, held_out, tokenizer),
+        *details(record),
+    ]
+    return write_page(
+        run / REPORT, page((f"Pre-training: {run.name}", f"预训练：{run.name}"), "\n".join(body), CURVES + STYLE)
+    )
 
 
 def _facts(events: list[Event], objective: Objective) -> str:
@@ -46,8 +55,12 @@ def _facts(events: list[Event], objective: Objective) -> str:
             if name in metrics:
                 shown.append((f"{metrics[name]:.3f}", (english, chinese)))
     if trained:
-        shown.append((f"{np.median([event.tokens_per_second for event in trained]):,.0f}", ("tokens per second", "词元/秒")))
-        shown.append((f"{np.median([event.mfu for event in trained]):.0%}", ("of peak FLOP/s (MFU)", "占峰值算力（MFU）")))
+        shown.append(
+            (f"{np.median([event.tokens_per_second for event in trained]):,.0f}", ("tokens per second", "词元/秒"))
+        )
+        shown.append(
+            (f"{np.median([event.mfu for event in trained]):.0%}", ("of peak FLOP/s (MFU)", "占峰值算力（MFU）"))
+        )
     return facts(shown)
 
 
@@ -58,13 +71,22 @@ def _curves(events: list[Event], objective: Objective) -> list[str]:
     for name, (english, chinese) in objective.terms.items():
         curves = [
             Curve(("training", "训练"), points(trained, [event.terms.get(name) for event in trained])),
-            Curve(("held out", "留出文本"), points(evaluated, [event.metrics.get(name) for event in evaluated]), dots=True),
+            Curve(
+                ("held out", "留出文本"), points(evaluated, [event.metrics.get(name) for event in evaluated]), dots=True
+            ),
         ]
-        level = (("unigram baseline", "一元词频基线"), unigram) if unigram is not None and name == objective.main_term else None
+        level = (
+            (("unigram baseline", "一元词频基线"), unigram)
+            if unigram is not None and name == objective.main_term
+            else None
+        )
         figures.append(figure((f"Loss: {english}", f"损失：{chinese}"), curves, line=level, across=STEPS))
-    shares = {f"{name}_accuracy": (f"accuracy: {e}", f"准确率：{c}") for name, (e, c) in objective.terms.items()} | objective.extra_metrics
+    shares = {
+        f"{name}_accuracy": (f"accuracy: {e}", f"准确率：{c}") for name, (e, c) in objective.terms.items()
+    } | objective.extra_metrics
     accuracies = [
-        Curve(title, points(evaluated, [event.metrics.get(name) for event in evaluated]), dots=True) for name, title in shares.items()
+        Curve(title, points(evaluated, [event.metrics.get(name) for event in evaluated]), dots=True)
+        for name, title in shares.items()
     ]
     figures.append(figure(("Held-out text: accuracy", "留出文本：准确率"), accuracies, across=STEPS))
     rates = [Curve(("learning rate", "学习率"), points(trained, [event.lr for event in trained]))]

@@ -33,7 +33,9 @@ class TourResults:
 
     sentences: Sequence[str] = ()
     vectors: NDArray[np.float32] | None = None
-    counts: list[tuple[str, tuple[str, str]]] = field(default_factory=list)  # of the text; value, name in both languages
+    counts: list[tuple[str, tuple[str, str]]] = field(
+        default_factory=list
+    )  # of the text; value, name in both languages
     blanks: list[tuple[str, str, str]] = field(default_factory=list)  # a sentence, guesses before and after
     question: tuple[str, str] = ("", "")
     examples: int = 0  # to learn from
@@ -43,7 +45,9 @@ class TourResults:
 
 def write_tour_report(out: Path, seen: TourResults) -> Path:
     body = [_intro(), *_alike(seen), *_text(seen), *_learned(out / "run", seen), *_worth(seen), _further()]
-    return write_page(out / REPORT, page(("A tour through BERT", "BERT 之旅"), "\n".join(body), CURVES + FACTS + BARS + STYLE))
+    return write_page(
+        out / REPORT, page(("A tour through BERT", "BERT 之旅"), "\n".join(body), CURVES + FACTS + BARS + STYLE)
+    )
 
 
 def _intro() -> str:
@@ -71,7 +75,9 @@ def _alike(seen: TourResults) -> list[str]:
         "第 1、2 句几乎没有相同的词；第 3、5 句只共有 “bank” 一词。",
     )
     title = both("Sentences become vectors", "句子变成向量")
-    return [f'<h2>{title}</h2><p>{said}</p><table class="alike"><tr><th></th><th></th>{head}</tr>{"".join(rows)}</table>']
+    return [
+        f'<h2>{title}</h2><p>{said}</p><table class="alike"><tr><th></th><th></th>{head}</tr>{"".join(rows)}</table>'
+    ]
 
 
 def _cosine(value: float) -> str:
@@ -95,7 +101,9 @@ def _learned(run: Path, seen: TourResults) -> list[str]:
     level = (("unigram baseline", "一元词频基线"), unigram) if unigram is not None else None
     curves = [
         Curve(("training", "训练"), points(trained, [event.terms.get("masked") for event in trained])),
-        Curve(("held out", "留出文本"), points(evaluated, [event.metrics.get("masked") for event in evaluated]), dots=True),
+        Curve(
+            ("held out", "留出文本"), points(evaluated, [event.metrics.get("masked") for event in evaluated]), dots=True
+        ),
     ]
     drawn = figure(("Loss on hidden words", "被遮盖词的损失"), curves, across=STEPS, line=level)
     link = f'<a href="run/{REPORT}">'
@@ -158,5 +166,8 @@ def _further() -> str:
         ("bertworks predict RUN FILE", "ask what you trained", "使用训练好的模型"),
         ("bertworks embed FILE --model minilm --out vectors.npy", "a vector for each line", "每行一个向量"),
     ]
-    lines = (f"<p><code>{escape(command)}</code><br><span class='dim'>{both(*said)}</span></p>" for command, *said in commands)
+    lines = (
+        f"<p><code>{escape(command)}</code><br><span class='dim'>{both(*said)}</span></p>"
+        for command, *said in commands
+    )
     return f"<h2>{both('And now yours', '接下来')}</h2>{''.join(lines)}"

@@ -41,12 +41,18 @@ def compare(first: Path, second: Path) -> Comparison:
     place = f"{first}, {second}"
     if results[0]["dev"] != results[1]["dev"]:
         remedy = "fine-tune both with the same --dev, or on the same data set"
-        raise Unsupported("these were evaluated on different examples", place=place, remedy=remedy, code="different-dev")
+        raise Unsupported(
+            "these were evaluated on different examples", place=place, remedy=remedy, code="different-dev"
+        )
     task = load(first).predictor.task
     labels = [one["artifact"]["task"]["labels"] for one in results]
     if labels[0] != labels[1] and task.compares_by_label:
         only = set(labels[0]) ^ set(labels[1])
-        cause = f"one of these does not know: {', '.join(sorted(only))}" if only else "these have their labels in different order"
+        cause = (
+            f"one of these does not know: {', '.join(sorted(only))}"
+            if only
+            else "these have their labels in different order"
+        )
         remedy, code = (
             "fine-tune both with the same labels; --set task.labels gives their order",
             "different-labels" if only else "different-label-order",
@@ -56,7 +62,9 @@ def compare(first: Path, second: Path) -> Comparison:
     means = [mean(task.metric_values, side) for side in scores]
     metrics = metrics_of(task)
     found = difference_intervals(task.metric_values, metrics, *scores)
-    n_pruned = {run: len((one["seeds"] or {}).get("pruned", ())) for run, one in zip((first, second), results, strict=True)}
+    n_pruned = {
+        run: len((one["seeds"] or {}).get("pruned", ())) for run, one in zip((first, second), results, strict=True)
+    }
     remarks = [
         Remark("seeds-pruned", f"{run}: {n} pruned seeds are not counted, so it may look better than it is")
         for run, n in n_pruned.items()
@@ -65,5 +73,7 @@ def compare(first: Path, second: Path) -> Comparison:
     if min(map(len, scores)) == 1:
         text = "one seed: seed noise is not in the interval; `bertworks finetune --seeds 3` measures it"
         remarks.append(Remark("single-seed", text))
-    compared = [MetricComparison(metrics[name], means[0][name], means[1][name], interval) for name, interval in found.items()]
+    compared = [
+        MetricComparison(metrics[name], means[0][name], means[1][name], interval) for name, interval in found.items()
+    ]
     return Comparison(compared, (len(scores[0]), len(scores[1])), remarks)

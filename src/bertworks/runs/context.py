@@ -31,7 +31,15 @@ from bertworks.train.runtime import Runtime, check_precision, choose_device, env
 from bertworks.train.trainer import TrainContext, Trainer
 from bertworks.workbench import Workbench, load
 
-BIT_CONDITIONS = ("bertworks", "torch", "numpy", "processor", "device", "threads", "world_size")  # what equal bits depend on
+BIT_CONDITIONS = (
+    "bertworks",
+    "torch",
+    "numpy",
+    "processor",
+    "device",
+    "threads",
+    "world_size",
+)  # what equal bits depend on
 
 
 @dataclass(frozen=True)
@@ -104,7 +112,8 @@ class RunContext:
         )
 
     def initial_model(self) -> Workbench | None:
-        """The model that a run began with, for its weights; later its own, for what stands beside the weights in a folder."""
+        """The model that a run began with, for its weights; later its own, for what stands beside the weights in a
+        folder."""
         if self.checkpoint is not None and (self.folder / MODEL).exists():
             try:
                 own = load(self.folder / MODEL)
@@ -138,7 +147,11 @@ class RunContext:
     def _differences(self, checkpoint: Checkpoint) -> list[str]:
         """What is other than when the checkpoint was written, so that equal bits are not promised."""
         before, now = checkpoint.machine, self.machine
-        return [f"{name}: {before.get(name)} then, {now[name]} now" for name in BIT_CONDITIONS if before.get(name) != now[name]]
+        return [
+            f"{name}: {before.get(name)} then, {now[name]} now"
+            for name in BIT_CONDITIONS
+            if before.get(name) != now[name]
+        ]
 
 
 @contextmanager
@@ -149,17 +162,23 @@ def open_run(record: RunRecord, config: LoopConfig, folder: Path, host: Host, *,
     check_precision(config, device)
     if new and config.threads is not None and not owns_process:
         remedy = "torch.set_num_threads(n) before the call"
-        raise BadConfig("train.threads is for the command line", remedy=remedy, code="no-effect", fields=["train.threads"])
+        raise BadConfig(
+            "train.threads is for the command line", remedy=remedy, code="no-effect", fields=["train.threads"]
+        )
     with process_group(distributed, device), _lock(folder, distributed):
         if new and distributed.is_main:
             check_new(folder, record, restarted=distributed.restarts > 0)
         checkpoint, damaged = _newest(folder, record.identity, distributed, device)
         if not new and checkpoint is None and any(event.step for event in read_events(folder / METRICS)):
             remedy = "begin a new one; RUN/model can be its start"
-            raise BadCheckpoint("this run has no checkpoint any more", place=str(folder), remedy=remedy, code="checkpoints-lost")
+            raise BadCheckpoint(
+                "this run has no checkpoint any more", place=str(folder), remedy=remedy, code="checkpoints-lost"
+            )
         if owns_process:
             set_threads(checkpoint.machine["threads"] if checkpoint else config.threads, distributed.local_world_size)
-        machine = environment(device, distributed.world_size) | {"keeps_freed_memory": owns_process and keep_freed_memory()}
+        machine = environment(device, distributed.world_size) | {
+            "keeps_freed_memory": owns_process and keep_freed_memory()
+        }
         run = RunContext(folder, record, host, device, machine, checkpoint, damaged)
         try:
             yield run
@@ -174,7 +193,8 @@ def _lock(folder: Path, distributed: Distributed) -> AbstractContextManager[None
 
 
 def check_new(folder: Path, record: RunRecord, *, restarted: bool) -> None:
-    """Nothing of others is in the folder. What a process of this very run wrote before torchrun started it again may be."""
+    """Nothing of others is in the folder. What a process of this very run wrote before torchrun started it again may
+    be."""
     if (folder / RUN).is_file():
         if restarted and RunRecord.model_validate(read_json(folder / RUN)).identity == record.identity:
             return
@@ -187,11 +207,15 @@ def check_new(folder: Path, record: RunRecord, *, restarted: bool) -> None:
 DATA = "data"  # examples that were given as rows, kept for a resumed run
 
 
-def _newest(folder: Path, run: str, distributed: Distributed, device: torch.device) -> tuple[Checkpoint | None, list[Remark]]:
+def _newest(
+    folder: Path, run: str, distributed: Distributed, device: torch.device
+) -> tuple[Checkpoint | None, list[Remark]]:
     """The checkpoint to go on from, the same for every process, and what was wrong with newer ones."""
     checkpoint, damaged = newest_checkpoint(folder / CHECKPOINTS, run)
     if checkpoint is None and damaged:
-        raise BadCheckpoint("no checkpoint of this run is whole:\n  " + "\n  ".join(map(str, damaged.values())), place=str(folder))
+        raise BadCheckpoint(
+            "no checkpoint of this run is whole:\n  " + "\n  ".join(map(str, damaged.values())), place=str(folder)
+        )
     step = checkpoint.state.step if checkpoint else -1
     if int(distributed.sum(torch.tensor(step, device=device))) != step * distributed.world_size:
         remedy = "they need the same folder, on a shared disk"

@@ -54,7 +54,14 @@ EVALUATION_TOKENS = 65_536  # of dev, that an evaluation on the way of a run wit
 
 
 def finetune(
-    config: FinetuneConfig, data: TaskData, source: Source, out: Path, *, init: str, host: Host, pruner: Pruner = never_prune
+    config: FinetuneConfig,
+    data: TaskData,
+    source: Source,
+    out: Path,
+    *,
+    init: str,
+    host: Host,
+    pruner: Pruner = never_prune,
 ) -> Outcome:
     """A new run. After torchrun has started the processes again, the same run goes on."""
     resolved = source.resolved(data.columns).model_dump(mode="json")
@@ -73,9 +80,13 @@ def read_again(record: RunRecord, out: Path) -> TaskData:
     try:
         data = read_data(Source.model_validate(record.source))
     except NotFound as error:
-        raise NotFound(f"the examples of this run: {error.cause}", place=error.place, remedy=remedy, code=error.code) from None
+        raise NotFound(
+            f"the examples of this run: {error.cause}", place=error.place, remedy=remedy, code=error.code
+        ) from None
     if data.fingerprint != record.data:
-        raise BadText("these are not the examples that the run began with", place=str(out), remedy=remedy, code="examples-changed")
+        raise BadText(
+            "these are not the examples that the run began with", place=str(out), remedy=remedy, code="examples-changed"
+        )
     return data
 
 
@@ -114,13 +125,21 @@ def _run(record: RunRecord, data: TaskData, out: Path, host: Host, pruner: Prune
         _announce(trainer, config, data, splits, start, task)
         signal = trainer.run()
         if run.is_main and not signal:
-            results = finalise(out, config, data, {"train": splits.train, "dev": splits.dev}, pruned=trainer.state.pruned)
+            results = finalise(
+                out, config, data, {"train": splits.train, "dev": splits.dev}, pruned=trainer.state.pruned
+            )
             trainer.emit(_finished(out, results, config.task.metric, len(data.dev)))
         return Outcome(out, signal, host.runtime.stop.signal)
 
 
 def _trainer(
-    run: RunContext, config: FinetuneConfig, task: AnyTask, data: TaskData, splits: Splits, start: Workbench, pruner: Pruner
+    run: RunContext,
+    config: FinetuneConfig,
+    task: AnyTask,
+    data: TaskData,
+    splits: Splits,
+    start: Workbench,
+    pruner: Pruner,
 ) -> Trainer:
     examples = ShuffledExamples(splits.train, config.train.batch_size, config.train.seed)
     distributed, runtime = run.host.distributed, run.host.runtime
@@ -134,13 +153,17 @@ def _trainer(
         columns=data.columns.texts if data.columns is not None else (),
     )
     policy = EvaluationPolicy(
-        evaluate=DevEvaluation(task, *sample, config.task.metric, runtime.stop.raise_if_requested if distributed.world_size == 1 else None),
+        evaluate=DevEvaluation(
+            task, *sample, config.task.metric, runtime.stop.raise_if_requested if distributed.world_size == 1 else None
+        ),
         save_model=lambda: save_model(task, artifact, start, lineage, run.folder) if run.is_main else None,
         monitor="error",
-        at_start=config.train.budget is not None,  # a new head has nothing to show; but a budget has to know how long it takes
+        at_start=config.train.budget
+        is not None,  # a new head has nothing to show; but a budget has to know how long it takes
         patience=config.train.patience,
         pruner=pruner,
-        extra_evaluations=splits.dev_cost * (1 + sum(map(len, data.extra_eval.values())) / len(data.dev)),  # `finalise` reads all once more
+        extra_evaluations=splits.dev_cost
+        * (1 + sum(map(len, data.extra_eval.values())) / len(data.dev)),  # `finalise` reads all once more
     )
     tokens = int(examples.lengths.mean() * config.train.batch_size)
     context = run.begin(config.train.budget, _peak_flops(config, tokens, run.device))
@@ -148,7 +171,9 @@ def _trainer(
     return Trainer(task, batches, config.optim, config.train, context, policy)
 
 
-def _announce(trainer: Trainer, config: FinetuneConfig, data: TaskData, splits: Splits, start: Workbench, task: AnyTask) -> None:
+def _announce(
+    trainer: Trainer, config: FinetuneConfig, data: TaskData, splits: Splits, start: Workbench, task: AnyTask
+) -> None:
     context = trainer.context
     trainer.emit(
         Started(
@@ -166,7 +191,10 @@ def _announce(trainer: Trainer, config: FinetuneConfig, data: TaskData, splits: 
     if len(splits.sample) < len(splits.dev):
         n, n_all = len(splits.sample), len(splits.dev)
         trainer.remark(
-            Remark("dev-sampled", f"evaluations on the way read {n:,} of {n_all:,} dev examples, to save time; the end reads all")
+            Remark(
+                "dev-sampled",
+                f"evaluations on the way read {n:,} of {n_all:,} dev examples, to save time; the end reads all",
+            )
         )
     for name, features, examples in (("train", splits.train, data.train), ("dev", splits.dev, data.dev)):
         ledger = count_tokens(task, features, examples)[""]
@@ -195,11 +223,14 @@ def finalise(
     pruned: bool = False,
     seeds: SeedSummary | None = None,
 ) -> EvalResults:
-    """The best model on dev once more: its confidence calibrated, what is known about it written down. `read`: splits that have been read
-    already. Of several `seeds`, the model is the best one's."""
+    """The best model on dev once more: its confidence calibrated, what is known about it written down. `read`: splits
+    that have been read already. Of several `seeds`, the model is the best one's."""
     bench = load(out / MODEL)
     assert bench.artifact is not None  # save_model wrote it
-    task, windows = make_task(bench.model, bench.artifact.task), SlidingWindows.from_config(bench.tokenizer, config.data)
+    task, windows = (
+        make_task(bench.model, bench.artifact.task),
+        SlidingWindows.from_config(bench.tokenizer, config.data),
+    )
     task.to(choose_device(config.train.device))
     splits = {"train": data.train, "dev": data.dev, **data.extra_eval}
     features = {name: read.get(name) or task.features(examples, windows) for name, examples in splits.items()}
@@ -266,7 +297,12 @@ class DevEvaluation:
     """Dev, the same for every process. `check` may interrupt it."""
 
     def __init__(
-        self, task: AnyTask, features: list[Features], examples: list[Example], metric: str, check: Callable[[], None] | None = None
+        self,
+        task: AnyTask,
+        features: list[Features],
+        examples: list[Example],
+        metric: str,
+        check: Callable[[], None] | None = None,
     ) -> None:
         self.task, self.features, self.examples, self.metric, self.check = task, features, examples, metric, check
 
@@ -326,4 +362,6 @@ def save_model(task: AnyTask, artifact: TaskArtifact, start: Workbench, lineage:
 
 def _peak_flops(config: FinetuneConfig, tokens: int, device: torch.device) -> float:
     encoder = config.model.encoder
-    return measure_peak_flops(max(1, min(tokens, 4096)), encoder.hidden_size, encoder.ffn_size, device, torch.get_default_dtype())
+    return measure_peak_flops(
+        max(1, min(tokens, 4096)), encoder.hidden_size, encoder.ffn_size, device, torch.get_default_dtype()
+    )

@@ -37,7 +37,9 @@ def check_output(out: Path | None, file: str, *, as_json: bool) -> None:
     if out is not None and as_json:
         raise BadConfig("--json prints, --out writes", remedy="one of them; a file that ends in .jsonl holds the same")
     if out is not None and out.suffix not in (*DELIMITERS, *LINES):
-        raise BadConfig("no such kind of file", place=str(out), remedy="known kinds: .csv, .tsv, .jsonl", code="unknown-file-type")
+        raise BadConfig(
+            "no such kind of file", place=str(out), remedy="known kinds: .csv, .tsv, .jsonl", code="unknown-file-type"
+        )
     if out is not None and not out.parent.is_dir():
         raise NotFound("no such folder", place=str(out.parent))
 
@@ -46,7 +48,9 @@ def inputs_for(predictor: Predictor, file: str, *, named: NamedColumns | None = 
     """A file as this model reads it: as in training, where it looks like that."""
     artifact, schema = predictor.artifact, predictor.task.schema
     row = CATALOGUE.get(artifact.dataset or "")
-    is_official = row is not None and file != "-" and not (named and named.named()) and row.has(Path(file), answered=False)
+    is_official = (
+        row is not None and file != "-" and not (named and named.named()) and row.has(Path(file), answered=False)
+    )
     return Inputs(
         file,
         schema,
@@ -75,7 +79,9 @@ def predict_file(
         def advance(done: int, _: int, before: int = ledger.texts) -> None:
             progress(before + done, inputs.total)
 
-        predictions = predictor.predict(batch.valid, on_long=on_long, min_confidence=min_confidence, ledger=ledger, progress=advance)
+        predictions = predictor.predict(
+            batch.valid, on_long=on_long, min_confidence=min_confidence, ledger=ledger, progress=advance
+        )
         write(batch, predictions)
         n_abstained += sum(one.abstained for one in predictions) if min_confidence else 0
     return ledger, n_abstained
@@ -83,18 +89,22 @@ def predict_file(
 
 @contextmanager
 def open_output(out: Path | None, header: Collection[str], *, as_json: bool) -> Iterator[Write]:
-    """Where answers go: to standard output, or to a file that is there when all of them are in it. Rows keep the columns that they
-    came with, their `header`."""
+    """Where answers go: to standard output, or to a file that is there when all of them are in it. Rows keep the
+    columns that they came with, their `header`."""
     if out is None:
         yield partial(_write_json, sys.stdout, header) if as_json else partial(_write_plain, sys.stdout)
         return
     with whole_file(out) as file:
         text = TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
-        yield partial(_write_json, text, header) if out.suffix in LINES else _Table(text, header, DELIMITERS[out.suffix])
+        yield (
+            partial(_write_json, text, header) if out.suffix in LINES else _Table(text, header, DELIMITERS[out.suffix])
+        )
         text.detach()
 
 
-def _joined(batch: InputBatch, predictions: Sequence[Prediction]) -> Iterator[tuple[Row, Example | None, Prediction | None]]:
+def _joined(
+    batch: InputBatch, predictions: Sequence[Prediction]
+) -> Iterator[tuple[Row, Example | None, Prediction | None]]:
     """Each line or row of a file with its prediction, None where there is nothing to predict."""
     rest = iter(predictions)
     for row, example in zip(batch.rows, batch.examples, strict=True):
@@ -105,7 +115,10 @@ def _write_plain(file: TextIO, batch: InputBatch, predictions: Sequence[Predicti
     """For people, separated by tabs; a line for each line or row that could be read."""
     for _, _, prediction in _joined(batch, predictions):
         cells = prediction.cells().values() if prediction is not None else ()
-        file.write("\t".join(f"{cell:.4f}" if isinstance(cell, float) else " ".join(str(cell).split()) for cell in cells) + "\n")
+        file.write(
+            "\t".join(f"{cell:.4f}" if isinstance(cell, float) else " ".join(str(cell).split()) for cell in cells)
+            + "\n"
+        )
 
 
 def _write_json(file: TextIO, header: Collection[str], batch: InputBatch, predictions: Sequence[Prediction]) -> None:

@@ -43,7 +43,9 @@ EVALUATION_TOKENS = 4096  # of a held-out batch, whatever the training's are
 SHOWN = 8  # held-out sequences in the report
 
 
-def pretrain(config: PretrainConfig, shards: Shards, out: Path, *, init: str | None, preset: str | None, host: Host) -> Outcome:
+def pretrain(
+    config: PretrainConfig, shards: Shards, out: Path, *, init: str | None, preset: str | None, host: Host
+) -> Outcome:
     """A new run. After torchrun has started the processes again, the same run goes on."""
     start = {"preset": preset, "init": resolve_name(init)}
     record = RunRecord.new(PRETRAIN, config, **start, shards=str(shards.folder.resolve()), data=fingerprint(shards))
@@ -51,7 +53,8 @@ def pretrain(config: PretrainConfig, shards: Shards, out: Path, *, init: str | N
 
 
 def resume(out: Path, *, shards: Path | None = None, workers: int | None = None, host: Host) -> Outcome:
-    """`shards`: where they are now, if they were moved. `workers`: other than before; nothing but the speed depends on it."""
+    """`shards`: where they are now, if they were moved. `workers`: other than before; nothing but the speed depends on
+    it."""
     record = RunRecord.read(out, PRETRAIN)
     text = Shards(shards or str(record.shards))
     if fingerprint(text) != record.data:
@@ -67,7 +70,12 @@ def fingerprint(shards: Shards) -> dict[str, Any]:
     """By which the text of a run is known."""
     digest = hashlib.sha256((shards.folder / MANIFEST).read_bytes()).hexdigest()
     counts = shards.manifest.counts
-    return {"manifest": digest, "tokenizer": shards.manifest.tokenizer, "documents": counts.documents, "tokens": counts.tokens}
+    return {
+        "manifest": digest,
+        "tokenizer": shards.manifest.tokenizer,
+        "documents": counts.documents,
+        "tokens": counts.tokens,
+    }
 
 
 def _run(record: RunRecord, shards: Shards, out: Path, host: Host, *, new: bool) -> Outcome:
@@ -81,11 +89,14 @@ def _run(record: RunRecord, shards: Shards, out: Path, host: Host, *, new: bool)
         lineage = run.lineage(start, f"pretrain {config.objective.name}")
         shard = RankShard(host.distributed.rank, host.distributed.world_size, config.train.micro_tokens)
         policy = EvaluationPolicy(
-            evaluate=evaluation, save_model=lambda: save_model(objective, start, lineage, shards, out) if run.is_main else None
+            evaluate=evaluation,
+            save_model=lambda: save_model(objective, start, lineage, shards, out) if run.is_main else None,
         )
         trainer = Trainer(
             objective,
-            BatchStream(_loader(objective, shards, config, "train", config.train.batch_tokens), shard, config.train.workers),
+            BatchStream(
+                _loader(objective, shards, config, "train", config.train.batch_tokens), shard, config.train.workers
+            ),
             config.optim,
             config.train if evaluation.batches else config.train.model_copy(update={"evaluations": 0}),
             context,
@@ -93,7 +104,9 @@ def _run(record: RunRecord, shards: Shards, out: Path, host: Host, *, new: bool)
         )
         run.restore(trainer)
         unigram = evaluation.unigram_loss
-        started = Started(machine=run.machine, peak_gflops=context.peak_flops / 1e9, terms=dict(objective.terms), unigram_loss=unigram)
+        started = Started(
+            machine=run.machine, peak_gflops=context.peak_flops / 1e9, terms=dict(objective.terms), unigram_loss=unigram
+        )
         trainer.emit(started)
         signal = trainer.run()
         if run.is_main and not signal:
@@ -104,12 +117,24 @@ def _run(record: RunRecord, shards: Shards, out: Path, host: Host, *, new: bool)
 
 def _peak_flops(config: PretrainConfig, device: torch.device) -> float:
     """The machine's limit: products as large as those of the feed-forward layers."""
-    encoder, dtype = config.model.encoder, torch.bfloat16 if config.train.precision == "bfloat16" else torch.get_default_dtype()
-    return measure_peak_flops(min(config.train.batch_tokens, 4096), encoder.hidden_size, encoder.ffn_size, device, dtype)
+    encoder, dtype = (
+        config.model.encoder,
+        torch.bfloat16 if config.train.precision == "bfloat16" else torch.get_default_dtype(),
+    )
+    return measure_peak_flops(
+        min(config.train.batch_tokens, 4096), encoder.hidden_size, encoder.ffn_size, device, dtype
+    )
 
 
 def _loader(objective: Objective, shards: Shards, config: PretrainConfig, part: Split, batch_tokens: int) -> Loader:
-    return Loader(shards, config.data, corruption=objective.corruption, batch_tokens=batch_tokens, seed=config.train.seed, split=part)
+    return Loader(
+        shards,
+        config.data,
+        corruption=objective.corruption,
+        batch_tokens=batch_tokens,
+        seed=config.train.seed,
+        split=part,
+    )
 
 
 def make_objective(config: PretrainConfig, start: Workbench | None, frequencies: NDArray[np.float64]) -> Objective:
@@ -137,10 +162,16 @@ def make_objective(config: PretrainConfig, start: Workbench | None, frequencies:
 
 @torch.no_grad()
 def _model(
-    config: PretrainConfig, shape: ModelConfig, heads: list[str], start: Workbench | None, seed: int, frequencies: NDArray[np.float64]
+    config: PretrainConfig,
+    shape: ModelConfig,
+    heads: list[str],
+    start: Workbench | None,
+    seed: int,
+    frequencies: NDArray[np.float64],
 ) -> Model:
-    """New heads begin with what counting knows: how frequent each token is, and how many are replaced. Learning it takes hundreds of
-    steps, and those push the states of all tokens the same way, until a discriminator cannot tell them apart."""
+    """New heads begin with what counting knows: how frequent each token is, and how many are replaced. Learning it
+    takes hundreds of steps, and those push the states of all tokens the same way, until a discriminator cannot tell
+    them apart."""
     model = Model.fresh(shape, heads, seed=seed) if start is None else refit(start.model, shape, heads, seed)
     for name, head in model.heads.items():
         if start is not None and name in start.model.heads:
@@ -157,23 +188,34 @@ def save_model(objective: Objective, start: Workbench | None, lineage: list[str]
     pooling, hf_config = (start.pooling, start.hf_config) if start else (Pooling(), {})
     if start is not None and start.config.encoder.n_positions != objective.model.config.encoder.n_positions:
         pooling = dataclasses.replace(pooling, limit=None)  # the old one was for the old positions
-    benches = {name: Workbench(model, shards.tokenizer, pooling, hf_config, lineage, []) for name, model in objective.models().items()}
+    benches = {
+        name: Workbench(model, shards.tokenizer, pooling, hf_config, lineage, [])
+        for name, model in objective.models().items()
+    }
     best = benches.pop("")
     best.generator = benches.get(GENERATOR)
     best.save(out / MODEL)
 
 
 class HeldOutEvaluation:
-    """Held-out text, the same for every model of these shards: a few batches of all lengths, divided among the processes."""
+    """Held-out text, the same for every model of these shards: a few batches of all lengths, divided among the
+    processes."""
 
     def __init__(
-        self, objective: Objective, shards: Shards, config: PretrainConfig, ranks: Distributed, frequencies: NDArray[np.float64]
+        self,
+        objective: Objective,
+        shards: Shards,
+        config: PretrainConfig,
+        ranks: Distributed,
+        frequencies: NDArray[np.float64],
     ) -> None:
         self.objective, self.distributed = objective, ranks
         size = max(EVALUATION_TOKENS, config.data.max_length)
         epoch = _loader(objective, shards, config, "held_out", size).epoch(0)
         wanted = min(len(epoch), -(-config.train.evaluate_tokens // size))
-        numbers: list[int] = np.unique(np.linspace(0, len(epoch) - 1, wanted).round().astype(int)).tolist() if wanted else []
+        numbers: list[int] = (
+            np.unique(np.linspace(0, len(epoch) - 1, wanted).round().astype(int)).tolist() if wanted else []
+        )
         self.epoch, self.batches = epoch, [epoch[number] for number in numbers]
         answers = np.concatenate([np.empty(0, np.int64), *(objective.targets(batch)[1] for batch in self.batches)])
         if not len(answers):

@@ -1,4 +1,5 @@
-"""The record of a run, `run.json`: what is trained, on what, from what; written before the first step and never changed."""
+"""The record of a run, `run.json`: what is trained, on what, from what; written before the first step and never
+changed."""
 
 from __future__ import annotations
 
@@ -52,10 +53,16 @@ class RunRecord(BaseModel):
             record = cls.model_validate(read_json(folder / RUN))
         except ValidationError as error:
             first = error.errors()[0]
-            cause = f"not the record of a run that this version knows: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+            cause = (
+                f"not the record of a run that this version knows: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+            )
             raise BadConfig(cause, place=str(folder / RUN), code="unknown-record") from None
         if kinds and record.kind not in kinds:
-            raise BadConfig(f"this is a run of {record.kind}, not of {' or '.join(kinds)}", place=str(folder), code="other-kind-of-run")
+            raise BadConfig(
+                f"this is a run of {record.kind}, not of {' or '.join(kinds)}",
+                place=str(folder),
+                code="other-kind-of-run",
+            )
         return record
 
     def write(self, folder: Path) -> None:

@@ -27,7 +27,11 @@ def remarks_if_unfinished(run: Path) -> list[Remark]:
     if not (run / RUN).is_file() or (run / RESULTS).is_file():
         return []
     is_evaluated = any(event.step for event in of_kind(read_events(run / METRICS), Evaluated))
-    state = "these are predictions of its best model so far" if is_evaluated else "and was not evaluated yet: its model may be untrained"
+    state = (
+        "these are predictions of its best model so far"
+        if is_evaluated
+        else "and was not evaluated yet: its model may be untrained"
+    )
     code = "unfinished-run" if is_evaluated else "unfinished-run-not-evaluated"
     return [Remark(code, f"this run is unfinished, {state}; `bertworks resume {run}` goes on with it")]
 

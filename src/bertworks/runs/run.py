@@ -1,4 +1,5 @@
-"""The front door: trainings as Python calls, and a run as an object. The command line calls the same functions below these.
+"""The front door: trainings as Python calls, and a run as an object. The command line calls the same functions below
+these.
 
 A call leaves its process as it is: no signal handlers, no threads set, nothing printed; `on_event` hears what happens.
 """
@@ -100,7 +101,9 @@ class Run:
         """Of a fine-tuning: on other examples with labels."""
         named = _named_columns(columns)
         with _as_file(data) as path:
-            return finetuning.evaluate(self.folder, path, columns=named if named.named() else None, skip_bad=skip_bad, device=device)
+            return finetuning.evaluate(
+                self.folder, path, columns=named if named.named() else None, skip_bad=skip_bad, device=device
+            )
 
     def predict(self, inputs: Iterable[Any], **options: Any) -> Predictions:
         """See `Workbench.predict`."""
@@ -128,8 +131,9 @@ def finetune(
 ) -> Run:
     """Fine-tune a model on a file, on rows, on a DataFrame, or on the folder of a data set (`task="sst2"`).
 
-    `columns` names columns that are not called as usual: `text=`, `text2=`, `question=`, `context=`, `choices=`, `label=`. `settings` are
-    the keys of `--set`, such as `{"optim.lr": 1e-4}`. Rows are kept in the run's folder, so that it can be resumed.
+    `columns` names columns that are not called as usual: `text=`, `text2=`, `question=`, `context=`, `choices=`,
+    `label=`. `settings` are the keys of `--set`, such as `{"optim.lr": 1e-4}`. Rows are kept in the run's folder, so
+    that it can be resumed.
     """
     _check_alone()
     folder = Path(out)
@@ -256,7 +260,9 @@ def _named_columns(columns: Mapping[str, str | Sequence[str]]) -> NamedColumns:
     if unknown:
         raise TypeError(f"unexpected argument {unknown[0]!r}; columns are named by {', '.join(COLUMNS)}")
     several = ("choices", "label")
-    values = {name: (value,) if name in several and isinstance(value, str) else value for name, value in columns.items()}
+    values = {
+        name: (value,) if name in several and isinstance(value, str) else value for name, value in columns.items()
+    }
     return NamedColumns.model_validate(values)
 
 
@@ -282,7 +288,12 @@ def _path(data: str | Path | Rows | None, file: Path) -> Any:
     if data is None or isinstance(data, str | Path):
         return None if data is None else str(data)
     if file.exists():
-        raise SaveFailed("there is something of this name already", place=str(file), remedy="name a new folder", code="already-exists")
+        raise SaveFailed(
+            "there is something of this name already",
+            place=str(file),
+            remedy="name a new folder",
+            code="already-exists",
+        )
     _write_rows(data, file)
     return str(file)
 
@@ -306,7 +317,8 @@ def _write_rows(data: Rows, file: Path) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(file) as target:
         target.writelines(
-            (json.dumps({str(key): _plain(value) for key, value in row.items()}, ensure_ascii=False) + "\n").encode() for row in rows
+            (json.dumps({str(key): _plain(value) for key, value in row.items()}, ensure_ascii=False) + "\n").encode()
+            for row in rows
         )
 
 
@@ -318,7 +330,11 @@ def _rows(data: Any) -> list[Mapping[str, Any]]:
         data = data.to_dict("records")
     rows = list(data) if isinstance(data, Iterable) and not isinstance(data, Mapping) else []
     if not all(isinstance(row, Mapping) for row in rows) or isinstance(data, Mapping):
-        raise BadText(f"a {type(data).__name__}, where rows are expected", remedy="a list of dicts, or a DataFrame", code="not-rows")
+        raise BadText(
+            f"a {type(data).__name__}, where rows are expected",
+            remedy="a list of dicts, or a DataFrame",
+            code="not-rows",
+        )
     return rows
 
 

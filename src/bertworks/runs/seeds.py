@@ -42,7 +42,9 @@ EARLIEST_PRUNING, FEWEST_COMPLETED = (
 )  # in this part of a run no seed is pruned, nor as long as so few others are completed
 
 
-def finetune_seeds(config: FinetuneConfig, data: TaskData, source: Source, out: Path, *, init: str, n_seeds: int, host: Host) -> Outcome:
+def finetune_seeds(
+    config: FinetuneConfig, data: TaskData, source: Source, out: Path, *, init: str, n_seeds: int, host: Host
+) -> Outcome:
     """The config's seed and those after it. A budget is for all of them."""
     seeds = [config.train.seed + at for at in range(n_seeds)]
     resolved = source.resolved(data.columns).model_dump(mode="json")
@@ -61,7 +63,9 @@ def finetune_seeds(config: FinetuneConfig, data: TaskData, source: Source, out: 
 
 def resume(out: Path, *, host: Host) -> Outcome:
     if host.distributed.world_size > 1:
-        raise Unsupported("several seeds in several processes", remedy="without torchrun, or one seed at a time: --set train.seed=1")
+        raise Unsupported(
+            "several seeds in several processes", remedy="without torchrun, or one seed at a time: --set train.seed=1"
+        )
     record = RunRecord.read(out, SEEDS)
     with locked(out):
         return _run(record, finetune.read_again(record, out), out, host)
@@ -124,9 +128,9 @@ def _tell(host: Host, event: Event) -> None:
 
 @dataclass(frozen=True)
 class SeedPruner:
-    """Whether a seed is so far behind those before it that its time is better saved (Dodge et al. 2020): past the first half of
-    the run, and its best is worse than that of each of them was at the same progress, by more than the noise of dev. One other is not
-    enough: it may have been lucky, and seeds differ most while they learn."""
+    """Whether a seed is so far behind those before it that its time is better saved (Dodge et al. 2020): past the first
+    half of the run, and its best is worse than that of each of them was at the same progress, by more than the noise of
+    dev. One other is not enough: it may have been lucky, and seeds differ most while they learn."""
 
     curves: list[list[tuple[float, float]]]  # of each of the others: progress and error of its evaluations
     noise: float
@@ -144,13 +148,18 @@ class SeedPruner:
     def __call__(self, progress: float, best: float) -> bool:
         if progress < EARLIEST_PRUNING or len(self.curves) < FEWEST_COMPLETED:
             return False
-        return best > self.noise + max(min((error for at, error in curve if at <= progress), default=inf) for curve in self.curves)
+        return best > self.noise + max(
+            min((error for at, error in curve if at <= progress), default=inf) for curve in self.curves
+        )
 
 
 def _summarise(out: Path, seeds: list[int], metric: str) -> SeedSummary:
     results = {seed: read_results(_folder(out, seed)) for seed in seeds}
     metrics = {seed: result["metrics"] for seed, result in results.items() if not result["pruned"]}
-    extra = {split: {seed: results[seed]["extra_eval"][split]["metrics"] for seed in metrics} for split in results[seeds[0]]["extra_eval"]}
+    extra = {
+        split: {seed: results[seed]["extra_eval"][split]["metrics"] for seed in metrics}
+        for split in results[seeds[0]]["extra_eval"]
+    }
     scores, task = seed_scores(out), load(_folder(out, seeds[0])).predictor.task
     return SeedSummary(
         metrics=metrics,

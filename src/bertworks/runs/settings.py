@@ -55,7 +55,14 @@ FINETUNE: Sections = {
     "train": (FinetuneLoop,),
     "model": MODEL_PARTS,
 }
-CHANGEABLE = ("n_positions", "n_segments", "dropout", "attention_dropout", "ffn_dropout", "head_dropout")  # of a trained model
+CHANGEABLE = (
+    "n_positions",
+    "n_segments",
+    "dropout",
+    "attention_dropout",
+    "ffn_dropout",
+    "head_dropout",
+)  # of a trained model
 FROM_EXAMPLES = ("shape", "pairs", "counted_from", "shift", "scale")  # of a task
 DEFAULT_BUDGET = 600.0  # seconds
 DEFAULT_EPOCHS = 4
@@ -65,13 +72,17 @@ UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 def setting_keys(sections: Sections) -> dict[str, str]:
     """Every key that `--set` knows, and what it means."""
     named = (
-        (f"{section}.{name}", field) for section, parts in sections.items() for part in parts for name, field in part.model_fields.items()
+        (f"{section}.{name}", field)
+        for section, parts in sections.items()
+        for part in parts
+        for name, field in part.model_fields.items()
     )
     return {name: field.description or "" for name, field in named}
 
 
 def is_settable(key: str) -> bool:
-    """Whether a fine-tuning may set it: of a model that is there, and of a task that the examples show, most is fixed."""
+    """Whether a fine-tuning may set it: of a model that is there, and of a task that the examples show, most is
+    fixed."""
     section, _, name = key.partition(".")
     return name in CHANGEABLE if section == "model" else not (section == "task" and name in FROM_EXAMPLES)
 
@@ -83,7 +94,9 @@ def parse_settings(settings: Iterable[str], sections: Sections) -> dict[str, dic
     for setting in settings:
         key, equals, value = (part.strip() for part in setting.partition("="))
         if not equals:
-            raise BadConfig(f"{setting!r} is not key=value", remedy="for example --set optim.lr=1e-3", code="not-key-value")
+            raise BadConfig(
+                f"{setting!r} is not key=value", remedy="for example --set optim.lr=1e-3", code="not-key-value"
+            )
         key = RENAMED.get(key, key)
         if key not in known:
             same = [name for name in known if name.rpartition(".")[2] == key.rpartition(".")[2]]
@@ -133,7 +146,11 @@ def resolve_pretrain(
     given = [f"train.{name}" for name in options] + ["data.masking"] * (masking is not None)
     _check_once(given + ["objective.name", "data.pairs"] * (objective is not None), asked)
     if (preset is None) == (init is None):
-        raise BadConfig("a run starts from a preset or from a model", remedy="name one of --preset and --init", code="preset-or-init")
+        raise BadConfig(
+            "a run starts from a preset or from a model",
+            remedy="name one of --preset and --init",
+            code="preset-or-init",
+        )
     if init is not None:
         model = _changed(init, asked["model"])
     else:
@@ -161,9 +178,13 @@ def resolve_pretrain(
     named = {**asked, "data": {**asked["data"], **({"masking": masking} if masking else {})}}
     idle = _unused(named, kind, parts["data"].get("pairs", DataConfig().pairs))
     idle += ["optim.cooldown"] * ("cooldown" in asked["optim"] and parts["optim"].get("schedule") != "constant")
-    idle += ["train.init"] * ("init" in asked["train"] and (init is not None or not can_init_local_attention(model.encoder)))
+    idle += ["train.init"] * (
+        "init" in asked["train"] and (init is not None or not can_init_local_attention(model.encoder))
+    )
     if idle:
-        raise BadConfig(f"no effect in this run: {', '.join(idle)}", remedy="leave it out", code="no-effect", fields=idle)
+        raise BadConfig(
+            f"no effect in this run: {', '.join(idle)}", remedy="leave it out", code="no-effect", fields=idle
+        )
     config = check_pretrain({"model": model.model_dump(), **parts})
     kind.check(config)
     return config
@@ -188,16 +209,22 @@ def resolve_finetune(
     on_long: OnLong | None = None,
     sizes: tuple[int, int] | None = None,
 ) -> FinetuneConfig:
-    """The config of a fine-tuning: what the task is, how models of this width like to learn it, and what the user wants otherwise. `sizes`:
-    how many examples train and dev have; if dev is large, it is looked at less often."""
+    """The config of a fine-tuning: what the task is, how models of this width like to learn it, and what the user wants
+    otherwise. `sizes`: how many examples train and dev have; if dev is large, it is looked at less often."""
     asked = parse_settings(settings, FINETUNE)
     _check_once([f"train.{name}" for name in options] + ["data.on_long"] * (on_long is not None), asked)
     _check_task(task, asked["task"])
     task = task.model_copy(update={"labels": tuple(asked["task"].get("labels", task.labels))})
     model = task_model(_changed(init, asked["model"]), task)
-    lr = 3e-5 * (768 / model.encoder.hidden_size) ** 1.5  # BERT-base was fine-tuned with 2e-5 to 5e-5; narrower models bear more
+    lr = (
+        3e-5 * (768 / model.encoder.hidden_size) ** 1.5
+    )  # BERT-base was fine-tuned with 2e-5 to 5e-5; narrower models bear more
     optim = {"lr": float(f"{lr:.1g}"), "warmup": 0.1, "beta2": 0.999, "layer_decay": 0.95, **asked["optim"]}
-    limits = (model.encoder.n_positions,) if "n_positions" in asked["model"] else (init.limit, model.encoder.n_positions, 512)
+    limits = (
+        (model.encoder.n_positions,)
+        if "n_positions" in asked["model"]
+        else (init.limit, model.encoder.n_positions, 512)
+    )
     longest = [n for n in limits if n is not None]
     data = {"max_length": min(longest, default=512), **asked["data"], **({"on_long": on_long} if on_long else {})}
     train = {**shape_of(task.shape).loop_defaults, **asked["train"], **options}
@@ -215,11 +242,14 @@ def resolve_finetune(
     config = check_finetune({"model": model.model_dump(), **values})
     if sizes is None or "evaluations" in train or config.train.patience is not None:
         return config
-    return config.model_copy(update={"train": config.train.model_copy(update={"evaluations": _n_evaluations(config.train, *sizes)})})
+    return config.model_copy(
+        update={"train": config.train.model_copy(update={"evaluations": _n_evaluations(config.train, *sizes)})}
+    )
 
 
 def _n_evaluations(train: FinetuneLoop, n_train: int, n_dev: int) -> int:
-    """So many that they take a small part of the time; to learn from an example takes three times as long as to look at one."""
+    """So many that they take a small part of the time; to learn from an example takes three times as long as to look at
+    one."""
     if train.epochs is None and train.steps is None:
         return train.evaluations
     learned = train.epochs * n_train if train.epochs is not None else (train.steps or 0) * train.batch_size
@@ -236,7 +266,9 @@ def _check_task(task: TaskConfig, asked: Mapping[str, Any]) -> None:
     of_some = frozenset().union(*(other.options for other in SHAPES.values()))
     idle = [f"task.{name}" for name in asked if name in of_some - shape.options]
     if idle:
-        raise BadConfig(f"no effect with {task.shape}: {', '.join(idle)}", remedy="leave it out", code="no-effect", fields=idle)
+        raise BadConfig(
+            f"no effect with {task.shape}: {', '.join(idle)}", remedy="leave it out", code="no-effect", fields=idle
+        )
     if asked.get("transitions", []) != []:
         cause, remedy = "task.transitions follow from the examples", "leave them out; [] lets anything follow anything"
         raise BadConfig(cause, remedy=remedy, code="follows-from-examples", fields=["task.transitions"])
@@ -247,7 +279,12 @@ def _check_task(task: TaskConfig, asked: Mapping[str, Any]) -> None:
     metric = asked.get("metric", task.metric)
     known = [one.name for one in shape.metrics_for(task.labels) if one.higher_is_better]
     if metric not in known:
-        raise BadConfig(f"task.metric = {metric!r}", remedy=f"known: {', '.join(known)}", code="unknown-metric", fields=["task.metric"])
+        raise BadConfig(
+            f"task.metric = {metric!r}",
+            remedy=f"known: {', '.join(known)}",
+            code="unknown-metric",
+            fields=["task.metric"],
+        )
 
 
 def _check_once(options: Iterable[str], asked: Mapping[str, Mapping[str, Any]]) -> None:

@@ -32,19 +32,28 @@ def similarity_table(texts: Sequence[str], vectors: NDArray[np.float32]) -> Tabl
     """Cosine of every pair; the stronger the closer."""
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     cosines = unit @ unit.T
-    table = Table(title="How alike are they? (cosine of their vectors)", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table(
+        title="How alike are they? (cosine of their vectors)",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
     table.add_column("")
     table.add_column("sentence")
     for number in range(1, len(texts) + 1):
         table.add_column(str(number), justify="right")
     for number, (text, row) in enumerate(zip(texts, cosines, strict=True), start=1):
-        cells = [Text("·", style="dim") if other == number - 1 else _cosine(float(value)) for other, value in enumerate(row)]
+        cells = [
+            Text("·", style="dim") if other == number - 1 else _cosine(float(value)) for other, value in enumerate(row)
+        ]
         table.add_row(str(number), text, *cells)
     return table
 
 
 def _cosine(value: float) -> Text:
-    return Text(f"{round(value, 2) + 0.0:.2f}", style="bold green" if value > 0.5 else "yellow" if value > 0.25 else "dim")
+    return Text(
+        f"{round(value, 2) + 0.0:.2f}", style="bold green" if value > 0.5 else "yellow" if value > 0.25 else "dim"
+    )
 
 
 def vocabulary_table(scripts: dict[str, ScriptCoverage], tokenizer: Tokenizer) -> Table:
@@ -52,7 +61,9 @@ def vocabulary_table(scripts: dict[str, ScriptCoverage], tokenizer: Tokenizer) -
     for column in ("script", "words", "occurrences", "pieces per word", "unknown", "costliest: word (times) pieces"):
         table.add_column(column, justify="left" if column in ("script", "costliest: word (times) pieces") else "right")
     for name, script in scripts.items():
-        worst = [f"{word} ({use.count:,}) {' '.join(map(str, map(tokenizer.piece, use.ids)))}" for word, use in script.worst]
+        worst = [
+            f"{word} ({use.count:,}) {' '.join(map(str, map(tokenizer.piece, use.ids)))}" for word, use in script.worst
+        ]
         share = script.unknown / script.occurrences
         row = (f"{script.words:,}", f"{script.occurrences:,}", f"{script.pieces_per_word:.3f}", f"{share:.3%}")
         table.add_row(name, *row, Text("\n".join(worst)))

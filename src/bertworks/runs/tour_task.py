@@ -1,5 +1,5 @@
-"""A task made of the tour's own text, so that what pre-training is worth can be seen: which package does a sentence come from? Text of the
-user's has no labels, but an order: does one sentence follow the other?"""
+"""A task made of the tour's own text, so that what pre-training is worth can be seen: which package does a sentence
+come from? Text of the user's has no labels, but an order: does one sentence follow the other?"""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from bertworks.tasks.classify import Classify
 from bertworks.tasks.source import Source
 from bertworks.text.sentences import split_sentences
 
-# Few to learn from, as people have them who label by hand: that is where a model that has read before is ahead of one that has not.
+# Few to learn from, as people have them who label by hand: that is where a model that has read before is ahead of one
+# that has not.
 CLASSES, OF_CLASS, DEV_OF_CLASS = 6, 50, 100  # packages; sentences of each to learn from, and to be judged by
 PAIRS, DEV_PAIRS, FEWEST_PAIRS = 450, 400, 40
 BLOCK, MOST_BLOCKS = 20, 2000  # sentences that stay together when a text is divided, and how many of these are read
@@ -32,7 +33,11 @@ def package_task(docs: Path, folder: Path) -> Source | None:
             row = json.loads(line)
             modules.setdefault(row["package"], []).append(row["text"].split("\n"))
     parts = {package: _divide(found, DEV_OF_CLASS) for package, found in modules.items() if len(found) > 1}
-    enough = {package: sides for package, sides in parts.items() if len(sides[0]) >= OF_CLASS and len(sides[1]) >= DEV_OF_CLASS}
+    enough = {
+        package: sides
+        for package, sides in parts.items()
+        if len(sides[0]) >= OF_CLASS and len(sides[1]) >= DEV_OF_CLASS
+    }
     chosen = sorted(enough, key=lambda package: -len(enough[package][0]))[:CLASSES]
     if len(chosen) < CLASSES:
         return None
@@ -47,7 +52,9 @@ def _divide(modules: Sequence[list[str]], n_dev: int) -> tuple[list[str], list[s
     dev: list[str] = []
     for at in draw.permutation(len(modules)).tolist():
         (dev if len(dev) < n_dev else train).extend(modules[at])
-    return [train[at] for at in draw.permutation(len(train)).tolist()], [dev[at] for at in draw.permutation(len(dev)).tolist()]
+    return [train[at] for at in draw.permutation(len(train)).tolist()], [
+        dev[at] for at in draw.permutation(len(dev)).tolist()
+    ]
 
 
 def next_task(sources: Sequence[str], folder: Path) -> Source | None:
@@ -80,11 +87,18 @@ def _blocks(sources: Sequence[str]) -> Iterator[list[str]]:
         yield from (block for at in range(0, len(sentences), BLOCK) if len(block := sentences[at : at + BLOCK]) > 1)
 
 
-def _write(folder: Path, header: tuple[str, ...], train: Sequence[tuple[str, ...]], dev: Sequence[tuple[str, ...]]) -> Source:
+def _write(
+    folder: Path, header: tuple[str, ...], train: Sequence[tuple[str, ...]], dev: Sequence[tuple[str, ...]]
+) -> Source:
     folder.mkdir(exist_ok=True)
     for name, rows in (("train", train), ("dev", dev)):
         text = StringIO(newline="")
         csv.writer(text).writerows([header, *rows])
         with whole_file(folder / f"{name}.csv") as file:
             file.write(text.getvalue().encode(errors="replace"))
-    return Source(train=str(folder / "train.csv"), dev=str(folder / "dev.csv"), shape=Classify.schema.shape, paired=len(header) == 3)
+    return Source(
+        train=str(folder / "train.csv"),
+        dev=str(folder / "dev.csv"),
+        shape=Classify.schema.shape,
+        paired=len(header) == 3,
+    )

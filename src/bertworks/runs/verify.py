@@ -34,7 +34,9 @@ def verify_resume(run: Path, steps: int) -> ResumeProof:
     """Train `steps` steps twice, once undisturbed and once killed in the middle and resumed; hash what came of it."""
     record = RunRecord.read(run, PRETRAIN, FINETUNE)
     while steps <= LONGEST:
-        with tempfile.TemporaryDirectory(prefix=".verify-", dir=run.resolve().parent) as folder:  # on the disk of the run
+        with tempfile.TemporaryDirectory(
+            prefix=".verify-", dir=run.resolve().parent
+        ) as folder:  # on the disk of the run
             try:
                 return _trial(record, steps, Path(folder))
             except _TooQuick:

@@ -41,21 +41,34 @@ class ExtensionReport:
             "freed": done.freed,
             "entries": len(done.rows),
             "pieces_per_word": [self.before.pieces_per_word, self.after.pieces_per_word],
-            "changed": {"words": changes.words, "occurrences": changes.occurrences, "shorter": changes.shorter, "longer": changes.longer},
+            "changed": {
+                "words": changes.words,
+                "occurrences": changes.occurrences,
+                "shorter": changes.shorter,
+                "longer": changes.longer,
+            },
             "unknown": {str(kind): count for kind, count in self.after.unknown_kinds().items()},
         }
 
     def lines(self) -> list[str]:
         """The same for people."""
         done, changes = self.extension, self.changes
-        said = [f"{len(done.words):,} words added, the rarest of them occurs {self.rarest:,} times; {len(done.rows):,} new entries in all"]
+        said = [
+            f"{len(done.words):,} words added, the rarest of them occurs {self.rarest:,} times; {len(done.rows):,} new entries in all"
+        ]
         if len(done.words) < self.wanted:
             said.append(f"the text has no more words that split: {self.wanted:,} were asked for")
         if done.skipped:
-            said.append(f"{len(done.skipped):,} left out, they would split more words worse than better: {_some(done.skipped)}")
+            said.append(
+                f"{len(done.skipped):,} left out, they would split more words worse than better: {_some(done.skipped)}"
+            )
         if done.aliases:
-            said.append(f"{done.aliases:,} aliases, {len(done.forms):,} of their forms new; {done.freed:,} old entries no longer used")
-            said.append("transformers reads the aliases, but writes one name per id: keep this folder, do not save it again from there")
+            said.append(
+                f"{done.aliases:,} aliases, {len(done.forms):,} of their forms new; {done.freed:,} old entries no longer used"
+            )
+            said.append(
+                "transformers reads the aliases, but writes one name per id: keep this folder, do not save it again from there"
+            )
         said.append(
             f"{changes.words:,} other words ({changes.occurrences:,} occurrences) split differently: {changes.shorter:,} in fewer pieces, "
             f"{changes.longer:,} in more" + (f": {_some(changes.examples)}" if changes.examples else "")

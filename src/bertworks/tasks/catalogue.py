@@ -1,4 +1,5 @@
-"""The data sets of the papers, as rows of one table: their shape, their metric, their files as distributed, and how a file is read.
+"""The data sets of the papers, as rows of one table: their shape, their metric, their files as distributed, and how a
+file is read.
 
 `tested_on_official_files`: the reader was tried on the real files; the others on files made by hand in the same format.
 """
@@ -38,7 +39,9 @@ class DataSet:
     read: ExampleReader
     description: str
     labels: Sequence[str] = ()  # in their order; the second of two is the one that F1 is about
-    config: Mapping[str, Any] = field(default_factory=dict)  # fields of `TaskConfig` that do not follow from the examples
+    config: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # fields of `TaskConfig` that do not follow from the examples
     tested_on_official_files: bool = False
     known_by_name: bool = True  # a file without answers; or only by what is in it
 
@@ -48,18 +51,23 @@ class DataSet:
         return self.read.columns if isinstance(self.read, TableReader) else None
 
     def has(self, path: Path, *, answered: bool) -> bool:
-        """Whether a file is one of the data set, with labels if `answered`: a table by its columns, others by their name."""
+        """Whether a file is one of the data set, with labels if `answered`: a table by its columns, others by their
+        name."""
         is_named = any(path.name in names for names in self.files.values())
         if not isinstance(self.read, TableReader) or path.is_dir():
             return is_named and (answered or self.known_by_name)
         is_likely = is_table(path)
-        if isinstance(self.read, GlueReader):  # tables of other names may have quotes, and a header says what is in them
+        if isinstance(
+            self.read, GlueReader
+        ):  # tables of other names may have quotes, and a header says what is in them
             is_likely = is_named or not is_table(path) or (table_format(path) == "tsv" and self.read.header is not None)
         return is_likely and self.read.fits(path, answered=answered)
 
     def splits(self, folder: Path) -> dict[str, Path]:
         """Those with answers that are there."""
-        found = {split: [folder / name for name in names if (folder / name).exists()] for split, names in self.files.items()}
+        found = {
+            split: [folder / name for name in names if (folder / name).exists()] for split, names in self.files.items()
+        }
         return {split: paths[0] for split, paths in found.items() if paths and split != "test"}
 
 
@@ -83,7 +91,9 @@ CATALOGUE: dict[str, DataSet] = {
         Classify,
         "matthews",
         _GLUE,
-        GlueReader(Classify.schema, "sentence", label="label", names=ACCEPTABLE, header=("source", "label", "star", "sentence")),
+        GlueReader(
+            Classify.schema, "sentence", label="label", names=ACCEPTABLE, header=("source", "label", "star", "sentence")
+        ),
         "is it English? (GLUE)",
         tuple(ACCEPTABLE.values()),
         tested_on_official_files=True,
@@ -125,7 +135,13 @@ CATALOGUE: dict[str, DataSet] = {
         GlueReader(Classify.schema, *_PAIR, label="gold_label"),
         "entailment, contradiction, neither (GLUE)",
     ),
-    "rte": DataSet(Classify, "accuracy", _GLUE, GlueReader(Classify.schema, *_PAIR, label="label"), "does a text entail another? (GLUE)"),
+    "rte": DataSet(
+        Classify,
+        "accuracy",
+        _GLUE,
+        GlueReader(Classify.schema, *_PAIR, label="label"),
+        "does a text entail another? (GLUE)",
+    ),
     "wnli": DataSet(
         Classify,
         "accuracy",
@@ -135,7 +151,11 @@ CATALOGUE: dict[str, DataSet] = {
         tested_on_official_files=True,
     ),
     "stsb": DataSet(
-        Regress, "pearson_spearman", _GLUE, GlueReader(Regress.schema, *_PAIR, label="score"), "how alike two sentences are, 0 to 5 (GLUE)"
+        Regress,
+        "pearson_spearman",
+        _GLUE,
+        GlueReader(Regress.schema, *_PAIR, label="score"),
+        "how alike two sentences are, 0 to 5 (GLUE)",
     ),
     "imdb": DataSet(
         Classify,
@@ -174,7 +194,9 @@ CATALOGUE: dict[str, DataSet] = {
         Choice,
         "accuracy",
         {"train": ("train.csv",), "dev": ("val.csv",), "test": ("test.csv",)},
-        MappedTableReader(Choice.schema, "sent1", *(f"ending{at}" for at in range(4)), label="label", change=second_sentences),
+        MappedTableReader(
+            Choice.schema, "sent1", *(f"ending{at}" for at in range(4)), label="label", change=second_sentences
+        ),
         "what happens next?",
     ),
     "dream": DataSet(
@@ -203,7 +225,9 @@ CATALOGUE: dict[str, DataSet] = {
         Classify,
         "accuracy",
         {"train": ("train.txt", "train.tsv"), "dev": ("dev.txt", "dev.tsv"), "test": ("test.txt", "test.tsv")},
-        GlueReader(Classify.schema, "text_a", "text_b", label="label", names=SIMILAR, header=("text_a", "text_b", "label")),
+        GlueReader(
+            Classify.schema, "text_a", "text_b", label="label", names=SIMILAR, header=("text_a", "text_b", "label")
+        ),
         "do two Chinese questions ask the same?",
         tested_on_official_files=True,
     ),

@@ -1,4 +1,5 @@
-"""One of several texts (Devlin et al. 2019, section 4.4): each is read behind what comes before it, and gets a score."""
+"""One of several texts (Devlin et al. 2019, section 4.4): each is read behind what comes before it, and gets a
+score."""
 
 from __future__ import annotations
 
@@ -14,7 +15,17 @@ from torch import Tensor
 from bertworks.config import TaskConfig
 from bertworks.data.tables import Row
 from bertworks.datasets.checks import TaskData
-from bertworks.datasets.columns import TEXT_NAMES, Columns, MissingColumn, NamedColumns, Table, cell, is_missing, parse_list, text_cell
+from bertworks.datasets.columns import (
+    TEXT_NAMES,
+    Columns,
+    MissingColumn,
+    NamedColumns,
+    Table,
+    cell,
+    is_missing,
+    parse_list,
+    text_cell,
+)
 from bertworks.datasets.example import Example, InvalidRow, is_blank
 from bertworks.datasets.schema import Schema, strings
 from bertworks.measure import metrics
@@ -36,7 +47,9 @@ MANY = 5  # rows for each choice
 
 @dataclass(frozen=True)
 class ChoicePrediction(Prediction):
-    choice: int | str | None  # its number or letter, as in the examples that it learned from; None: not confident enough
+    choice: (
+        int | str | None
+    )  # its number or letter, as in the examples that it learned from; None: not confident enough
     text: str | None
     confidence: float
     scores: list[float]
@@ -55,7 +68,9 @@ class ChoiceSchema(Schema):
     shape = "choice"
     column_options = ("text", "choices", "label")
     label_names = ("answer", "label")
-    table_help = (("choice", "text, choice0, choice1, ..., label: number, letter or text", "He opened the, door, moon, 0"),)
+    table_help = (
+        ("choice", "text, choice0, choice1, ..., label: number, letter or text", "He opened the, door, moon, 0"),
+    )
     input_help = "a text and a list of at least two choices"
 
     def text_columns(self, table: Table, named: NamedColumns, *, paired: bool) -> tuple[str, ...]:
@@ -74,8 +89,9 @@ class ChoiceSchema(Schema):
         return NamedColumns(text=text, choices=tuple(pair), label=(label,) if label else ())
 
     def label_format(self, rows: Sequence[Row], columns: Columns) -> Columns:
-        """How the right one is named: by its text, its letter, or its number from 0 or from 1. Where neither 0 nor the highest occurs, as
-        the columns are numbered; or from 1, if there are so many rows that a first one would have been right by now."""
+        """How the right one is named: by its text, its letter, or its number from 0 or from 1. Where neither 0 nor the
+        highest occurs, as the columns are numbered; or from 1, if there are so many rows that a first one would have
+        been right by now."""
         by_text, numbers, lettered = [], [], []
         for row in rows:
             try:
@@ -91,8 +107,12 @@ class ChoiceSchema(Schema):
             return replace(columns, counted_from="A")
         has_highest = any(number == count for number, count in numbers)
         has_many = len(numbers) >= MANY * max((count for _, count in numbers), default=0)
-        named = [int(found[2]) for name in columns.texts if (found := NUMBERED.fullmatch(name)) and found[2].isdecimal()]
-        from_one = all(number >= 1 for number, _ in numbers) and (has_highest or (min(named) == 1 if named else has_many))
+        named = [
+            int(found[2]) for name in columns.texts if (found := NUMBERED.fullmatch(name)) and found[2].isdecimal()
+        ]
+        from_one = all(number >= 1 for number, _ in numbers) and (
+            has_highest or (min(named) == 1 if named else has_many)
+        )
         return replace(columns, by_text=_mostly(by_text), counted_from=(1 if from_one else 0) if numbers else None)
 
     def check_columns(self, columns: Columns, pairs: bool | None, place: str) -> None:
@@ -104,13 +124,18 @@ class ChoiceSchema(Schema):
         while len(names) > 2 and is_missing(row.get(names[-1])):
             names.pop()
         listed = parse_list(cell(row, names[0]))
-        choices = tuple(listed) if len(names) == 1 and isinstance(listed, list) else tuple(text_cell(row, name) for name in names)
+        choices = (
+            tuple(listed)
+            if len(names) == 1 and isinstance(listed, list)
+            else tuple(text_cell(row, name) for name in names)
+        )
         if len(choices) < 2 or not all(isinstance(choice, str) and not is_blank(choice) for choice in choices):
             raise InvalidRow("fewer than two texts to choose from", "too-few-choices")
         return (text_cell(row, first), *choices)
 
     def answer(self, row: Row, texts: tuple[str, ...], columns: Columns) -> int:
-        """Its number, its letter, or its text; the text first, where most labels of the table are texts to choose from."""
+        """Its number, its letter, or its text; the text first, where most labels of the table are texts to choose
+        from."""
         value, choices = row[columns.labels[0]], texts[1:]
         if columns.by_text and value in choices:
             return choices.index(value)
@@ -175,7 +200,10 @@ class Choice(Task[int, ChoicePrediction]):
     def features(self, examples: Sequence[Example], windows: SlidingWindows) -> list[Features]:
         of_first, made = self.model.config.heads.summary == "first", []
         for example, (common, *choices) in zip(examples, encode_texts(examples, windows), strict=True):
-            read = [summary_windows((common, choice), example, windows, of_first=of_first, choice=at) for at, choice in enumerate(choices)]
+            read = [
+                summary_windows((common, choice), example, windows, of_first=of_first, choice=at)
+                for at, choice in enumerate(choices)
+            ]
             target = np.array(-1 if example.answer is None else example.answer, np.int64)
             # What all choices have in common is one text: lost is what none of them shows.
             first = min((counts[0] for _, counts in read), key=lambda counts: counts.lost)

@@ -64,10 +64,15 @@ class ClassifySchema(Schema):
 
     def check_labels(self, labels: Set[str], n_rows: int, *, place: str | None) -> None:
         if len(labels) > max(2, n_rows / 2):
-            cause, remedy = f"{len(labels):,} different labels in {n_rows:,} rows", "is it the right column? for numbers: regress"
+            cause, remedy = (
+                f"{len(labels):,} different labels in {n_rows:,} rows",
+                "is it the right column? for numbers: regress",
+            )
             raise BadText(cause, place=place, remedy=remedy, code="too-many-labels")
 
-    def check_learnable(self, train: Sequence[Example], labels: Set[str], n_rows: int, *, place: str | None, first: int | None) -> None:
+    def check_learnable(
+        self, train: Sequence[Example], labels: Set[str], n_rows: int, *, place: str | None, first: int | None
+    ) -> None:
         if len(labels) < 2:
             raise one_label_error(labels, n_rows, place=place, first=first)
 
@@ -104,7 +109,9 @@ class Classify(SequenceTask[str, ClassPrediction]):
         """Weights by which every class counts the same in all, and an example one on average."""
         if self.balanced:
             counts = Counter(str(example.answer) for example in train)
-            weights = [len(train) / (len(self.labels) * counts[label]) if counts[label] else 0.0 for label in self.labels]
+            weights = [
+                len(train) / (len(self.labels) * counts[label]) if counts[label] else 0.0 for label in self.labels
+            ]
             self.weights = torch.tensor(weights)
 
     def target(self, example: Example) -> Array:
@@ -122,7 +129,9 @@ class Classify(SequenceTask[str, ClassPrediction]):
     def decode(self, outputs: Outputs, features: Features, example: Example) -> ClassPrediction:
         (scores,) = self.probabilities(outputs, features)
         best = int(scores.argmax())
-        return ClassPrediction(self.labels[best], float(scores[best]), dict(zip(self.labels, map(float, scores), strict=True)))
+        return ClassPrediction(
+            self.labels[best], float(scores[best]), dict(zip(self.labels, map(float, scores), strict=True))
+        )
 
     def targets(self, features: Features) -> Numbers:
         return np.array([features.target])

@@ -1,4 +1,5 @@
-"""How good a task's predictions are: metrics with their intervals, calibration, errors, and what became of long texts."""
+"""How good a task's predictions are: metrics with their intervals, calibration, errors, and what became of long
+texts."""
 
 from __future__ import annotations
 
@@ -13,7 +14,16 @@ from bertworks.config import TaskArtifact
 from bertworks.datasets.example import Example
 from bertworks.measure.calibration import Bin, calibration_error, fit_temperature, reliability
 from bertworks.measure.intervals import Interval, intervals
-from bertworks.measure.metrics import ClassCounts, Flags, Floats, Metric, MetricValues, confusion, count_classes, nan_to_zero
+from bertworks.measure.metrics import (
+    ClassCounts,
+    Flags,
+    Floats,
+    Metric,
+    MetricValues,
+    confusion,
+    count_classes,
+    nan_to_zero,
+)
 from bertworks.tasks.features import Features
 from bertworks.tasks.inference import AnyTask, Progress, evaluation_mode, no_progress, run_windows
 from bertworks.tasks.task import Outputs, Score, score_table
@@ -43,7 +53,9 @@ class EvalResults:
     calibration: Calibration | None = None
     tuned: dict[str, float] = field(default_factory=dict)  # what else was chosen on dev
     errors: list[tuple[Example, Score]] = field(default_factory=list)
-    example_scores: Floats = field(default_factory=lambda: np.empty((0, 0)))  # one row each, from which all metrics follow
+    example_scores: Floats = field(
+        default_factory=lambda: np.empty((0, 0))
+    )  # one row each, from which all metrics follow
     ledgers: dict[str, dict[str, Ledger]] = field(default_factory=dict)  # split, class
     extra_eval: dict[str, EvalResults] = field(default_factory=dict)  # on further examples
 
@@ -57,8 +69,13 @@ class EvalResults:
             "calibration": None if self.calibration is None else asdict(self.calibration),
             "errors": [_error(*error) for error in self.errors],
             "example_scores": self.example_scores.tolist(),
-            "extra_eval": {name: {"metrics": one.metrics, "intervals": one.intervals} for name, one in self.extra_eval.items()},
-            "ledgers": {split: {name: vars(ledger) for name, ledger in ledgers.items()} for split, ledgers in self.ledgers.items()},
+            "extra_eval": {
+                name: {"metrics": one.metrics, "intervals": one.intervals} for name, one in self.extra_eval.items()
+            },
+            "ledgers": {
+                split: {name: vars(ledger) for name, ledger in ledgers.items()}
+                for split, ledgers in self.ledgers.items()
+            },
         }
 
 
@@ -77,11 +94,16 @@ class SeedSummary:
     std: dict[str, float]
     intervals: dict[str, Interval]
     best: int
-    extra_eval: dict[str, dict[int, dict[str, float]]] = field(default_factory=dict)  # on further examples: of each seed
+    extra_eval: dict[str, dict[int, dict[str, float]]] = field(
+        default_factory=dict
+    )  # on further examples: of each seed
 
     @property
     def extra_eval_means(self) -> dict[str, dict[str, float]]:
-        return {split: {name: fmean(one[name] for one in each.values()) for name in self.mean} for split, each in self.extra_eval.items()}
+        return {
+            split: {name: fmean(one[name] for one in each.values()) for name in self.mean}
+            for split, each in self.extra_eval.items()
+        }
 
     def as_dict(self) -> dict[str, Any]:
         return dict(vars(self))
@@ -148,8 +170,12 @@ def score(task: AnyTask, predictions: Sequence[Any], examples: Sequence[Example]
     )
 
 
-def _calibration(task: AnyTask, before: Sequence[Any], after: Sequence[Any], examples: Sequence[Example]) -> Calibration:
-    (uncalibrated, _), (confidences, right) = (_confidences(task, predictions, examples) for predictions in (before, after))
+def _calibration(
+    task: AnyTask, before: Sequence[Any], after: Sequence[Any], examples: Sequence[Example]
+) -> Calibration:
+    (uncalibrated, _), (confidences, right) = (
+        _confidences(task, predictions, examples) for predictions in (before, after)
+    )
     errors = calibration_error(uncalibrated, right), calibration_error(confidences, right)
     return Calibration(task.temperature, *errors, reliability(confidences, right))
 

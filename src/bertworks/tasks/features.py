@@ -27,8 +27,12 @@ class Window:
     ids: Numbers
     segments: Numbers
     positions: Numbers  # that the head reads
-    origins: Numbers = field(default_factory=lambda: NONE)  # of each position: its word (tag), its first and last character (span)
-    targets: Numbers = field(default_factory=lambda: NONE)  # tag: the right tag of each; span: which are the answer's first and last
+    origins: Numbers = field(
+        default_factory=lambda: NONE
+    )  # of each position: its word (tag), its first and last character (span)
+    targets: Numbers = field(
+        default_factory=lambda: NONE
+    )  # tag: the right tag of each; span: which are the answer's first and last
     choice: int = 0  # which of several texts to choose from this is
 
 
@@ -113,7 +117,8 @@ def collate(features: Sequence[Features], members: Numbers) -> TaskBatch:
 
 
 class ShuffledExamples:
-    """A `data.batches.EpochSource` of examples that are all in memory: another order in every epoch, a function of seed and epoch alone."""
+    """A `data.batches.EpochSource` of examples that are all in memory: another order in every epoch, a function of seed
+    and epoch alone."""
 
     def __init__(self, features: Sequence[Features], batch_size: int, seed: int) -> None:
         self.features, self.batch_size, self.seed = features, batch_size, seed

@@ -37,8 +37,8 @@ def evaluation_mode(task: AnyTask) -> Iterator[None]:
 
 @torch.inference_mode()
 def run_windows(task: AnyTask, features: Sequence[Features], progress: Progress = no_progress) -> list[Outputs]:
-    """The logits of each example, in their order. Windows go through the model by themselves, so a text may be of any length. Whether there
-    is dropout is the caller's matter."""
+    """The logits of each example, in their order. Windows go through the model by themselves, so a text may be of any
+    length. Whether there is dropout is the caller's matter."""
     parts = [replace(one, windows=(window,)) for one in features for window in one.windows]
     owners = [at for at, one in enumerate(features) for _ in one.windows]
     n_left = [len(one.windows) for one in features]

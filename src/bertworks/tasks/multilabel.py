@@ -49,11 +49,17 @@ class MultilabelSchema(Schema):
     shape = "multilabel"
     takes_several_labels = True
     label_names = ("labels", "tags")
-    table_help = (("multilabel", "text, labels; or a column of 0 and 1 for each class", "the bill is wrong, money|complaint"),)
+    table_help = (
+        ("multilabel", "text, labels; or a column of 0 and 1 for each class", "the bill is wrong, money|complaint"),
+    )
 
     def named_before(self, text: str | None, pair: Sequence[str], label: str | None) -> NamedColumns:
         """Columns of several classes were one string."""
-        return super().named_before(text, pair, None).model_copy(update={"label": tuple(label.split(",")) if label else ()})
+        return (
+            super()
+            .named_before(text, pair, None)
+            .model_copy(update={"label": tuple(label.split(",")) if label else ()})
+        )
 
     def label_columns(self, table: Table) -> tuple[str, ...]:
         named = table.first((*self.label_names, *LABEL_NAMES))
@@ -61,18 +67,23 @@ class MultilabelSchema(Schema):
 
     def _flags(self, table: Table) -> tuple[str, ...]:
         """Columns with nothing but 0 and 1 in them, or the like, if there are several: one for each class."""
-        flags = [name for name in table.free if {str(row.get(name)).strip().lower() for row in table.rows} <= {*SET, *UNSET}]
+        flags = [
+            name for name in table.free if {str(row.get(name)).strip().lower() for row in table.rows} <= {*SET, *UNSET}
+        ]
         return tuple(flags) if len(flags) > 1 else ()
 
     def label_format(self, rows: Sequence[Row], columns: Columns) -> Columns:
-        """What separates the classes of a cell; nothing, where each class has a column, or cells hold lists or one class."""
+        """What separates the classes of a cell; nothing, where each class has a column, or cells hold lists or one
+        class."""
         if len(columns.labels) > 1:
             return columns
         values = (row.get(columns.labels[0]) for row in rows)
         cells = [value for value in values if isinstance(value, str) and isinstance(parse_list(value), str)]
         counts = {separator: sum(separator in cell for cell in cells) for separator in SEPARATORS}
         most = max(counts.values())
-        return replace(columns, separator=next((one for one, count in counts.items() if count and count >= STRAY * most), None))
+        return replace(
+            columns, separator=next((one for one, count in counts.items() if count and count >= STRAY * most), None)
+        )
 
     def answer(self, row: Row, texts: tuple[str, ...], columns: Columns) -> tuple[str, ...]:
         if len(columns.labels) > 1:
@@ -85,13 +96,22 @@ class MultilabelSchema(Schema):
             return tuple(name.strip() for name in value.split(columns.separator or SEPARATORS[-1]) if name.strip())
         if isinstance(value, list) and all(isinstance(one, str | int) for one in value):
             if len(set(value)) < len(value):
-                raise InvalidRow(f"{str(value)[:60]}: the names of its classes are expected, each once", "repeated-label")
+                raise InvalidRow(
+                    f"{str(value)[:60]}: the names of its classes are expected, each once", "repeated-label"
+                )
             return tuple(name for one in value if (name := str(one)).strip())
         raise InvalidRow("labels that are neither a list nor names with a separator", "bad-label")
 
-    def check_learnable(self, train: Sequence[Example], labels: Set[str], n_rows: int, *, place: str | None, first: int | None) -> None:
+    def check_learnable(
+        self, train: Sequence[Example], labels: Set[str], n_rows: int, *, place: str | None, first: int | None
+    ) -> None:
         if not labels:
-            raise BadText("no row has a label", place=place, remedy="is it the right column? --label names another", code="no-labels")
+            raise BadText(
+                "no row has a label",
+                place=place,
+                remedy="is it the right column? --label names another",
+                code="no-labels",
+            )
 
 
 def _is_set(value: Any, name: str) -> bool:
@@ -146,12 +166,17 @@ class Multilabel(SequenceTask[tuple[str, ...], MultilabelPrediction]):
         wrong = right ^ predicted
         confidence = {label: max(score, 1 - score) for label, score in prediction.scores.items()}
         return Score(
-            values=(*(float(label in right) for label in self.labels), *(float(label in predicted) for label in self.labels)),
+            values=(
+                *(float(label in right) for label in self.labels),
+                *(float(label in predicted) for label in self.labels),
+            ),
             is_wrong=bool(wrong),
             severity=max((confidence[label] for label in confidence if label in wrong), default=0.0),
             expected=", ".join(sorted(right)) or "–",
             predicted=", ".join(prediction.labels) or "–",
-            confidences=tuple((confidence[label], (score > 0.5) == (label in right)) for label, score in prediction.scores.items()),
+            confidences=tuple(
+                (confidence[label], (score > 0.5) == (label in right)) for label, score in prediction.scores.items()
+            ),
             expected_items=frozenset((label, None) for label in right),
             predicted_items=frozenset((label, None) for label in predicted),
         )

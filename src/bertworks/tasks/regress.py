@@ -52,14 +52,17 @@ class RegressSchema(Schema):
             raise InvalidRow(f"{value!r} is not a finite number", "not-finite")
         return number
 
-    def check_learnable(self, train: Sequence[Example], labels: Set[str], n_rows: int, *, place: str | None, first: int | None) -> None:
+    def check_learnable(
+        self, train: Sequence[Example], labels: Set[str], n_rows: int, *, place: str | None, first: int | None
+    ) -> None:
         if len({example.answer for example in train}) == 1:
             remedy = f"{IMPOSSIBLE}; is it the right column?"
             raise BadText("all rows have the same number", place=place, remedy=remedy, code="one-number")
 
 
 class Regress(SequenceTask[float, ValuePrediction]):
-    """It is learned in units of its standard deviation around its mean; `shift` and `scale` turn them into the user's."""
+    """It is learned in units of its standard deviation around its mean; `shift` and `scale` turn them into the
+    user's."""
 
     schema = RegressSchema()
     terms = {"square": ("squared error", "平方误差")}
@@ -87,7 +90,9 @@ class Regress(SequenceTask[float, ValuePrediction]):
         return ("value",)
 
     def target(self, example: Example) -> Array:
-        return np.array(np.nan if example.answer is None else (float(example.answer) - self.shift) / self.scale, np.float32)
+        return np.array(
+            np.nan if example.answer is None else (float(example.answer) - self.shift) / self.scale, np.float32
+        )
 
     def counts(self, batch: TaskBatch) -> dict[str, int]:
         return {"square": len(batch.targets)}

@@ -1,4 +1,5 @@
-"""What shapes with one answer for a whole text or pair have in common: classify, regress, multilabel; and choice, for each of its texts.
+"""What shapes with one answer for a whole text or pair have in common: classify, regress, multilabel; and choice, for
+each of its texts.
 
 A text longer than the model is read in windows; the logits of its windows are averaged, in training as in prediction.
 """

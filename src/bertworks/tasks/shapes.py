@@ -18,7 +18,9 @@ from bertworks.tasks.tag import Tag
 from bertworks.tasks.task import Task
 
 TaskClass = type[Task[Any, Any]]
-SHAPES: dict[str, TaskClass] = {task.schema.shape: task for task in (Classify, Regress, Multilabel, Tag, SpanTask, Choice)}
+SHAPES: dict[str, TaskClass] = {
+    task.schema.shape: task for task in (Classify, Regress, Multilabel, Tag, SpanTask, Choice)
+}
 
 
 def shape_of(name: str) -> TaskClass:
@@ -44,13 +46,17 @@ def ready_task(model: Model, artifact: TaskArtifact) -> Task[Any, Any]:
 def guess_artifact(model: Model, problem_type: str | None, limit: int) -> TaskArtifact:
     """What a model that others fine-tuned is for: by its head, and what their config calls the problem."""
     labels = model.config.heads.labels
-    candidates = [task for task in SHAPES.values() if task.head in model.heads and task.is_meant_by(problem_type, len(labels))]
+    candidates = [
+        task for task in SHAPES.values() if task.head in model.heads and task.is_meant_by(problem_type, len(labels))
+    ]
     if not candidates:
         remedy = "`bertworks finetune` makes one that is"
         raise Unsupported("this model is not fine-tuned for a task", remedy=remedy, code="not-fine-tuned")
     task = candidates[0]
     pairs = None if task.reads_pairs else False  # their files do not say
-    return TaskArtifact(task=TaskConfig(shape=task.schema.shape, labels=labels, pairs=pairs), data=WindowConfig(max_length=limit))
+    return TaskArtifact(
+        task=TaskConfig(shape=task.schema.shape, labels=labels, pairs=pairs), data=WindowConfig(max_length=limit)
+    )
 
 
 def task_model(config: ModelConfig, task: TaskConfig) -> ModelConfig:

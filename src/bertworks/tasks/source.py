@@ -33,9 +33,13 @@ class Source(Frozen):
     dev: str | None = Field(None, description="to compare models on; none: a part of train")
     shape: str
     columns: NamedColumns = NamedColumns()
-    by_text: bool | None = Field(None, description="choice: the label is the text of the right one; null: that is looked for")
+    by_text: bool | None = Field(
+        None, description="choice: the label is the text of the right one; null: that is looked for"
+    )
     separator: str | None = Field(None, description="multilabel: what separates the classes of a cell")
-    counted_from: CountedFrom | None = Field(None, description="choice: the first one's number or letter; null: they have none")
+    counted_from: CountedFrom | None = Field(
+        None, description="choice: the first one's number or letter; null: they have none"
+    )
     paired: bool = False
     first: int | None = Field(None, ge=1, description="only the first examples of train")
     skip_bad: bool = False
@@ -55,13 +59,17 @@ class Source(Frozen):
         return shape_of(self.shape).schema
 
     def resolved(self, columns: Columns | None) -> Source:
-        """For a record: files by their absolute paths, so that a run can go on from another folder, and the columns that were guessed by
-        their names, so that other files are read in the same way."""
+        """For a record: files by their absolute paths, so that a run can go on from another folder, and the columns
+        that were guessed by their names, so that other files are read in the same way."""
         paths = {name: getattr(self, name) for name in ("folder", "train", "dev")}
         changes: dict[str, Any] = {name: path and str(Path(path).resolve()) for name, path in paths.items()}
         if columns is not None and self.dataset is None:
             changes["columns"] = self.row_schema.named_columns(columns)
-            changes |= {"by_text": columns.by_text, "counted_from": columns.counted_from, "separator": columns.separator}
+            changes |= {
+                "by_text": columns.by_text,
+                "counted_from": columns.counted_from,
+                "separator": columns.separator,
+            }
         return self.model_copy(update=changes)
 
 
@@ -84,8 +92,12 @@ def find_source(
         given = {"train": train, "dev": dev, **columns.named()}
         idle = [f"--{name}" for name, value in given.items() if value]
         if idle:
-            raise BadText(f"{task} knows its files and columns: {', '.join(idle)}", remedy="leave it out", code="no-effect")
-        return Source(dataset=task, folder=str(data), shape=CATALOGUE[task].task.schema.shape, first=first, skip_bad=skip_bad)
+            raise BadText(
+                f"{task} knows its files and columns: {', '.join(idle)}", remedy="leave it out", code="no-effect"
+            )
+        return Source(
+            dataset=task, folder=str(data), shape=CATALOGUE[task].task.schema.shape, first=first, skip_bad=skip_bad
+        )
     schema = schema_for(task)
     if train is None:
         raise BadText(f"{task} needs examples of your own", remedy="--train FILE", code="missing-option")
@@ -93,7 +105,9 @@ def find_source(
         remedy = "leave it out; --train FILE [--dev FILE]"
         raise BadText(f"--data is for data sets, {task} reads your own files", remedy=remedy, code="no-effect")
     check_options(schema, columns)
-    return Source(train=train, dev=dev, shape=schema.shape, paired=task == PAIR, first=first, skip_bad=skip_bad, columns=columns)
+    return Source(
+        train=train, dev=dev, shape=schema.shape, paired=task == PAIR, first=first, skip_bad=skip_bad, columns=columns
+    )
 
 
 def schema_for(task: str) -> Schema:
@@ -101,7 +115,9 @@ def schema_for(task: str) -> Schema:
     if task in CATALOGUE:
         return CATALOGUE[task].task.schema
     if task != PAIR and task not in SHAPES:
-        raise NotFound(f"no task is called {task!r}", remedy=nearest(task, [*CATALOGUE, *SHAPES, PAIR]), code="unknown-task")
+        raise NotFound(
+            f"no task is called {task!r}", remedy=nearest(task, [*CATALOGUE, *SHAPES, PAIR]), code="unknown-task"
+        )
     return shape_of(next(iter(SHAPES)) if task == PAIR else task).schema
 
 
@@ -137,7 +153,14 @@ def read_data(source: Source) -> TaskData:
         data.train, data.dev = split(data.train, source.row_schema)
         text = f"no dev file: {len(data.dev):,} examples are kept as dev, drawn with seed {SEED}"
         data.remarks.append(Remark("dev-split", text))
-    check_data(data, source.row_schema, report, place=source.train or source.folder, first=source.first, skip_bad=source.skip_bad)
+    check_data(
+        data,
+        source.row_schema,
+        report,
+        place=source.train or source.folder,
+        first=source.first,
+        skip_bad=source.skip_bad,
+    )
     return data
 
 
@@ -152,8 +175,8 @@ def _read_splits(source: Source, report: ReadReport) -> dict[str, list[Example]]
 
 
 def _file_reader(source: Source, path: Path, columns: Columns | None = None, *, strict: bool = True) -> ExampleReader:
-    """How a file of the user's is read. The columns of a table, if they are not known, are those that the user named and usual ones; if not
-    `strict`, columns of other names will do."""
+    """How a file of the user's is read. The columns of a table, if they are not known, are those that the user named
+    and usual ones; if not `strict`, columns of other names will do."""
     check_file(path)
     labels = source.columns.label
     special = source.row_schema.file_reader(path, labels[0] if labels else None)
@@ -202,14 +225,17 @@ def describe_task(data: TaskData, source: Source) -> TaskConfig:
     values = {"metric": task.metrics_for(labels)[0].name, **task.describe(data, labels)}
     if row is not None:
         values |= {"metric": row.metric, **row.config}
-    return TaskConfig(shape=source.shape, labels=tuple(known) if known and set(labels) <= set(known) else labels, **values)
+    return TaskConfig(
+        shape=source.shape, labels=tuple(known) if known and set(labels) <= set(known) else labels, **values
+    )
 
 
 # ---------------------------------------------------------------------- to evaluate on
 
 
 def read_eval_data(source: Source, where: Path, task: TaskConfig, *, named: NamedColumns | None = None) -> TaskData:
-    """Other examples of the same kind: a file, or the folder of a data set with its dev. `named`: columns that the user names now."""
+    """Other examples of the same kind: a file, or the folder of a data set with its dev. `named`: columns that the user
+    names now."""
     report, row, path = ReadReport(), CATALOGUE.get(source.dataset or ""), where
     extra: dict[str, Path] = {}
     if row is not None and where.is_dir() and not row.has(where, answered=True):
@@ -221,12 +247,18 @@ def read_eval_data(source: Source, where: Path, task: TaskConfig, *, named: Name
     elif row is None or not where.is_dir():
         check_file(where)
     read = _eval_reader(source, row, path, task, named)
-    data = TaskData([], [], read.columns if isinstance(read, TableReader) and (row is None or read is not row.read) else None)
+    data = TaskData(
+        [], [], read.columns if isinstance(read, TableReader) and (row is None or read is not row.read) else None
+    )
     data.remarks += [Remark("columns", f"columns: {data.columns}")] if data.columns is not None else []
     found = {name: read(at, report) for name, at in {"dev": path, **extra}.items()}
     report.check_encoding(sum(map(len, found.values())))
     data.extra_eval = {
-        name: list(usable(examples, set(task.labels), report, otherwise=", which the model does not know", code="unknown-label"))
+        name: list(
+            usable(
+                examples, set(task.labels), report, otherwise=", which the model does not know", code="unknown-label"
+            )
+        )
         for name, examples in found.items()
     }
     data.dev = data.extra_eval.pop("dev")
@@ -237,12 +269,17 @@ def read_eval_data(source: Source, where: Path, task: TaskConfig, *, named: Name
     return data
 
 
-def _eval_reader(source: Source, row: DataSet | None, path: Path, task: TaskConfig, named: NamedColumns | None) -> ExampleReader:
-    """How further examples are read for a model that was fine-tuned on `source`: a file of the data set, whatever its name; or a table."""
+def _eval_reader(
+    source: Source, row: DataSet | None, path: Path, task: TaskConfig, named: NamedColumns | None
+) -> ExampleReader:
+    """How further examples are read for a model that was fine-tuned on `source`: a file of the data set, whatever its
+    name; or a table."""
     strict = named is not None
     if row is not None and not strict and row.has(path, answered=True):
         return row.read
-    wanted = source.columns.model_copy(update={option: getattr(named, option) for option in named.named()} if named is not None else {})
+    wanted = source.columns.model_copy(
+        update={option: getattr(named, option) for option in named.named()} if named is not None else {}
+    )
     columns = row.columns if row is not None else None
     if columns is not None:
         usual = source.row_schema.named_columns(columns)
@@ -254,7 +291,9 @@ def _eval_reader(source: Source, row: DataSet | None, path: Path, task: TaskConf
         }
         wanted = wanted.model_copy(update=fitting)
     try:
-        read = _file_reader(source.model_copy(update={"columns": wanted, "paired": bool(task.pairs)}), path, strict=strict)
+        read = _file_reader(
+            source.model_copy(update={"columns": wanted, "paired": bool(task.pairs)}), path, strict=strict
+        )
     except BadText:
         if row is None or strict or isinstance(row.read, TableReader):
             raise

@@ -1,8 +1,8 @@
 """An answer that is a part of a passage (Devlin et al. 2019, sections 4.2 and 4.3).
 
-The passage is read in windows, each behind the question. Every window has a position that means "no answer here", its [CLS], or its end
-where a token sees only what is before it; in a window without the answer that is the right one. The best span of all windows is the
-answer, unless the best "no answer" is better by `no_answer`.
+The passage is read in windows, each behind the question. Every window has a position that means "no answer here", its
+[CLS], or its end where a token sees only what is before it; in a window without the answer that is the right one. The
+best span of all windows is the answer, unless the best "no answer" is better by `no_answer`.
 
     R  tokens of a window that the head reads: "no answer", then the passage
 """
@@ -34,7 +34,17 @@ from bertworks.measure.metrics import Floats, MetricValues
 from bertworks.model.loss import Loss, Term, accuracy
 from bertworks.model.model import Model
 from bertworks.tasks.features import Array, Features, Numbers, TaskBatch, TokenCounts, Window
-from bertworks.tasks.task import ErrorTable, Outputs, Prediction, Score, Task, pad_columns, pad_rows, score_table, softmax
+from bertworks.tasks.task import (
+    ErrorTable,
+    Outputs,
+    Prediction,
+    Score,
+    Task,
+    pad_columns,
+    pad_rows,
+    score_table,
+    softmax,
+)
 from bertworks.tasks.windows import SlidingWindows, WindowRanges
 from bertworks.text.words import CJK
 
@@ -67,7 +77,11 @@ class SpanPrediction(Prediction):
 
     def cells(self) -> dict[str, Any]:
         # An empty cell is an answer: the passage does not say.
-        return {"answer": "?" if self.answer is None else self.answer, "start": self.start, "confidence": self.confidence}
+        return {
+            "answer": "?" if self.answer is None else self.answer,
+            "start": self.start,
+            "confidence": self.confidence,
+        }
 
 
 class SpanSchema(Schema):
@@ -76,7 +90,9 @@ class SpanSchema(Schema):
     shape = "span"
     column_options = ("question", "context", "label")
     label_names = ("answers", "answer")
-    table_help = (("span", "question, context, answer [, answer_start]; or SQuAD", "Who sleeps?, A man sleeps., A man"),)
+    table_help = (
+        ("span", "question, context, answer [, answer_start]; or SQuAD", "Who sleeps?, A man sleeps., A man"),
+    )
     input_help = "a question and a passage"
 
     def text_columns(self, table: Table, named: NamedColumns, *, paired: bool) -> tuple[str, ...]:
@@ -92,7 +108,8 @@ class SpanSchema(Schema):
         return NamedColumns(context=text, question=only_one(pair), label=(label,) if label else ())
 
     def answer(self, row: Row, texts: tuple[str, ...], columns: Columns) -> tuple[Span, ...]:
-        """A text to be found in the passage, or the lists of texts and starts that SQuAD has; nothing: there is no answer."""
+        """A text to be found in the passage, or the lists of texts and starts that SQuAD has; nothing: there is no
+        answer."""
         value, passage = row[columns.labels[0]], texts[1]
         start = next((row[name] for name in START_NAMES if name in row), None)
         if isinstance(value, str) and value and start not in (None, ""):
@@ -100,7 +117,11 @@ class SpanSchema(Schema):
                 value = {"text": [value], "answer_start": [int(start)]}
             except (TypeError, ValueError):
                 raise InvalidRow(f"the answer starts at {start!r}, which is not a number", "bad-answer-start") from None
-        if isinstance(value, dict) and isinstance(value.get("text"), list) and isinstance(value.get("answer_start"), list):
+        if (
+            isinstance(value, dict)
+            and isinstance(value.get("text"), list)
+            and isinstance(value.get("answer_start"), list)
+        ):
             spans = listed_spans(value["answer_start"], value["text"])
             for span in spans:
                 check_span(span, passage)
@@ -124,7 +145,9 @@ class SpanSchema(Schema):
     def input_columns(self, pairs: bool | None) -> tuple[str, ...]:
         return "question", "context"
 
-    def check_learnable(self, train: Sequence[Example], labels: Set[str], n_rows: int, *, place: str | None, first: int | None) -> None:
+    def check_learnable(
+        self, train: Sequence[Example], labels: Set[str], n_rows: int, *, place: str | None, first: int | None
+    ) -> None:
         if not any(example.answer for example in train):
             remedy = f"{IMPOSSIBLE}; is it the right column?"
             raise BadText("no question has an answer", place=place, remedy=remedy, code="no-answers")
@@ -146,7 +169,9 @@ class SpanSchema(Schema):
 def _find(answer: str, passage: str) -> Span:
     """Where it stands as words of its own, or else at all. What is written without spaces has no such ends."""
     before, behind = ("" if re.match(f"[{CJK}]", end) else r"\w" for end in (answer[0], answer[-1]))
-    words = re.search((f"(?<!{before})" if before else "") + re.escape(answer) + (f"(?!{behind})" if behind else ""), passage)
+    words = re.search(
+        (f"(?<!{before})" if before else "") + re.escape(answer) + (f"(?!{behind})" if behind else ""), passage
+    )
     start = words.start() if words else passage.find(answer)
     if start < 0:
         raise InvalidRow(f"the answer {answer[:60]!r} is not in the passage", "answer-not-in-passage")
@@ -193,15 +218,22 @@ class SpanTask(Task[tuple[Span, ...], SpanPrediction]):
         questions = windows.tokenizer.encode([example.texts[0] for example in examples])
         passages = list(dict.fromkeys(example.texts[1] for example in examples))  # one passage has many questions
         encodings = windows.tokenizer.encodings(passages)
-        known = {text: (np.array(e.ids, np.int64), np.array(e.offsets).reshape(-1, 2)) for text, e in zip(passages, encodings, strict=True)}
+        known = {
+            text: (np.array(e.ids, np.int64), np.array(e.offsets).reshape(-1, 2))
+            for text, e in zip(passages, encodings, strict=True)
+        }
         return [
             self._features(example, question.astype(np.int64), *known[example.texts[1]], windows)
             for example, question in zip(examples, questions, strict=True)
         ]
 
-    def _features(self, example: Example, question: Numbers, passage: Numbers, offsets: Numbers, windows: SlidingWindows) -> Features:
+    def _features(
+        self, example: Example, question: Numbers, passage: Numbers, offsets: Numbers, windows: SlidingWindows
+    ) -> Features:
         if not len(question) or not len(passage):
-            raise BadText("the tokenizer has no token for any of a question or a passage", place=example.place, code="no-tokens")
+            raise BadText(
+                "the tokenizer has no token for any of a question or a passage", place=example.place, code="no-tokens"
+            )
         ranges, made = windows.ranges((len(question), len(passage)), example.place), []
         answer = _answer_tokens(example.answer, offsets)
         for one in ranges:
@@ -242,12 +274,18 @@ class SpanTask(Task[tuple[Span, ...], SpanPrediction]):
         return SpanPrediction(answer, start, confidence, best.score, no_answer.score, best_text)
 
     def _best(self, outputs: Outputs) -> tuple[TokenSpan, TokenSpan, bool]:
-        """Of all windows the best span, and "no answer" where it is least likely; and whether that is what is predicted."""
+        """Of all windows the best span, and "no answer" where it is least likely; and whether that is what is
+        predicted."""
         best = max((best_span(table, at) for at, table in enumerate(outputs)), key=lambda span: span.score)
-        no_answer = min((TokenSpan(at, 0, 0, float(table[0].sum())) for at, table in enumerate(outputs)), key=lambda span: span.score)
+        no_answer = min(
+            (TokenSpan(at, 0, 0, float(table[0].sum())) for at, table in enumerate(outputs)),
+            key=lambda span: span.score,
+        )
         return best, no_answer, no_answer.score - best.score > self.no_answer
 
-    def tune(self, outputs: Sequence[Outputs], features: Sequence[Features], examples: Sequence[Example]) -> dict[str, float]:
+    def tune(
+        self, outputs: Sequence[Outputs], features: Sequence[Features], examples: Sequence[Example]
+    ) -> dict[str, float]:
         """From where on a model that may be silent is best silent."""
         if self.no_answer == inf:
             return {}
@@ -264,15 +302,25 @@ class SpanTask(Task[tuple[Span, ...], SpanPrediction]):
         # The first k by margin are answered, the others are silent.
         first_answered = np.concatenate([[0.0], np.cumsum(answered_f1[order])])
         rest_silent = np.concatenate([np.cumsum(silent_f1[order][::-1])[::-1], [0.0]])
-        edges = np.concatenate([[margins[order[0]] - 1], (margins[order][1:] + margins[order][:-1]) / 2, [margins[order[-1]] + 1]])
+        edges = np.concatenate(
+            [[margins[order[0]] - 1], (margins[order][1:] + margins[order][:-1]) / 2, [margins[order[-1]] + 1]]
+        )
         return float(edges[int((first_answered + rest_silent).argmax())])
 
     def calibration_cost(
-        self, outputs: Sequence[Outputs], predictions: Sequence[SpanPrediction], features: Sequence[Features], examples: Sequence[Example]
+        self,
+        outputs: Sequence[Outputs],
+        predictions: Sequence[SpanPrediction],
+        features: Sequence[Features],
+        examples: Sequence[Example],
     ) -> Cost:
-        """How unlikely it makes that just the answers which are exact are so: first and last token of several spans may be right."""
+        """How unlikely it makes that just the answers which are exact are so: first and last token of several spans may
+        be right."""
         predicted = [no_answer if is_silent else best for best, no_answer, is_silent in map(self._best, outputs)]
-        tables = [softmax(windows[one.window].astype(np.float64), axis=0) for windows, one in zip(outputs, predicted, strict=True)]
+        tables = [
+            softmax(windows[one.window].astype(np.float64), axis=0)
+            for windows, one in zip(outputs, predicted, strict=True)
+        ]
         places = np.array([[one.first, one.last] for one in predicted])
         parts = [(pad_columns([table[None, :, end] for table in tables]), places[:, end]) for end in (0, 1)]
         return answer_cost(parts, score_table(self.scores(predictions, examples))[:, 1] > 0)
@@ -313,7 +361,8 @@ def _answer_tokens(answer: tuple[Span, ...] | None, offsets: Numbers) -> tuple[i
 
 
 def _targets(answer: tuple[int, int] | None, ranges: WindowRanges) -> Numbers:
-    """Which of the tokens that are read are the answer's first and last; 0, "no answer", for windows that do not hold all of it."""
+    """Which of the tokens that are read are the answer's first and last; 0, "no answer", for windows that do not hold
+    all of it."""
     begin, end = ranges.texts[1]
     if answer is None or answer[0] < begin or answer[1] >= end:
         return np.zeros(2, np.int64)

@@ -1,7 +1,7 @@
 """A tag for each word. The first piece of a word stands for it (Devlin et al. 2019, section 5.3).
 
-Words are set one space apart, and pieces are found again by their characters, so any tokenizer will do. In a sentence longer than the
-model each word is read once, in the window that shows most of its surroundings.
+Words are set one space apart, and pieces are found again by their characters, so any tokenizer will do. In a sentence
+longer than the model each word is read once, in the window that shows most of its surroundings.
 """
 
 from __future__ import annotations
@@ -22,7 +22,16 @@ from torch import Tensor
 from bertworks.config import TaskConfig
 from bertworks.data.tables import Row, inner_suffix
 from bertworks.datasets.checks import TaskData
-from bertworks.datasets.columns import SAMPLED_ROWS, TEXT_NAMES, Columns, NamedColumns, Table, cell, parse_list, word_list
+from bertworks.datasets.columns import (
+    SAMPLED_ROWS,
+    TEXT_NAMES,
+    Columns,
+    NamedColumns,
+    Table,
+    cell,
+    parse_list,
+    word_list,
+)
 from bertworks.datasets.example import Example, InvalidRow, check_readable, is_blank
 from bertworks.datasets.readers import FormatReader, are_tagged, read_conll
 from bertworks.datasets.report import ReadReport
@@ -70,7 +79,9 @@ class TagPrediction(Prediction):
 
     def abstain_below(self, confidence: float) -> TagPrediction:
         tags = [tag if sure >= confidence else None for tag, sure in zip(self.tags, self.confidences, strict=True)]
-        return replace(self, tags=tags, entities=[entity for entity in self.entities if entity.confidence >= confidence])
+        return replace(
+            self, tags=tags, entities=[entity for entity in self.entities if entity.confidence >= confidence]
+        )
 
     def cells(self) -> dict[str, Any]:
         return {"words": " ".join(self.words), "tags": " ".join("?" if tag is None else tag for tag in self.tags)}
@@ -82,7 +93,9 @@ class TagSchema(Schema):
     shape = "tag"
     column_options = ("text", "label")
     label_names = ("tags", "ner_tags", "ner", "labels")
-    table_help = (("tag", "words, tags: lists, or with spaces between; or CoNLL", "Anna lives in Bonn, B-PER O O B-LOC"),)
+    table_help = (
+        ("tag", "words, tags: lists, or with spaces between; or CoNLL", "Anna lives in Bonn, B-PER O O B-LOC"),
+    )
     input_help = "a text, or a list of words"
 
     def text_columns(self, table: Table, named: NamedColumns, *, paired: bool) -> tuple[str, ...]:
@@ -110,7 +123,9 @@ class TagSchema(Schema):
             return None
         if label is not None and not label.isdecimal():
             remedy = "the column of the tags by its number, from 1"
-            raise BadText(f"--label {label}: these columns have no names", place=str(path), remedy=remedy, code="no-named-columns")
+            raise BadText(
+                f"--label {label}: these columns have no names", place=str(path), remedy=remedy, code="no-named-columns"
+            )
         return FormatReader(read_conll if label is None else partial(read_conll, column=int(label)), self)
 
     def input_reader(self, path: Path, labels: Sequence[str]) -> ExampleReader | None:
@@ -153,7 +168,9 @@ class TagSchema(Schema):
         text = example.source_text or " ".join(example.texts)
         return {**({"id": example.name} if example.name else {}), "text": text}
 
-    def check_learnable(self, train: Sequence[Example], labels: Set[str], n_rows: int, *, place: str | None, first: int | None) -> None:
+    def check_learnable(
+        self, train: Sequence[Example], labels: Set[str], n_rows: int, *, place: str | None, first: int | None
+    ) -> None:
         if all(len(example.texts) == 1 for example in train):
             remedy = "one word in each row? CoNLL's columns have that, with a blank line behind a sentence; in a table a row is a sentence"
             raise BadText("every sentence is a single word", place=place, remedy=remedy, code="one-word-sentences")
@@ -204,7 +221,9 @@ class Tag(Task[tuple[str, ...], TagPrediction]):
     def features(self, examples: Sequence[Example], windows: SlidingWindows) -> list[Features]:
         encodings = windows.tokenizer.encodings([" ".join(example.texts) for example in examples])
         return [
-            self._features(example, np.array(encoding.ids, np.int64), np.array(encoding.offsets).reshape(-1, 2), windows)
+            self._features(
+                example, np.array(encoding.ids, np.int64), np.array(encoding.offsets).reshape(-1, 2), windows
+            )
             for example, encoding in zip(examples, encodings, strict=True)
         ]
 
@@ -213,7 +232,8 @@ class Tag(Task[tuple[str, ...], TagPrediction]):
             raise BadText("the tokenizer has no token for any of a sentence", place=example.place, code="no-tokens")
         lengths = np.array([len(word) for word in example.texts])
         begins = np.cumsum(lengths + 1) - lengths - 1
-        # The first piece that ends behind the word's first character; a word without a piece is tagged by what follows it.
+        # The first piece that ends behind the word's first character; a word without a piece is tagged by what follows
+        # it.
         pieces = np.minimum(np.searchsorted(offsets[:, 1], begins, side="right"), len(ids) - 1)
         targets = np.array([self.labels.index(tag) for tag in example.answer or ()] or [-1] * len(pieces), np.int64)
         ranges = windows.ranges((len(ids),), example.place)
@@ -237,7 +257,10 @@ class Tag(Task[tuple[str, ...], TagPrediction]):
     def decode(self, outputs: Outputs, features: Features, example: Example) -> TagPrediction:
         words = np.concatenate([window.origins for window in features.windows])
         order = np.argsort(words)
-        logits, probabilities = self.class_logits(outputs, features)[order], self.probabilities(outputs, features)[order]
+        logits, probabilities = (
+            self.class_logits(outputs, features)[order],
+            self.probabilities(outputs, features)[order],
+        )
         words = words[order]
         chosen = self.viterbi.decode(logits) if self.viterbi is not None else logits.argmax(1)
         tags: list[str | None] = [None] * len(example.texts)  # of what was cut off nothing is known
@@ -245,7 +268,10 @@ class Tag(Task[tuple[str, ...], TagPrediction]):
         confidences[words] = probabilities[np.arange(len(words)), chosen]
         for word, at in zip(words.tolist(), chosen.tolist(), strict=True):
             tags[word] = self.labels[at]
-        found = [entity_of(example, *one, float(confidences[one[1] : one[2] + 1].min())) for one in metrics.entities(_known(tags))]
+        found = [
+            entity_of(example, *one, float(confidences[one[1] : one[2] + 1].min()))
+            for one in metrics.entities(_known(tags))
+        ]
         return TagPrediction(list(example.texts), tags, confidences.tolist(), found)
 
     def class_logits(self, outputs: Outputs, features: Features) -> Array:
@@ -258,14 +284,18 @@ class Tag(Task[tuple[str, ...], TagPrediction]):
     def score(self, prediction: TagPrediction, answer: tuple[str, ...], texts: tuple[str, ...]) -> Score:
         """As severe as the most confident wrong tag; shown are entities that are in one and not in the other."""
         right, predicted = _known(answer), _known(prediction.tags)
-        wrong = [sure for tag, other, sure in zip(right, predicted, prediction.confidences, strict=True) if tag != other]
+        wrong = [
+            sure for tag, other, sure in zip(right, predicted, prediction.confidences, strict=True) if tag != other
+        ]
         expected_entities, predicted_entities = metrics.entities(right), metrics.entities(predicted)
         by_word = not self.marks_entities
         shown = (expected_entities, predicted_entities)
         if by_word or expected_entities == predicted_entities:
             shown = _word_by_word(right), _word_by_word(predicted)
         missed, invented = ([one for one in a if one not in b] for a, b in (shown, shown[::-1]))
-        counted = (_word_by_word(right), _word_by_word(predicted)) if by_word else (expected_entities, predicted_entities)
+        counted = (
+            (_word_by_word(right), _word_by_word(predicted)) if by_word else (expected_entities, predicted_entities)
+        )
         items = [frozenset((kind, (first, last)) for kind, first, last in found) for found in counted]
         judged = zip(prediction.confidences, prediction.tags, right, strict=True)
         return Score(
@@ -310,7 +340,8 @@ def _named(words: Sequence[str], found: Sequence[Entity3]) -> str:
 
 
 def nearest_middle(pieces: Numbers, ranges: Sequence[WindowRanges], length: int) -> Numbers:
-    """For each piece of a text of this length the window that shows most of what is around it; -1 for those in no window."""
+    """For each piece of a text of this length the window that shows most of what is around it; -1 for those in no
+    window."""
     begins, ends = np.array([one.texts[0] for one in ranges]).T
     left = np.where(begins == 0, length, pieces[:, None] - begins)  # at the ends of the text there is nothing to miss
     right = np.where(ends == length, length, ends - 1 - pieces[:, None])

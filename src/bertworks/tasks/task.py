@@ -2,8 +2,9 @@
 
     N  tokens of the batch      W  windows      M  tokens that heads read      B  examples      C  classes
 
-A *shape* is one file with a `Task` and its `Schema`; a data set is a row of `catalogue.py`. Training, evaluation, prediction and serving
-go the same way: `features` makes windows, `logits` reads them, `decode` says what they mean, `score` compares that with the right answer.
+A *shape* is one file with a `Task` and its `Schema`; a data set is a row of `catalogue.py`. Training, evaluation,
+prediction and serving go the same way: `features` makes windows, `logits` reads them, `decode` says what they mean,
+`score` compares that with the right answer.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ class Prediction:
     def cells(self) -> dict[str, Any]:
         """What fits into the cells of a table; the rest is for JSON."""
         values = {one.name: getattr(self, one.name) for one in fields(self)}
-        return {name: "" if value is None else value for name, value in values.items() if not isinstance(value, list | dict)}
+        return {
+            name: "" if value is None else value for name, value in values.items() if not isinstance(value, list | dict)
+        }
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,9 @@ class Task(Trainable, Generic[Answer, P]):
     keeps_head: ClassVar[bool] = True  # a head that was trained for the same labels goes on learning
     reads_pairs: ClassVar[bool] = False  # a text, or two that are read together
     labels_whole_texts: ClassVar[bool] = False  # labels are classes of the whole text
-    compares_by_label: ClassVar[bool] = False  # scores name classes by their numbers: two runs need the same order of labels
+    compares_by_label: ClassVar[bool] = (
+        False  # scores name classes by their numbers: two runs need the same order of labels
+    )
     errors: ClassVar[ErrorTable] = ErrorTable()
     abstained_help: ClassVar[str] = "below a confidence of {}: no prediction"
 
@@ -151,7 +156,9 @@ class Task(Trainable, Generic[Answer, P]):
     def fit(self, train: Sequence[Example]) -> None:
         """What the loss takes from the training examples."""
 
-    def tune(self, outputs: Sequence[Outputs], features: Sequence[Features], examples: Sequence[Example]) -> dict[str, float]:
+    def tune(
+        self, outputs: Sequence[Outputs], features: Sequence[Features], examples: Sequence[Example]
+    ) -> dict[str, float]:
         """Set what is best chosen on dev, beside the temperature; fields of `TaskArtifact`."""
         return {}
 
@@ -160,14 +167,20 @@ class Task(Trainable, Generic[Answer, P]):
         self.temperature = artifact.temperature
 
     def calibration_cost(
-        self, outputs: Sequence[Outputs], predictions: Sequence[P], features: Sequence[Features], examples: Sequence[Example]
+        self,
+        outputs: Sequence[Outputs],
+        predictions: Sequence[P],
+        features: Sequence[Features],
+        examples: Sequence[Example],
     ) -> Cost:
-        """Of a temperature: how unlikely it makes what is right. Rows of different length are filled up with what is impossible."""
+        """Of a temperature: how unlikely it makes what is right. Rows of different length are filled up with what is
+        impossible."""
         probabilities = pad_columns([self.probabilities(*pair) for pair in zip(outputs, features, strict=True)])
         return class_cost(probabilities, np.concatenate([self.targets(one) for one in features]))
 
     def exported(self, config: TaskConfig) -> tuple[Model, TaskConfig]:
-        """The model to be saved, its logits as far as can be in the user's units, and what is left to be done to them."""
+        """The model to be saved, its logits as far as can be in the user's units, and what is left to be done to
+        them."""
         return self.model, config
 
     def shown_texts(self, example: Example) -> tuple[str, ...]:
@@ -185,11 +198,15 @@ class Task(Trainable, Generic[Answer, P]):
         """Of `class_logits`, (R, C)."""
         return softmax(self.class_logits(outputs, features) / self.temperature)
 
-    def decode_all(self, outputs: Sequence[Outputs], features: Sequence[Features], examples: Sequence[Example]) -> list[P]:
+    def decode_all(
+        self, outputs: Sequence[Outputs], features: Sequence[Features], examples: Sequence[Example]
+    ) -> list[P]:
         return [self.decode(*one) for one in zip(outputs, features, examples, strict=True)]
 
     def scores(self, predictions: Sequence[P], examples: Sequence[Example]) -> list[Score]:
-        return [self.score(one, example.answer, example.texts) for one, example in zip(predictions, examples, strict=True)]
+        return [
+            self.score(one, example.answer, example.texts) for one, example in zip(predictions, examples, strict=True)
+        ]
 
     def forward(self, batch: TaskBatch) -> Loss:
         return self.loss(self.logits(batch), batch)

@@ -1,6 +1,7 @@
 """Which tags follow each other, as the examples show it, and the likeliest tags of a sentence that keep to it.
 
-Each word is judged by itself; so B-PER O E-PER may be the likeliest tag of each of three words, though nobody would write it.
+Each word is judged by itself; so B-PER O E-PER may be the likeliest tag of each of three words, though nobody would
+write it.
 """
 
 from __future__ import annotations
@@ -19,21 +20,30 @@ from bertworks.tasks.features import Numbers
 T = TypeVar("T", bound=Hashable)
 Transition = tuple[str, str, bool]  # the signs of two tags, and whether they name the same kind
 EDGE = "O"  # before the first word and behind the last there is nothing
-OPEN, INSIDE, CLOSING = {"B", "I", "M"}, {"I", "M", "E"}, {"E", "S"}  # signs: more may or must come; goes on; the last one or the only
+OPEN, INSIDE, CLOSING = (
+    {"B", "I", "M"},
+    {"I", "M", "E"},
+    {"E", "S"},
+)  # signs: more may or must come; goes on; the last one or the only
 SLIPS = 0.001  # of what follows a sign, and of what comes before the other: mistakes of those who tagged
 MISSED = 5.0  # of what would be expected so often by chance, and never occurs, that is no chance
 FORBIDDEN = -1e6  # far below any sum of logits, but if all ways are forbidden, there still is a best one
 
 
 def observed_transitions(sentences: Iterable[Sequence[str]]) -> tuple[Transition, ...]:
-    """Those that occur, but for slips; and regular ones that do not, where examples are so few that it means nothing."""
+    """Those that occur, but for slips; and regular ones that do not, where examples are so few that it means
+    nothing."""
     pairs = Counter(pair for tags in sentences for pair in pairwise((EDGE, *tags, EDGE)))
     counts = _count((_transition(*pair), count) for pair, count in pairs.items())
     after = _count((first, count) for (first, _, _), count in counts.items())
     before = _count((second, count) for (_, second, _), count in counts.items())
     usual = (one for one, count in counts.items() if count >= SLIPS * min(after[one[0]], before[one[1]]))
     closed = bool(CLOSING & after.keys())
-    unknown = (one for one, count in _expected(pairs).items() if one not in counts and count < MISSED and _is_regular(one, closed=closed))
+    unknown = (
+        one
+        for one, count in _expected(pairs).items()
+        if one not in counts and count < MISSED and _is_regular(one, closed=closed)
+    )
     return tuple(sorted({*usual, *unknown}))
 
 
@@ -71,7 +81,10 @@ class ViterbiDecoder:
     def __init__(self, labels: Sequence[str], usual: Iterable[Transition]) -> None:
         known, named = set(usual), [prefix_and_type(tag) for tag in (*labels, EDGE)]
         self.costs = np.array(
-            [[0.0 if (first, second, kind == other) in known else FORBIDDEN for second, other in named] for first, kind in named]
+            [
+                [0.0 if (first, second, kind == other) in known else FORBIDDEN for second, other in named]
+                for first, kind in named
+            ]
         )
 
     def decode(self, logits: Floats) -> Numbers:

@@ -41,7 +41,9 @@ class WindowRanges:
 class SlidingWindows:
     """Tokens to windows, with what a model takes at once and what is to be done with more."""
 
-    def __init__(self, tokenizer: Tokenizer, limit: int, overlap: int, on_long: OnLong, *, closed: bool = False) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, limit: int, overlap: int, on_long: OnLong, *, closed: bool = False
+    ) -> None:
         """`closed`: there is a special token behind the texts."""
         if on_long not in get_args(OnLong):
             cause = f"on_long = {on_long!r} is not one of {', '.join(get_args(OnLong))}"
@@ -61,11 +63,14 @@ class SlidingWindows:
         return self.limit - self._templates[n_texts].n_special
 
     def ranges(self, lengths: tuple[int, ...], place: str) -> list[WindowRanges]:
-        """Windows of one text, or of two. Of two the shorter is whole in each of them, or, if it takes more than half of the room, in
-        windows of its own; each of these meets all of the other's, or if they were too many, the one at the same height."""
+        """Windows of one text, or of two. Of two the shorter is whole in each of them, or, if it takes more than half
+        of the room, in windows of its own; each of these meets all of the other's, or if they were too many, the one at
+        the same height."""
         room = self.capacity(len(lengths))
         if room < len(lengths):
-            raise BadConfig(f"a limit of {self.limit} tokens leaves no room for text beside the special ones", code="no-room")
+            raise BadConfig(
+                f"a limit of {self.limit} tokens leaves no room for text beside the special ones", code="no-room"
+            )
         if sum(lengths) <= room:
             return [WindowRanges(tuple((0, length) for length in lengths))]
         if self.on_long == "error":
@@ -96,7 +101,9 @@ class SlidingWindows:
             lost = len(text) - (end - begin) if self.on_long == "truncate" else 0
             yield TokenCounts(len(text), lost, int((text == unknown).sum()) if unknown is not None else 0)
 
-    def with_special_tokens(self, texts: tuple[Numbers, ...], ranges: WindowRanges) -> tuple[Numbers, Numbers, list[int]]:
+    def with_special_tokens(
+        self, texts: tuple[Numbers, ...], ranges: WindowRanges
+    ) -> tuple[Numbers, Numbers, list[int]]:
         """A window with its special tokens: ids, segments, and where each text begins in it."""
         template, starts, size = self._templates[len(texts)], [], 0
         ids: list[Array] = []
@@ -115,8 +122,8 @@ class SlidingWindows:
 
     @cached_property
     def _templates(self) -> dict[int, SpecialTokenTemplate]:
-        """Around one text and around two. GPT's tokenizer sets nothing between and behind them; its end mark tells what is what (Radford et
-        al. 2018)."""
+        """Around one text and around two. GPT's tokenizer sets nothing between and behind them; its end mark tells what
+        is what (Radford et al. 2018)."""
         one, two = self.tokenizer.template, self.tokenizer.pair_template
         if "sep" in self.tokenizer.special:
             mark = np.array([self.tokenizer.id_of("sep")], np.int32), np.zeros(1, np.int32)

@@ -1,8 +1,9 @@
 """Variants that mean one form: the alias file, and how a WordPiece vocabulary says it.
 
-`colour<tab>color`, one per line. In the vocabulary the variant's own string gets the form's id, so tokenising costs nothing more
-and offsets point at what the user wrote. A variant of several words ("New York City", 北大) is kept together by the
-pre-tokenizer, which is BERT's own written as one pattern, with these variants tried first; it must be written with single spaces.
+`colour<tab>color`, one per line. In the vocabulary the variant's own string gets the form's id, so tokenising costs
+nothing more and offsets point at what the user wrote. A variant of several words ("New York City", 北大) is kept together
+by the pre-tokenizer, which is BERT's own written as one pattern, with these variants tried first; it must be written
+with single spaces.
 """
 
 from __future__ import annotations
@@ -57,9 +58,14 @@ def kept_together(strings: Iterable[str]) -> dict[str, Any]:
 
 @cache
 def _punctuation() -> str:
-    """What BERT's pre-tokenizer takes for a mark, asked of itself, as ranges of characters: its Unicode is not the regex's."""
+    """What BERT's pre-tokenizer takes for a mark, asked of itself, as ranges of characters: its Unicode is not the
+    regex's."""
     everything = "".join(f"a{chr(code)}" for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000)
-    marks = sorted(ord(piece) for piece, _ in BertPreTokenizer().pre_tokenize_str(everything) if len(piece) == 1 and not piece.isalnum())
+    marks = sorted(
+        ord(piece)
+        for piece, _ in BertPreTokenizer().pre_tokenize_str(everything)
+        if len(piece) == 1 and not piece.isalnum()
+    )
     ranges: list[list[int]] = []
     for mark in marks:
         if ranges and ranges[-1][1] == mark - 1:

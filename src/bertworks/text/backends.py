@@ -1,6 +1,7 @@
 """Vocabularies made into tokenizers: WordPiece as BERT has it, byte-level BPE, and unigram.
 
-One builder per kind. What `transformers` builds from the same vocabulary files gives the same ids; a test holds them together.
+One builder per kind. What `transformers` builds from the same vocabulary files gives the same ids; a test holds them
+together.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ def from_vocabulary(files: dict[str, bytes], config: Config, added: Config, fold
     elif "spiece.model" in files:
         model = read_sentencepiece(files["spiece.model"], folder / "spiece.model")
         _refuse_additions(dict(model.pieces), config, added, folder)
-        config["do_lower_case"] = not _has_capitals(piece for piece, _ in model.pieces) if lower is None else bool(lower)
+        config["do_lower_case"] = (
+            not _has_capitals(piece for piece, _ in model.pieces) if lower is None else bool(lower)
+        )
         backend = unigram(model, config)
     else:
         cause = "no tokenizer.json, vocab.txt, vocab.json with merges.txt, or spiece.model in this folder"
@@ -64,14 +67,19 @@ def special_names(backend: Backend, config: Config) -> dict[str, str]:
     """Which piece plays which part: what the configuration says, or else the usual names."""
     found = {}
     for kind, usual in SPECIAL.items():
-        known = [name for name in (config.get(f"{kind}_token"), *usual) if isinstance(name, str) and backend.token_to_id(name) is not None]
+        known = [
+            name
+            for name in (config.get(f"{kind}_token"), *usual)
+            if isinstance(name, str) and backend.token_to_id(name) is not None
+        ]
         if known:
             found[kind] = known[0]
     return found
 
 
 def word_piece(vocab: dict[str, int], config: Config) -> Backend:
-    """BERT's own tokenizer: clean, split CJK characters, lower-case, split at spaces and punctuation, longest piece first."""
+    """BERT's own tokenizer: clean, split CJK characters, lower-case, split at spaces and punctuation, longest piece
+    first."""
     unk, cls, sep = (config.get(f"{kind}_token") or SPECIAL[kind][0] for kind in ("unk", "cls", "sep"))
     missing = [str(name) for name in (unk, cls, sep) if not isinstance(name, str) or name not in vocab]
     if not missing and not all(re.fullmatch(r"[^\s:$]+", name) for name in (cls, sep)):
@@ -93,7 +101,8 @@ def word_piece(vocab: dict[str, int], config: Config) -> Backend:
 
 
 def byte_bpe(vocab: dict[str, int], merges: Sequence[tuple[str, str]], config: Config) -> Backend:
-    """GPT-2's and RoBERTa's: bytes as letters, pairs merged in the order they were learned. `<s>` and `</s>` frame a text."""
+    """GPT-2's and RoBERTa's: bytes as letters, pairs merged in the order they were learned. `<s>` and `</s>` frame a
+    text."""
     known = [pair for pair in merges if all(piece in vocab for piece in (*pair, "".join(pair)))]
     if len(known) < len(merges):
         cause = f"{len(merges) - len(known)} merges name pieces that are not in the vocabulary"
@@ -114,7 +123,8 @@ def byte_bpe(vocab: dict[str, int], merges: Sequence[tuple[str, str]], config: C
 
 
 def unigram(model: SentencePieces, config: Config) -> Backend:
-    """ALBERT's and XLNet's: the likeliest split of each word. `[CLS]` frames a text as BERT does, `<cls>` as XLNet does, at the end."""
+    """ALBERT's and XLNet's: the likeliest split of each word. `[CLS]` frames a text as BERT does, `<cls>` as XLNet
+    does, at the end."""
     vocab = {piece: id for id, (piece, _) in enumerate(model.pieces)}
     backend = Backend(models.Unigram(model.pieces, unk_id=model.types.index(PieceType.UNKNOWN), byte_fallback=False))
     steps: list[normalizers.Normalizer] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
@@ -124,7 +134,9 @@ def unigram(model: SentencePieces, config: Config) -> Backend:
     if model.charsmap:
         steps.append(normalizers.Precompiled(model.charsmap))
     backend.normalizer = normalizers.Sequence(steps)
-    backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="always")])
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="always")]
+    )
     backend.decoder = decoders.Metaspace(prepend_scheme="always")
     if "[CLS]" in vocab and "[SEP]" in vocab:
         config |= {"cls_token": "[CLS]", "sep_token": "[SEP]"}
@@ -139,8 +151,12 @@ def unigram(model: SentencePieces, config: Config) -> Backend:
     control = {PieceType.UNKNOWN, PieceType.CONTROL}
     marked = [piece for (piece, _), kind in zip(model.pieces, model.types, strict=True) if kind in control]
     backend.add_special_tokens(list(dict.fromkeys([*_special_pieces(vocab, config), *marked])))
-    defined = [piece for (piece, _), kind in zip(model.pieces, model.types, strict=True) if kind == PieceType.USER_DEFINED]
-    backend.add_tokens([AddedToken(piece, normalized=False) for piece in defined if piece not in _special_pieces(vocab, config)])
+    defined = [
+        piece for (piece, _), kind in zip(model.pieces, model.types, strict=True) if kind == PieceType.USER_DEFINED
+    ]
+    backend.add_tokens(
+        [AddedToken(piece, normalized=False) for piece in defined if piece not in _special_pieces(vocab, config)]
+    )
     return backend
 
 
@@ -196,11 +212,15 @@ def _read_vocab(content: bytes, path: Path) -> dict[str, int]:
 def _read_ids(content: bytes, path: Path) -> dict[str, int]:
     vocab = parse_json(content, path)
     if not isinstance(vocab, dict) or not all(type(id) is int and 0 <= id < 2**31 for id in vocab.values()):
-        raise BadConfig("not a vocabulary: pieces with whole numbers are expected", place=str(path), code="not-a-vocabulary")
+        raise BadConfig(
+            "not a vocabulary: pieces with whole numbers are expected", place=str(path), code="not-a-vocabulary"
+        )
     owner: dict[int, str] = {}
     for piece, id in vocab.items():
         if owner.setdefault(id, piece) != piece:
-            raise BadConfig(f"the pieces {owner[id]!r} and {piece!r} share the id {id}", place=str(path), code="shared-id")
+            raise BadConfig(
+                f"the pieces {owner[id]!r} and {piece!r} share the id {id}", place=str(path), code="shared-id"
+            )
     return vocab
 
 

@@ -1,8 +1,8 @@
 """Sentences to token ids and word starts, fast: how a word is spelled in pieces is looked up once and remembered.
 
-Text is full of words that were seen before. Where a tokenizer never looks across a space, and nearly none does, the tokens of
-a sentence are the tokens of its words, and a dictionary of words is several times faster than tokenising again. A tokenizer
-that does look across spaces is asked for whole sentences.
+Text is full of words that were seen before. Where a tokenizer never looks across a space, and nearly none does, the
+tokens of a sentence are the tokens of its words, and a dictionary of words is several times faster than tokenising
+again. A tokenizer that does look across spaces is asked for whole sentences.
 
 White space between words is one space: `spell` gives what the tokenizer gives for `" ".join(sentence.split())`.
 """
@@ -33,7 +33,15 @@ CACHE_SIZE = 400_000  # words; then it starts anew, so that memory stays flat
 LONGEST_CACHED = 32  # characters
 PARTS = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9]")
 LOCAL_NORMALIZERS = {"BertNormalizer", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Precompiled", "Nmt"}
-LOCAL_PRE_TOKENIZERS = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit", "Metaspace", "ByteLevel", "Punctuation", "Digits"}
+LOCAL_PRE_TOKENIZERS = {
+    "BertPreTokenizer",
+    "Whitespace",
+    "WhitespaceSplit",
+    "Metaspace",
+    "ByteLevel",
+    "Punctuation",
+    "Digits",
+}
 
 
 @dataclass(frozen=True)
@@ -52,7 +60,9 @@ class CachedEncoder:
         self.by_word = _is_local(layout)
         kinds = {part["type"] for part in _parts(layout["pre_tokenizer"], "pretokenizers")}
         self.spaced = "ByteLevel" in kinds  # a word has its space before it
-        self.splits_punctuation = bool(kinds & {"BertPreTokenizer", "Punctuation"})  # marks are words of their own already
+        self.splits_punctuation = bool(
+            kinds & {"BertPreTokenizer", "Punctuation"}
+        )  # marks are words of their own already
         self.added_characters = {token["content"][0] for token in layout["added_tokens"]}  # no such sign, no such token
         self.segmenter: str | None = None  # what found the words of Chinese text, once there was some
         self._clear()
@@ -74,7 +84,9 @@ class CachedEncoder:
         kept = self._add([chunk for chunk in new if len(chunk) <= LONGEST_CACHED])
         self._add([chunk for chunk in new if len(chunk) > LONGEST_CACHED])
         index = self.index
-        spelled = self._look_up(np.array([index[chunk] for chunk in chunks], dtype=np.int64), np.array(counts, dtype=np.int64))
+        spelled = self._look_up(
+            np.array([index[chunk] for chunk in chunks], dtype=np.int64), np.array(counts, dtype=np.int64)
+        )
         self._evict(kept, new)
         return spelled
 
@@ -112,7 +124,9 @@ class CachedEncoder:
 
     def _parts(self, chunk: str) -> list[str]:
         """Letters and single marks, where the tokenizer divides there anyway: few words, met with many marks."""
-        short = self.splits_punctuation and len(chunk) <= LONGEST_CACHED  # the parts of long ones would be forgotten with them
+        short = (
+            self.splits_punctuation and len(chunk) <= LONGEST_CACHED
+        )  # the parts of long ones would be forgotten with them
         plain = short and chunk.isascii() and chunk.isprintable() and self.added_characters.isdisjoint(chunk)
         return PARTS.findall(chunk) if plain else [chunk]
 
@@ -134,10 +148,15 @@ class CachedEncoder:
         if self.spaced:
             texts = [text if first or not text else " " + text for text, first in zip(texts, opens, strict=True)]
         encodings = self.tokenizer.encodings(texts)
-        starts = [np.array(self.word_starts(text, encoding), np.bool_) for text, encoding in zip(texts, encodings, strict=True)]
+        starts = [
+            np.array(self.word_starts(text, encoding), np.bool_)
+            for text, encoding in zip(texts, encodings, strict=True)
+        ]
         ids = [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
         lengths = np.array([len(one) for one in ids], dtype=np.int64)
-        return EncodedSentences(np.concatenate([np.empty(0, np.uint32), *ids]), np.concatenate([np.empty(0, np.bool_), *starts]), lengths)
+        return EncodedSentences(
+            np.concatenate([np.empty(0, np.uint32), *ids]), np.concatenate([np.empty(0, np.bool_), *starts]), lengths
+        )
 
     def word_starts(self, text: str, encoding: Encoding) -> list[bool]:
         """Where words begin: the tokenizer's own words, marks as words of their own, Chinese by its segmenter."""
@@ -188,7 +207,10 @@ def segmenter_version() -> str | None:
 
 def _is_local(layout: dict[str, Any]) -> bool:
     """No normalizer, pre-tokenizer or added token of this tokenizer looks across a space."""
-    normalizers, pre_tokenizers = _parts(layout["normalizer"], "normalizers"), _parts(layout["pre_tokenizer"], "pretokenizers")
+    normalizers, pre_tokenizers = (
+        _parts(layout["normalizer"], "normalizers"),
+        _parts(layout["pre_tokenizer"], "pretokenizers"),
+    )
     kinds = {part["type"] for part in normalizers}
     if "Precompiled" in kinds and "StripAccents" not in kinds:
         return False  # it looks at a space together with an accent that follows it
@@ -202,7 +224,9 @@ def _is_local(layout: dict[str, Any]) -> bool:
         if part.get("prepend_scheme") == "never":
             return False
     added = layout["added_tokens"]
-    return bool(pre_tokenizers) and not any(token["rstrip"] or any(map(str.isspace, token["content"])) for token in added)
+    return bool(pre_tokenizers) and not any(
+        token["rstrip"] or any(map(str.isspace, token["content"])) for token in added
+    )
 
 
 def _parts(part: dict[str, Any] | None, inner: str) -> list[dict[str, Any]]:

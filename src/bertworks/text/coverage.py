@@ -111,7 +111,9 @@ def _tokenised(tokenizer: Tokenizer, stretches: list[str]) -> Iterator[tuple[str
             words = []
             for begin, end in zip(begins, [*begins[1:], len(encoding.ids)], strict=True):
                 text = normalized(tokenizer, stretch[encoding.offsets[begin][0] : encoding.offsets[end - 1][1]])
-                words.append((SPACED + text if _spaced(encoding, begin, tokenizer) else text, tuple(encoding.ids[begin:end])))
+                words.append(
+                    (SPACED + text if _spaced(encoding, begin, tokenizer) else text, tuple(encoding.ids[begin:end]))
+                )
             yield stretch[len(lead) :], words
 
 

@@ -1,9 +1,10 @@
 """A vocabulary extended by the frequent words of a text, inside its model and not as added tokens.
 
-Each kind has its own way. WordPiece: an entry. It takes the longest entry first, so a new word can change how longer ones split
-(with "strawb", "strawberries" becomes strawb ##er ##ries); what changes is counted, and a word that would give more
-occurrences more pieces than it gives fewer is left out. Unigram: an entry scored just above its best split, so that only that
-split changes. Byte-level BPE: merges after all others, which can only join pieces that were left apart.
+Each kind has its own way. WordPiece: an entry. It takes the longest entry first, so a new word can change how longer
+ones split (with "strawb", "strawberries" becomes strawb ##er ##ries); what changes is counted, and a word that would
+give more occurrences more pieces than it gives fewer is left out. Unigram: an entry scored just above its best split,
+so that only that split changes. Byte-level BPE: merges after all others, which can only join pieces that were left
+apart.
 """
 
 from __future__ import annotations
@@ -96,7 +97,9 @@ Grown = tuple[list[str], list[str], dict[int, tuple[int, ...]]]
 
 def _grow_word_piece(model: Layout, candidates: list[str], found: Coverage, add: int, start: int) -> Grown:
     vocab, prefix = model["vocab"], model["continuing_subword_prefix"]
-    words = sorted(word for word in found.uses if len(word) <= model["max_input_chars_per_word"])  # longer ones are unknown anyway
+    words = sorted(
+        word for word in found.uses if len(word) <= model["max_input_chars_per_word"]
+    )  # longer ones are unknown anyway
     accepted: list[str] = []
     skipped: list[str] = []
     rows: dict[int, tuple[int, ...]] = {}
@@ -234,12 +237,20 @@ def _check_aliases(tokenizer: Tokenizer, aliases: dict[str, str], keys: dict[str
             if not keys[name]:
                 raise BadConfig(f"the alias {variant!r} of {form!r} is empty to this tokenizer", code="no-tokens")
             if len(keys[name]) > longest:
-                cause = f"{name[:20]!r}... is longer than {longest} characters, more than a word of this tokenizer may have"
+                cause = (
+                    f"{name[:20]!r}... is longer than {longest} characters, more than a word of this tokenizer may have"
+                )
                 raise BadConfig(cause, code="word-too-long")
             if any(token in name or token in keys[name] for token in added):
-                raise BadConfig(f"{name!r} has a special token in it, which must stay what it is", code="special-token-in-alias")
+                raise BadConfig(
+                    f"{name!r} has a special token in it, which must stay what it is", code="special-token-in-alias"
+                )
         if forms.setdefault(keys[variant], keys[form]) != keys[form]:
-            raise BadConfig(f"{variant!r} has two forms, {forms[keys[variant]]!r} and {keys[form]!r}", code="conflicting-alias")
+            raise BadConfig(
+                f"{variant!r} has two forms, {forms[keys[variant]]!r} and {keys[form]!r}", code="conflicting-alias"
+            )
     for variant, form in forms.items():
         if form in forms and forms[form] != form:
-            raise BadConfig(f"the form {form!r} of {variant!r} is itself a variant, of {forms[form]!r}", code="chained-alias")
+            raise BadConfig(
+                f"the form {form!r} of {variant!r} is itself a variant, of {forms[form]!r}", code="chained-alias"
+            )

@@ -47,10 +47,14 @@ class Ledger:
             )
         if self.cut_texts:
             share = self.cut_tokens / self.tokens
-            parts.append(f"{self.cut_texts:,} texts were longer than {self.limit} and cut: {self.cut_tokens:,} tokens lost ({share:.1%})")
+            parts.append(
+                f"{self.cut_texts:,} texts were longer than {self.limit} and cut: {self.cut_tokens:,} tokens lost ({share:.1%})"
+            )
         if not self.windowed_texts and not self.cut_texts:
             parts.append("none longer than the model")
         if self.has_many_unknown:
             share = self.unknown / self.tokens
-            parts.append(f"{self.unknown:,} tokens ({share:.1%}) are unknown to the vocabulary and not read: see `bertworks vocab check`")
+            parts.append(
+                f"{self.unknown:,} tokens ({share:.1%}) are unknown to the vocabulary and not read: see `bertworks vocab check`"
+            )
         return "; ".join(parts)

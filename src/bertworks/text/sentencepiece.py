@@ -1,7 +1,7 @@
 """SentencePiece `.model` files, read without the library.
 
-Such a file is a protocol buffer. Of it we need the pieces with their scores, the kind of model, and the table of characters
-that are replaced before anything else; the wire format of these is a few lines.
+Such a file is a protocol buffer. Of it we need the pieces with their scores, the kind of model, and the table of
+characters that are replaced before anything else; the wire format of these is a few lines.
 """
 
 from __future__ import annotations
@@ -44,9 +44,13 @@ def read_sentencepiece(content: bytes, path: Path) -> SentencePieces:
                 pieces.append((piece, score))
                 types.append(PieceType(kind))
             elif field == 2 and isinstance(value, bytes):
-                model_type = next((entry for key, entry in _fields(value) if key == 3 and isinstance(entry, int)), model_type)
+                model_type = next(
+                    (entry for key, entry in _fields(value) if key == 3 and isinstance(entry, int)), model_type
+                )
             elif field == 3 and isinstance(value, bytes):
-                charsmap = next((entry for key, entry in _fields(value) if key == 2 and isinstance(entry, bytes)), charsmap)
+                charsmap = next(
+                    (entry for key, entry in _fields(value) if key == 2 and isinstance(entry, bytes)), charsmap
+                )
     except (IndexError, ValueError, struct.error) as error:
         raise BadConfig(f"not a SentencePiece model: {str(error)[:100]}", place=str(path)) from None
     if not pieces:

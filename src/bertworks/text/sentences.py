@@ -1,8 +1,8 @@
 """Paragraphs split into sentences, Western and Chinese.
 
-A Western sentence ends with . ! ? or … (and what closes after it) before a space and a capital, a digit or an opening quote;
-not after an initial (J. Smith) or a usual abbreviation. A Chinese one ends with 。！？ or …… wherever they stand. All patterns
-look at each sign once: text may be a million dots.
+A Western sentence ends with . ! ? or … (and what closes after it) before a space and a capital, a digit or an opening
+quote; not after an initial (J. Smith) or a usual abbreviation. A Chinese one ends with 。！？ or …… wherever they stand.
+All patterns look at each sign once: text may be a million dots.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Text to tokens and back, on the `tokenizers` library: what a model folder says, with offsets into the user's own text.
+"""Text to tokens and back, on the `tokenizers` library: what a model folder says, with offsets into the user's own
+text.
 
-A folder has a `tokenizer.json`, or vocabulary files from which one is built. What the folder held is kept and written back
-byte for byte, so a model saved again has the very same tokenizer.
+A folder has a `tokenizer.json`, or vocabulary files from which one is built. What the folder held is kept and written
+back byte for byte, so a model saved again has the very same tokenizer.
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ class Pieces:
 class Tokenizer:
     """Text in, tokens out."""
 
-    def __init__(self, backend: Backend, files: dict[str, bytes], config: dict[str, Any], remarks: list[Remark]) -> None:
+    def __init__(
+        self, backend: Backend, files: dict[str, bytes], config: dict[str, Any], remarks: list[Remark]
+    ) -> None:
         backend.no_padding()
         backend.no_truncation()
         self.backend, self.files, self.config, self.remarks = backend, files, config, remarks
@@ -80,10 +83,14 @@ class Tokenizer:
     def load(cls, folder: Path) -> Self:
         files = {name: read_file(folder / name) for name in TOKENIZER_FILES if (folder / name).is_file()}
         config = {**_json(files, "special_tokens_map.json", folder), **_json(files, "tokenizer_config.json", folder)}
-        config |= {key: value["content"] for key, value in config.items() if isinstance(value, dict) and "content" in value}
+        config |= {
+            key: value["content"] for key, value in config.items() if isinstance(value, dict) and "content" in value
+        }
         remarks = []
         if config.pop("auto_map", None):
-            remarks.append(Remark("remote-code-ignored", "tokenizer_config.json names code to run (auto_map); it is ignored"))
+            remarks.append(
+                Remark("remote-code-ignored", "tokenizer_config.json names code to run (auto_map); it is ignored")
+            )
             kept = _json(files, "tokenizer_config.json", folder)
             files["tokenizer_config.json"] = _dumps({key: value for key, value in kept.items() if key != "auto_map"})
         if "tokenizer.json" in files:
@@ -103,9 +110,11 @@ class Tokenizer:
 
     @classmethod
     def from_layout(cls, layout: dict[str, Any], config: dict[str, Any]) -> Self:
-        """A tokenizer that we trained or changed, with files as `transformers` opens them: as they are, by no class of its own.
+        """A tokenizer that we trained or changed, with files as `transformers` opens them: as they are, by no class of
+        its own.
 
-        It is given as the content of its tokenizer.json, since the library would write only one of two strings with the same id.
+        It is given as the content of its tokenizer.json, since the library would write only one of two strings with the
+        same id.
         """
         content = _dumps({**layout, "padding": None, "truncation": None})
         with _library_errors(lambda reason: BadConfig(f"no tokenizer can be built: {reason}")):
@@ -113,7 +122,9 @@ class Tokenizer:
         config = fast_config(backend, config)
         files = {"tokenizer.json": content, "tokenizer_config.json": _dumps(config)}
         vocab = layout["model"]["vocab"]
-        if layout["model"]["type"] == "WordPiece" and sorted(vocab.values()) == list(range(len(vocab))):  # a line per id can say it
+        if layout["model"]["type"] == "WordPiece" and sorted(vocab.values()) == list(
+            range(len(vocab))
+        ):  # a line per id can say it
             files["vocab.txt"] = "".join(f"{piece}\n" for piece in sorted(vocab, key=vocab.__getitem__)).encode()
         return cls(backend, files, config, [])
 
@@ -140,7 +151,10 @@ class Tokenizer:
     @property
     def vocab_size(self) -> int:
         """One more than the largest id."""
-        ids: list[int] = [*self.backend.get_vocab(with_added_tokens=True).values(), *(id for ids, _ in self.template.parts for id in ids)]
+        ids: list[int] = [
+            *self.backend.get_vocab(with_added_tokens=True).values(),
+            *(id for ids, _ in self.template.parts for id in ids),
+        ]
         return int(max(ids)) + 1
 
     def id_of(self, kind: str) -> int:
@@ -233,12 +247,16 @@ class Tokenizer:
 
     def _probe_template(self, pair: bool) -> SpecialTokenTemplate:
         """What the tokenizer sets around a text, or two, seen on a text that it has tokens for."""
-        probe = next((text for text in PROBE_TEXTS if self.backend.encode(text, add_special_tokens=False).ids), PROBE_TEXTS[0])
+        probe = next(
+            (text for text in PROBE_TEXTS if self.backend.encode(text, add_special_tokens=False).ids), PROBE_TEXTS[0]
+        )
         bare = self.backend.encode(probe, add_special_tokens=False).ids
         encoded = self.backend.encode(probe, probe if pair else None)
         ids, segments = np.array(encoded.ids, np.int32), np.array(encoded.type_ids, np.int32)
         own = [np.flatnonzero([which == text for which in encoded.sequence_ids]) for text in range(2 if pair else 1)]
-        edges = [edge for found in own if len(found) for edge in (int(found[0]), int(found[-1]) + 1)] or [0] * (2 * len(own))
+        edges = [edge for found in own if len(found) for edge in (int(found[0]), int(found[-1]) + 1)] or [0] * (
+            2 * len(own)
+        )
         texts = list(zip(edges[::2], edges[1::2], strict=True))
         if any(ids[begin:end].tolist() != bare or len(set(segments[begin:end].tolist())) > 1 for begin, end in texts):
             raise Unsupported("the tokenizer does more than set special tokens around a text")
@@ -257,7 +275,9 @@ def check_texts(texts: Sequence[str]) -> None:
     for index, text in enumerate(texts):
         place = f"text {index}"
         if not isinstance(text, str):
-            raise BadText(f"a {type(text).__name__}, not a string", place=place, remedy="texts are strings", code="not-a-string")
+            raise BadText(
+                f"a {type(text).__name__}, not a string", place=place, remedy="texts are strings", code="not-a-string"
+            )
         if not text.strip():
             raise BadText("an empty text", place=place, remedy="leave empty texts out", code="empty-text")
         try:

@@ -1,8 +1,9 @@
 """One's own vocabulary: WordPiece, byte-level BPE or unigram, trained by the `tokenizers` library.
 
-The library's results depend on the order of its hash tables in two places, and we take that away. Its WordPiece trainer (which
-is BPE with a `##` prefix) numbers continuing characters as it meets them, and ties between merges go by number: we number them
-beforehand. Its unigram trainer gives rare characters scores in chance order: we give them in the order of the characters, and round.
+The library's results depend on the order of its hash tables in two places, and we take that away. Its WordPiece trainer
+(which is BPE with a `##` prefix) numbers continuing characters as it meets them, and ties between merges go by number:
+we number them beforehand. Its unigram trainer gives rare characters scores in chance order: we give them in the order
+of the characters, and round.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ SCORE_DIGITS = 6
 
 def train_tokenizer(sample: Sample, kind: Kind, size: int, *, cased: bool) -> Tokenizer:
     if size < SMALLEST[kind]:
-        raise BadConfig(f"a vocabulary of {size} is too small; at least {SMALLEST[kind]} for {kind}", code="vocabulary-too-small")
+        raise BadConfig(
+            f"a vocabulary of {size} is too small; at least {SMALLEST[kind]} for {kind}", code="vocabulary-too-small"
+        )
     if not any(text and not text.isspace() for text in sample.texts):
         raise BadText("there is no text to learn a vocabulary from", code="no-text")
     config = {"do_lower_case": not cased, "keep_accents": cased}
@@ -89,13 +92,16 @@ def _train_unigram(sample: Sample, size: int, config: dict[str, Any]) -> Backend
         show_progress=False,
     )
     blank.train_from_iterator(sample.texts, trainer)
-    learned = [(piece, score) for piece, score in json.loads(blank.to_str())["model"]["vocab"] if piece not in ALBERT_SPECIAL]
+    learned = [
+        (piece, score) for piece, score in json.loads(blank.to_str())["model"]["vocab"] if piece not in ALBERT_SPECIAL
+    ]
     pieces = [(piece, 0.0) for piece in ALBERT_SPECIAL] + _settled(learned)
     return unigram(SentencePieces(pieces, [*types, *[PieceType.NORMAL] * len(learned)], b""), config)
 
 
 def _alphabet(words: Counter[str], size: int) -> list[str]:
-    """The most frequent characters, so many that all but a very few occurrences are covered; at most half the vocabulary."""
+    """The most frequent characters, so many that all but a very few occurrences are covered; at most half the
+    vocabulary."""
     letters: Counter[str] = Counter()
     for word, count in words.items():
         for letter in word:
@@ -111,6 +117,8 @@ def _settled(pieces: list[tuple[str, float]]) -> list[tuple[str, float]]:
     lowest, step = min(score for _, score in pieces), 0.0001  # the library's step between rare characters
     singles = [(piece, score) for piece, score in pieces if len(piece) == 1]
     rare = [(piece, score) for piece, score in singles if score < lowest + step * (len(singles) + 1)]
-    scores = dict(pieces) | dict(zip(sorted(piece for piece, _ in rare), sorted(score for _, score in rare), strict=True))
+    scores = dict(pieces) | dict(
+        zip(sorted(piece for piece, _ in rare), sorted(score for _, score in rare), strict=True)
+    )
     rounded = [(piece, round(score, SCORE_DIGITS)) for piece, score in scores.items()]
     return sorted(rounded, key=lambda entry: (-entry[1], entry[0]))

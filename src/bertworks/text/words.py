@@ -12,14 +12,18 @@ from tokenizers import Tokenizer as Backend
 
 LONGEST_WORD = 1000  # characters
 # Scripts that are written without spaces (Thai to Khmer, Chinese, Japanese, Korean) have no such limit.
-SPACELESS = r"\u0e00-\u109f\u1780-\u17ff\u2e80-\ud7ff\U00020000-\U0003ffff"  # for patterns: scripts that set none between words
-CJK = r"\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"  # for patterns: Chinese and Japanese, written without spaces, each a word
+SPACELESS = (
+    r"\u0e00-\u109f\u1780-\u17ff\u2e80-\ud7ff\U00020000-\U0003ffff"  # for patterns: scripts that set none between words
+)
+# for patterns: Chinese and Japanese, written without spaces, each a word
+CJK = r"\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 ENDLESS = re.compile(rf"[^\s{SPACELESS}]{{{LONGEST_WORD},}}")
 
 
 @dataclass
 class Sample:
-    """Texts in bounded memory: all of them, or a fair choice that depends only on the seed and on how many there are before."""
+    """Texts in bounded memory: all of them, or a fair choice that depends only on the seed and on how many there are
+    before."""
 
     budget: int  # characters
     seed: int = 0
@@ -31,7 +35,8 @@ class Sample:
 
     @classmethod
     def of(cls, texts: Iterable[str], budget: int, seed: int = 0) -> Sample:
-        """A text is kept if the hash of its number is below a bar, and the bar is lowered by half whenever the budget is full."""
+        """A text is kept if the hash of its number is below a bar, and the bar is lowered by half whenever the budget
+        is full."""
         sample = cls(budget, seed)
         key, bar = seed.to_bytes(16, "little"), 2**64
         hashes: list[int] = []
@@ -40,7 +45,9 @@ class Sample:
             if len(text) > LONGEST_WORD:
                 text, count = ENDLESS.subn(" ", text)
                 sample.endless += count
-            number = int.from_bytes(hashlib.blake2b(index.to_bytes(8, "little"), digest_size=8, key=key).digest(), "little")
+            number = int.from_bytes(
+                hashlib.blake2b(index.to_bytes(8, "little"), digest_size=8, key=key).digest(), "little"
+            )
             if number >= bar:
                 continue
             sample.texts.append(text)
@@ -55,7 +62,11 @@ class Sample:
         return sample
 
     def __str__(self) -> str:
-        left_out = f", {self.endless:,} stretches of {LONGEST_WORD:,} characters and more without a space left out" if self.endless else ""
+        left_out = (
+            f", {self.endless:,} stretches of {LONGEST_WORD:,} characters and more without a space left out"
+            if self.endless
+            else ""
+        )
         if self.whole:
             return f"all {self.seen:,} characters{left_out}"
         return f"a sample of {self.kept:,} of {self.seen:,} characters (seed {self.seed}){left_out}"
@@ -80,4 +91,8 @@ def count_words(backend: Backend, texts: Iterable[str]) -> Counter[str]:
 
 def split_words(backend: Backend, text: str) -> list[str]:
     normal = backend.normalizer.normalize_str(text) if backend.normalizer is not None else text
-    return [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(normal)] if backend.pre_tokenizer is not None else [normal]
+    return (
+        [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(normal)]
+        if backend.pre_tokenizer is not None
+        else [normal]
+    )

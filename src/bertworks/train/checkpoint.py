@@ -6,8 +6,8 @@
         state.json              step, place in the text, time spent, ...
         manifest.json           size and SHA-256 of the files above
 
-A folder is written under another name, synced to the disk and renamed. So a crash leaves the old ones as they are; a damaged one is
-noticed, named and passed over for the one before.
+A folder is written under another name, synced to the disk and renamed. So a crash leaves the old ones as they are; a
+damaged one is noticed, named and passed over for the one before.
 """
 
 from __future__ import annotations
@@ -106,7 +106,9 @@ def _check_space(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed + MIN_FREE_BYTES:
         cause = f"a checkpoint takes {needed / 1e6:,.0f} MB, the disk has {free / 1e6:,.0f} MB left"
-        raise SaveFailed(cause, place=str(folder), remedy="free some space; what was saved before is unchanged", code="no-space")
+        raise SaveFailed(
+            cause, place=str(folder), remedy="free some space; what was saved before is unchanged", code="no-space"
+        )
 
 
 def _entry(path: Path) -> dict[str, Any]:
@@ -122,15 +124,22 @@ def read_checkpoint(place: Path, run: str) -> Checkpoint:
         if not path.is_file() or path.is_symlink():
             raise BadCheckpoint("a file of this checkpoint is missing", place=str(path), code="missing-file")
         if _entry(path) != manifest.get(name):
-            raise BadCheckpoint("this file has changed since it was written (size or SHA-256)", place=str(path), code="changed-file")
+            raise BadCheckpoint(
+                "this file has changed since it was written (size or SHA-256)", place=str(path), code="changed-file"
+            )
     try:
         saved = read_json(place / STATE)
         state = TypeAdapter(State).validate_json(
             json.dumps({STATE_BEFORE.get(name, name): value for name, value in saved["state"].items()}), strict=True
         )
-        threads = TypeAdapter(Annotated[int, Field(ge=1, le=1024)]).validate_python(saved["machine"]["threads"], strict=True)
+        threads = TypeAdapter(Annotated[int, Field(ge=1, le=1024)]).validate_python(
+            saved["machine"]["threads"], strict=True
+        )
         checkpoint = Checkpoint(
-            state, saved["run"], {**saved["machine"], "threads": threads}, *map(_load, (place / WEIGHTS, place / OPTIMIZER))
+            state,
+            saved["run"],
+            {**saved["machine"], "threads": threads},
+            *map(_load, (place / WEIGHTS, place / OPTIMIZER)),
         )
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise BadCheckpoint(f"cannot be read: {str(error)[:300]}", place=str(place)) from None
@@ -167,7 +176,8 @@ def newest_checkpoint(folder: Path, run: str) -> tuple[Checkpoint | None, dict[P
 
 
 def tidy_checkpoints(folder: Path, damaged: Iterable[Path]) -> None:
-    """At the start of a process: damaged ones lose their name, so that nothing counts them; what a kill left half done goes."""
+    """At the start of a process: damaged ones lose their name, so that nothing counts them; what a kill left half done
+    goes."""
     for place in damaged:
         aside = place.with_name(f"damaged-{place.name}")
         shutil.rmtree(aside, ignore_errors=True)
@@ -187,7 +197,9 @@ def prune_checkpoints(folder: Path, keep: int, best: int | None) -> None:
 
 def optimizer_tensors(module: nn.Module, optimiser: torch.optim.Optimizer) -> Tensors:
     return {
-        f"{name}|{key}": value for name, parameter in module.named_parameters() for key, value in _optimizer_state(optimiser, parameter)
+        f"{name}|{key}": value
+        for name, parameter in module.named_parameters()
+        for key, value in _optimizer_state(optimiser, parameter)
     }
 
 

@@ -1,8 +1,8 @@
 """How far a run has come, from 0 to 1: by steps, by passes over the text, or by the clock.
 
-By the clock the end is a moment, not a step. Every step takes its share of what is left, (1 - progress) / steps left, where the steps
-left follow from the time left and the pace so far; so the learning rate meets zero at the deadline, whatever the machine does.
-The clock is monotonic: setting the time or the time zone changes nothing.
+By the clock the end is a moment, not a step. Every step takes its share of what is left, (1 - progress) / steps left,
+where the steps left follow from the time left and the pace so far; so the learning rate meets zero at the deadline,
+whatever the machine does. The clock is monotonic: setting the time or the time zone changes nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,11 @@ class Clock:
     @property
     def pace(self) -> float:
         """Seconds from the end of a step to the end of the next, with all that lies between."""
-        return (self.step_ends[-1] - self.step_ends[0]) / (len(self.step_ends) - 1) if len(self.step_ends) > 2 else self.first_pace
+        return (
+            (self.step_ends[-1] - self.step_ends[0]) / (len(self.step_ends) - 1)
+            if len(self.step_ends) > 2
+            else self.first_pace
+        )
 
     def tick(self) -> None:
         """A step has ended."""

@@ -62,7 +62,8 @@ def process_group(distributed: Distributed, device: torch.device) -> Iterator[No
         return
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    # The store of an earlier attempt may still be there, with the addresses of processes that are gone; each attempt has names of its own.
+    # The store of an earlier attempt may still be there, with the addresses of processes that are gone; each attempt
+    # has names of its own.
     store = PrefixStore(f"attempt-{distributed.restarts}", next(rendezvous("env://"))[0])
     backend = "nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, store=store, rank=distributed.rank, world_size=distributed.world_size)

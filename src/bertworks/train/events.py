@@ -1,7 +1,8 @@
-"""What happens in a run, as typed events: a line of `metrics.jsonl` each, TensorBoard if it is installed, and whoever listens.
+"""What happens in a run, as typed events: a line of `metrics.jsonl` each, TensorBoard if it is installed, and whoever
+listens.
 
-An event's fields are its line's keys, beside `kind`; docs/reference/events.md lists them. Lines of runs made before version 0.2 are read
-as today's events.
+An event's fields are its line's keys, beside `kind`; docs/reference/events.md lists them. Lines of runs made before
+version 0.2 are read as today's events.
 """
 
 from __future__ import annotations
@@ -138,7 +139,8 @@ class Finished(Event):
 
 
 KINDS: dict[str, type[Event]] = {
-    event.kind: event for event in (Started, Resumed, Planned, Trained, Evaluated, Saved, NotSaved, Skipped, Remarked, Finished)
+    event.kind: event
+    for event in (Started, Resumed, Planned, Trained, Evaluated, Saved, NotSaved, Skipped, Remarked, Finished)
 }
 EventHandler = Callable[[Event], None]
 Some = TypeVar("Some", bound=Event)
@@ -167,12 +169,17 @@ def _parse(line: bytes) -> Event | None:
         values = _today(json.loads(line))
         kind = KINDS[values.pop("kind")]
         known = {one.name for one in fields(kind)}
-        return kind(**{name: value for name, value in values.items() if name in known}) if isinstance(values["step"], int) else None
+        return (
+            kind(**{name: value for name, value in values.items() if name in known})
+            if isinstance(values["step"], int)
+            else None
+        )
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         return None
 
 
-# Kinds of before version 0.2, whose lines were flat: today's kind, what its keys are called today, and where the others belong.
+# Kinds of before version 0.2, whose lines were flat: today's kind, what its keys are called today, and where the others
+# belong.
 BEFORE: dict[str, tuple[str, dict[str, str], str | None]] = {
     "start": ("start", {"matrix_gflops": "peak_gflops", "train": "train_examples", "dev": "dev_examples"}, "machine"),
     "resumed": ("resume", {}, None),

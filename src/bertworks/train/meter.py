@@ -11,7 +11,8 @@ from bertworks.train.distributed import Distributed
 
 
 class Meter:
-    """The terms of the loss since the last line of the log, and the time that the steps took, without what lies between them."""
+    """The terms of the loss since the last line of the log, and the time that the steps took, without what lies between
+    them."""
 
     def __init__(self, tokens: int = 0) -> None:
         self.sums: dict[str, float] = {}

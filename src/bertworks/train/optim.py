@@ -13,10 +13,13 @@ from bertworks.model.partial_embedding import PartialEmbedding
 
 
 def make_optimizer(module: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
-    """AdamW (Loshchilov and Hutter 2019), all parameters in a few calls; norms, biases and embeddings of which few rows learn are not
-    pulled towards zero. Each group has a `share` of the learning rate: lower layers learn more slowly if the config says so (Howard and
-    Ruder 2018, section 3.2)."""
-    depths, partial = _depths(module), {id(part.weight) for part in module.modules() if isinstance(part, PartialEmbedding)}
+    """AdamW (Loshchilov and Hutter 2019), all parameters in a few calls; norms, biases and embeddings of which few rows
+    learn are not pulled towards zero. Each group has a `share` of the learning rate: lower layers learn more slowly if
+    the config says so (Howard and Ruder 2018, section 3.2)."""
+    depths, partial = (
+        _depths(module),
+        {id(part.weight) for part in module.modules() if isinstance(part, PartialEmbedding)},
+    )
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in module.named_parameters():
         if parameter.requires_grad:
@@ -35,7 +38,11 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
 def _depths(module: nn.Module) -> dict[str, int]:
     """How far below the heads the encoders' parameters lie, by name."""
     encoders = [(prefix, part) for prefix, part in module.named_modules() if isinstance(part, Encoder)]
-    return {f"{prefix}.{name}": encoder.depth(name) for prefix, encoder in encoders for name, _ in encoder.named_parameters()}
+    return {
+        f"{prefix}.{name}": encoder.depth(name)
+        for prefix, encoder in encoders
+        for name, _ in encoder.named_parameters()
+    }
 
 
 def _is_norm_or_bias(name: str, parameter: Tensor) -> bool:

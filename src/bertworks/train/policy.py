@@ -32,8 +32,11 @@ class EvaluationPolicy:
     extra_evaluations: float = 0.0  # further ones that the end takes time for, in units of these
 
     def has_time(self, state: State, clock: Clock) -> bool:
-        """With a budget, evaluation must not take the time of training: neither much of that since the last one, nor of what is left."""
-        return state.evaluation_seconds <= EVALUATION_SHARE * min(clock.elapsed - state.evaluated_at, clock.seconds_left)
+        """With a budget, evaluation must not take the time of training: neither much of that since the last one, nor of
+        what is left."""
+        return state.evaluation_seconds <= EVALUATION_SHARE * min(
+            clock.elapsed - state.evaluated_at, clock.seconds_left
+        )
 
     def update(self, state: State, metrics: Mapping[str, float]) -> State:
         """What an evaluation changes."""
@@ -42,7 +45,9 @@ class EvaluationPolicy:
         better = state.best_step is None or (finite and (state.best is None or value < state.best))
         if better or (finite and value == state.best):  # of equal ones the last has learned most
             state = replace(state, best=value if finite else None, best_step=state.step)
-        state = replace(state, evaluations_without_improvement=0 if better else state.evaluations_without_improvement + 1)
+        state = replace(
+            state, evaluations_without_improvement=0 if better else state.evaluations_without_improvement + 1
+        )
         if state.progress >= 1:
             return state
         return replace(state, pruned=state.best is not None and self.pruner(state.progress, state.best))

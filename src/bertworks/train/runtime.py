@@ -1,11 +1,11 @@
 """The process and the machine: signals, threads, memory, speed, and how all that is written down.
 
-What changes the process itself (signal handlers, threads, the allocator) happens only where the process is ours, on the command line; a
-library call leaves its caller's process as it is.
+What changes the process itself (signal handlers, threads, the allocator) happens only where the process is ours, on the
+command line; a library call leaves its caller's process as it is.
 
-SIGTERM and SIGINT ask for an end: the step is finished and saved; an evaluation is interrupted, if one process makes it. A second signal
-ends the process at once. Whoever ends a group of processes often signals each of them twice, once directly and once through their parent;
-two SIGTERMs within a moment are therefore one.
+SIGTERM and SIGINT ask for an end: the step is finished and saved; an evaluation is interrupted, if one process makes
+it. A second signal ends the process at once. Whoever ends a group of processes often signals each of them twice, once
+directly and once through their parent; two SIGTERMs within a moment are therefore one.
 """
 
 from __future__ import annotations
@@ -98,12 +98,16 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
 
 
 def check_precision(config: LoopConfig, device: torch.device) -> None:
-    """Some virtual machines name instructions that they refuse to run, which ends a process; so one that can be spared tries them."""
+    """Some virtual machines name instructions that they refuse to run, which ends a process; so one that can be spared
+    tries them."""
     if config.precision == "bfloat16" and device.type == "cpu":
         code = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); a @ a"
         if subprocess.run([sys.executable, "-c", code], stderr=subprocess.DEVNULL).returncode:
             cause = "bfloat16 products end the process on this processor, though it says that it knows them"
-            raise Unsupported(cause, remedy="train.precision=float32; or set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 (or _VNNI) and try again")
+            raise Unsupported(
+                cause,
+                remedy="train.precision=float32; or set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 (or _VNNI) and try again",
+            )
 
 
 def set_threads(threads: int | None, processes: int) -> int:
@@ -116,7 +120,8 @@ def set_threads(threads: int | None, processes: int) -> int:
 
 
 def keep_freed_memory() -> bool:
-    """Every step frees what the next one takes again. glibc would give it back to the system in between, page by page; tell it not to."""
+    """Every step frees what the next one takes again. glibc would give it back to the system in between, page by page;
+    tell it not to."""
     if platform.libc_ver()[0] != "glibc":
         return False
     mallopt = ctypes.CDLL(None).mallopt
@@ -124,14 +129,18 @@ def keep_freed_memory() -> bool:
 
 
 def release_memory() -> None:
-    """All that is free. Where steps differ in length, what was kept comes to lie in pieces that the next one cannot use, more and more."""
+    """All that is free. Where steps differ in length, what was kept comes to lie in pieces that the next one cannot
+    use, more and more."""
     if platform.libc_ver()[0] == "glibc":
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def measure_peak_flops(rows: int, inner: int, columns: int, device: torch.device, dtype: torch.dtype) -> float:
-    """The three products of a linear layer's step, forward and for its two gradients, in floating-point operations a second."""
-    x, w, y = (torch.randn(*shape, device=device, dtype=dtype) for shape in ((rows, inner), (inner, columns), (rows, columns)))
+    """The three products of a linear layer's step, forward and for its two gradients, in floating-point operations a
+    second."""
+    x, w, y = (
+        torch.randn(*shape, device=device, dtype=dtype) for shape in ((rows, inner), (inner, columns), (rows, columns))
+    )
 
     def products() -> None:
         x @ w
@@ -144,7 +153,9 @@ def measure_peak_flops(rows: int, inner: int, columns: int, device: torch.device
     while time.monotonic() < end:
         start = time.monotonic()
         products()
-        best = max(best, 3 * 2.0 * rows * inner * columns / (time.monotonic() - start))  # others may disturb some of them
+        best = max(
+            best, 3 * 2.0 * rows * inner * columns / (time.monotonic() - start)
+        )  # others may disturb some of them
     return best
 
 
@@ -187,6 +198,8 @@ def environment(device: torch.device, world: int) -> dict[str, Any]:
 def _processor() -> str:
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:  # noqa: PTH123
-            return next((line.partition(":")[2].strip() for line in file if line.startswith("model name")), platform.machine())
+            return next(
+                (line.partition(":")[2].strip() for line in file if line.startswith("model name")), platform.machine()
+            )
     except OSError:
         return platform.machine()

@@ -1,8 +1,8 @@
 """The loop. It is given batches, something with `counts` and `forward`, a way to evaluate and a way to save the model.
 
-What makes a stopped and resumed run end with the same bits as an undisturbed one: every batch is a function of its cursor, dropout is
-seeded by (seed, step, micro-batch, process), and a checkpoint holds weights, optimizer and cursor. What is only shown (speed, time left,
-means over the last lines) may differ.
+What makes a stopped and resumed run end with the same bits as an undisturbed one: every batch is a function of its
+cursor, dropout is seeded by (seed, step, micro-batch, process), and a checkpoint holds weights, optimizer and cursor.
+What is only shown (speed, time left, means over the last lines) may differ.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ from bertworks.train.runtime import Interrupted, Runtime, flop_counter, release_
 
 PROFILED_STEPS = 3  # to measure the machine with, for a budget; their gradients are thrown away
 LOG_SECONDS = 20.0  # of steps so slow that lines every so many of them would leave people waiting
-RELEASE_SECONDS = 10.0  # between moments when memory is given back, which takes a few hundredths of that to be had again
+RELEASE_SECONDS = (
+    10.0  # between moments when memory is given back, which takes a few hundredths of that to be had again
+)
 END_SECONDS = 1.0  # for the report and the last messages, beside evaluation and saving, which are measured
 
 
@@ -74,7 +76,8 @@ class StepSync:
 
 
 class Trainer:
-    """`batches(cursor)` gives the steps from there on; `policy` evaluates, keeps the best model and may end the run early."""
+    """`batches(cursor)` gives the steps from there on; `policy` evaluates, keeps the best model and may end the run
+    early."""
 
     def __init__(
         self,
@@ -85,9 +88,20 @@ class Trainer:
         context: TrainContext,
         policy: EvaluationPolicy,
     ) -> None:
-        self.module, self.batches, self.optim, self.config, self.context, self.policy = module, batches, optim, loop, context, policy
+        self.module, self.batches, self.optim, self.config, self.context, self.policy = (
+            module,
+            batches,
+            optim,
+            loop,
+            context,
+            policy,
+        )
         self.distributed, self.clock = context.distributed, context.clock
-        self.ddp_module, self.optimizer, self.state = self.distributed.wrap(module), make_optimizer(module, optim), State()
+        self.ddp_module, self.optimizer, self.state = (
+            self.distributed.wrap(module),
+            make_optimizer(module, optim),
+            State(),
+        )
         self.parameters = list(module.parameters())
         self.device = self.parameters[0].device
         self.flops_per_token = 0.0
@@ -109,7 +123,9 @@ class Trainer:
         self._reserve_time()
         if self.state.progress >= 1 and not self.state.evaluation_pending:
             self.remark(Remark("already-ended", "this run has already ended"))
-        elif self.state.progress < 1 and (self.state.evaluation_pending or (self.saved_state is None and self.policy.at_start)):
+        elif self.state.progress < 1 and (
+            self.state.evaluation_pending or (self.saved_state is None and self.policy.at_start)
+        ):
             self._evaluate()
             self._save_checkpoint()
         elif self.saved_state is None:
@@ -142,7 +158,15 @@ class Trainer:
     def _advanced(self, step: Step, progress: float) -> State:
         epoch, batch = step.next_cursor
         tokens, seconds = self.state.tokens + step.tokens, self.clock.elapsed
-        return replace(self.state, step=self.state.step + 1, epoch=epoch, batch=batch, progress=progress, tokens=tokens, seconds=seconds)
+        return replace(
+            self.state,
+            step=self.state.step + 1,
+            epoch=epoch,
+            batch=batch,
+            progress=progress,
+            tokens=tokens,
+            seconds=seconds,
+        )
 
     def _sync_step(self, step: Step) -> StepSync:
         counts: dict[str, int] = {}
@@ -150,7 +174,9 @@ class Trainer:
             for name, n in self.module.counts(micro_batch.batch).items():
                 counts[name] = counts.get(name, 0) + n * micro_batch.is_counted
         middle, after, over = self._progress(step) if self.distributed.is_main else (0.0, 0.0, False)
-        signal_here = self.context.runtime.stop.signal  # now; one that comes while the processes talk is for the next step
+        signal_here = (
+            self.context.runtime.stop.signal
+        )  # now; one that comes while the processes talk is for the next step
         values = [*counts.values(), middle, after, float(over), float(signal_here)]
         sums = self.distributed.sum(torch.tensor(values, dtype=torch.float64, device=self.device))
         *totals, middle, after, ended, asked = sums.tolist()
@@ -229,7 +255,11 @@ class Trainer:
 
     def _maybe_no_sync(self, *, last: bool) -> AbstractContextManager[Any]:
         """Gradients travel between processes once in a step, with its last micro-batch."""
-        return nullcontext() if last or not isinstance(self.ddp_module, DistributedDataParallel) else self.ddp_module.no_sync()
+        return (
+            nullcontext()
+            if last or not isinstance(self.ddp_module, DistributedDataParallel)
+            else self.ddp_module.no_sync()
+        )
 
     def _skip_step(self, step: Step, value: float, norm: float) -> None:
         """Numbers that are not finite must not reach the weights."""
@@ -237,9 +267,14 @@ class Trainer:
         n_skipped = self.state.nonfinite_steps + 1
         self.state = replace(self.state, nonfinite_steps=n_skipped)
         epoch, batch = step.cursor
-        self.emit(Skipped(loss=value, gradient_norm=norm, epoch=epoch, batch=batch, examples=step.example_ids), step=self.state.step + 1)
+        self.emit(
+            Skipped(loss=value, gradient_norm=norm, epoch=epoch, batch=batch, examples=step.example_ids),
+            step=self.state.step + 1,
+        )
         if n_skipped >= self.config.bad_steps:
-            cause = f"{n_skipped} steps in a row gave numbers that are not finite, the last at epoch {epoch}, batch {batch}"
+            cause = (
+                f"{n_skipped} steps in a row gave numbers that are not finite, the last at epoch {epoch}, batch {batch}"
+            )
             remedy = "the last checkpoint is good; try a lower optim.lr, and see metrics.jsonl for the batches"
             raise Diverged(cause, place=str(self.context.folder), remedy=remedy)
 
@@ -253,7 +288,9 @@ class Trainer:
         counts, pace = sync.counts, math.inf
         with flop_counter() as counter:
             self._forward_backward(step, counts)
-        flops = self.distributed.sum(torch.tensor(float(counter.get_total_flops()), dtype=torch.float64, device=self.device))
+        flops = self.distributed.sum(
+            torch.tensor(float(counter.get_total_flops()), dtype=torch.float64, device=self.device)
+        )
         self.flops_per_token = float(flops) / max(1, step.tokens)
         if self.clock.budget is not None:
             for _ in range(PROFILED_STEPS - 1):
@@ -270,13 +307,18 @@ class Trainer:
         state, config = self.state, self.config
         if (planned := self.clock.new_plan(state.step)) is not None:
             self.emit(Planned(steps=planned, seconds_per_step=self.clock.pace))
-        slow = self.meter.seconds > LOG_SECONDS and self.distributed.world_size == 1  # others would not agree on the moment
+        slow = (
+            self.meter.seconds > LOG_SECONDS and self.distributed.world_size == 1
+        )  # others would not agree on the moment
         if state.step % config.log_every == 0 or slow:
             self._log_train()
         if self.context.runtime.owns_process and time.monotonic() > self.memory_released_at + RELEASE_SECONDS:
             release_memory()
             self.memory_released_at = time.monotonic()
-        if math.floor(state.progress * config.evaluations) > math.floor(before.progress * config.evaluations) and self._can_evaluate():
+        if (
+            math.floor(state.progress * config.evaluations) > math.floor(before.progress * config.evaluations)
+            and self._can_evaluate()
+        ):
             self._evaluate()
         # In a streak of steps that were not taken the last checkpoint is the good one.
         due = state.step % config.checkpoint_every == 0 or self.state.best_step == state.step
@@ -332,7 +374,8 @@ class Trainer:
         self._reserve_time()
 
     def _save_best(self, before: State) -> None:
-        """The best is one that is there: if it cannot be saved, all processes forget it. The last one is made up for by a resumed run."""
+        """The best is one that is there: if it cannot be saved, all processes forget it. The last one is made up for by
+        a resumed run."""
         failed = float(not self._try_save(self.policy.save_model))
         if self.distributed.sum(torch.tensor(failed, device=self.device)):
             self.state = replace(self.state, best=before.best, best_step=before.best_step)
@@ -349,7 +392,9 @@ class Trainer:
         start, state = time.monotonic(), replace(self.state, seconds=self.clock.elapsed)
         weights: dict[str, Tensor] = dict(self.module.named_parameters())
         optimizer, folder = optimizer_tensors(self.module, self.optimizer), self.context.folder / CHECKPOINTS
-        place = write_checkpoint(folder, Checkpoint(state, self.context.identity, self.context.machine, weights, optimizer))
+        place = write_checkpoint(
+            folder, Checkpoint(state, self.context.identity, self.context.machine, weights, optimizer)
+        )
         self.state = replace(self.state, save_seconds=time.monotonic() - start)
         self.saved_state = self.state
         prune_checkpoints(folder, self.config.keep_checkpoints, state.best_step)
@@ -357,7 +402,8 @@ class Trainer:
         self._reserve_time()
 
     def _try_save(self, save: Callable[[], None]) -> bool:
-        """Whether it is saved. A disk that is full now may have room at the next save; only the last one must succeed, and the first."""
+        """Whether it is saved. A disk that is full now may have room at the next save; only the last one must succeed,
+        and the first."""
         try:
             save()
             return True
@@ -380,7 +426,9 @@ class Trainer:
             state = self.state
             at = state.step if step is None else step
             seconds = round(self.clock.elapsed, 3)
-            self.context.log.write(replace(event, step=at, progress=state.progress, tokens=state.tokens, seconds=seconds))
+            self.context.log.write(
+                replace(event, step=at, progress=state.progress, tokens=state.tokens, seconds=seconds)
+            )
 
     def remark(self, remark: Remark) -> None:
         self.emit(Remarked(code=remark.code, text=remark.text))
