@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertworks.config import EncoderConfig, ModelConfig
-from bertworks.model.attention import record_attention
+from bertworks.config import ModelConfig, TransformerConfig
+from bertworks.model.attention import AttentionCall, record_attention
 from bertworks.model.dropout import Dropout
 from bertworks.model.heads import HEADS
 from bertworks.model.init import LOCAL_OFFSETS, can_init_local_attention, init_local_attention
@@ -38,6 +38,9 @@ KINDS["bert additive"] = KINDS["bert"].override(attention="additive")
 KINDS["bert left to right"] = KINDS["bert"].override(causal=True)
 KINDS["xlnet left to right"] = KINDS["xlnet"].override(causal=True)
 KINDS["bert with segments and positions"] = KINDS["bert"].override(n_segments=5, n_positions=1500)
+KINDS["bert local"] = KINDS["bert"].override(reach=(2, None, 1, 3))
+KINDS["gpt local"] = KINDS["gpt"].override(reach=(2, None, 1, 3))
+KINDS["bert gated"] = KINDS["bert"].override(ffn="gated", norm_bias=False)
 LENGTHS = [5, 9, 9, 2, 1]
 
 kinds = pytest.mark.parametrize("kind", KINDS)
@@ -194,13 +197,13 @@ def test_gradients_by_finite_differences(attention: str) -> None:
         .eval()
     )
     layout = batch([3, 2], vocab=9).layout
-    parts = list(model.encoder.layers())
+    layers = list(model.encoder.layers())
     x = torch.randn(5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
     parameters = [*model.encoder.attentions.parameters(), *model.encoder.ffns.parameters()]
 
     def run(x: Tensor, *_: Tensor) -> Tensor:
-        for attend, ffn in parts:
-            x = ffn(attend(x, layout))
+        for layer in layers:
+            x = layer.ffn(layer.attention(x, layout, AttentionCall()))
         return x
 
     assert torch.autograd.gradcheck(run, (x, *parameters), atol=1e-6)
@@ -372,7 +375,7 @@ def test_additive_attention_is_a_small_network() -> None:
             for j in range(4):
                 scores[h, i, j] = torch.dot(torch.tanh(q[i, h] + k[j, h]), attn.compare[h])
     expected = torch.einsum("hij,jhd->ihd", scores.softmax(-1), v).reshape(4, 16)
-    assert torch.allclose(attn(x, x, tokens.layout), attn.out(expected), atol=1e-5)
+    assert torch.allclose(attn(x, x, tokens.layout, AttentionCall()), attn.out(expected), atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["gpt", "bert left to right", "xlnet left to right"])
@@ -409,7 +412,7 @@ def test_a_query_that_sees_nothing_is_no_nan(kind: str) -> None:
     layout = tokens.layout.ranked(torch.tensor([0, 1, 2, 3, 0, 1, 2])).targets(torch.arange(7), [4, 3])
     states = torch.randn(7, 16, generator=torch.Generator().manual_seed(0))
     with record_attention() as recording:
-        out = part(states, states, layout)
+        out = part(states, states, layout, AttentionCall())
     assert bool(out.isfinite().all())
     assert float(recording.layers[0].probabilities[0][:, 0].abs().sum()) == 0.0
     assert torch.allclose(out[0], part.out(torch.zeros(1, 16))[0], atol=1e-6)
@@ -432,4 +435,4 @@ def test_the_axes_cover_the_presets() -> None:
         "distilbert",
         "gpt2",
     }
-    assert isinstance(KINDS["bert"].encoder, EncoderConfig)
+    assert isinstance(KINDS["bert"].encoder, TransformerConfig)

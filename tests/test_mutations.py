@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from bertworks.model import attention, encoder, heads, layout
+from bertworks.model import attention, encoder, heads, layout, transformer
 from bertworks.model.dropout import Dropout
 from bertworks.model.folder import load_folder
 from bertworks.model.model import Model
@@ -47,9 +47,9 @@ def position_plus_one(patch: Patch, model: Model) -> None:
 
 def padding_visible(patch: Patch, model: Model) -> None:
     """Shorter sequences are padded to the longest and nothing is hidden: what a forgotten mask does."""
-    forward = encoder.Encoder.forward
+    forward = transformer.Transformer.forward
 
-    def padded(self: encoder.Encoder, tokens: layout.Tokens, keep_layers: bool = False) -> encoder.States:
+    def padded(self: transformer.Transformer, tokens: layout.Tokens, keep_layers: bool = False) -> encoder.States:
         lengths = [length for rows, length, _ in tokens.layout.shapes for _ in range(rows)]
         longest = max(lengths)
         index = torch.cat([torch.arange(n) + i * longest for i, n in enumerate(lengths)])
@@ -58,7 +58,7 @@ def padding_visible(patch: Patch, model: Model) -> None:
         states = forward(self, layout.Tokens.ragged(ids, [longest] * len(lengths), segments), keep_layers)
         return encoder.States(states.last.index_select(0, index))
 
-    patch.setattr(encoder.Encoder, "forward", padded)
+    patch.setattr(transformer.Transformer, "forward", padded)
 
 
 def segments_swapped(patch: Patch, model: Model) -> None:
@@ -122,10 +122,10 @@ def a_head_lost(patch: Patch, model: Model) -> None:
 
 
 def residual_forgotten(patch: Patch, model: Model) -> None:
-    def forward(self: encoder.FeedForwardPart, x: torch.Tensor) -> torch.Tensor:
+    def forward(self: transformer.FeedForwardPart, x: torch.Tensor) -> torch.Tensor:
         return self.post(self.down(self.activation(self.up(self.pre(x)))))  # type: ignore[no-any-return]
 
-    patch.setattr(encoder.FeedForwardPart, "forward", forward)
+    patch.setattr(transformer.FeedForwardPart, "forward", forward)
 
 
 def future_visible(patch: Patch, model: Model) -> None:

@@ -6,24 +6,35 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
+import torch
 import torch.nn.functional as F
-from torch import Tensor
+from pydantic import Field
+from safetensors.torch import load_file
+from torch import Tensor, nn
 
 import bertworks
-from bertworks.config import TaskConfig
+from bertworks.config import ENCODER_CONFIGS, EncoderConfig, ModelConfig, TaskConfig
 from bertworks.data.tables import Row
 from bertworks.datasets.columns import Columns, is_missing
 from bertworks.datasets.example import Example, InvalidRow
 from bertworks.datasets.schema import Schema
+from bertworks.errors import BadConfig, Unsupported
 from bertworks.measure.metrics import ACCURACY, Floats, MetricValues
+from bertworks.model.encoder import Encoder, LayerGroup, States
+from bertworks.model.layout import Tokens
 from bertworks.model.loss import Loss, Term, accuracy
+from bertworks.model.model import ENCODERS, Model
+from bertworks.model.partial_embedding import PartialEmbedding
+from bertworks.model.pooling import Pooling
 from bertworks.tasks.features import Array, Features, Numbers, TaskBatch
 from bertworks.tasks.sequence import SequenceTask
 from bertworks.tasks.shapes import SHAPES
 from bertworks.tasks.task import Outputs, Prediction, Score
+from bertworks.train.events import Evaluated
 from texts import tiny_tokenizer
 
 
@@ -87,6 +98,106 @@ class VerdictTask(SequenceTask[bool, Verdict]):
 
     def metric_values(self, scores: Floats) -> MetricValues:
         return {"accuracy": float(scores.mean())}
+
+
+class BagConfig(EncoderConfig):
+    kind: Literal["bag"] = "bag"
+    decay: float = Field(0.5, ge=0, le=1, description="how much of the mean of its text a token's state is")
+
+
+class Bag(Encoder):
+    """A bag of words: each layer mixes the mean of the sequence into every token."""
+
+    config: BagConfig
+
+    def __init__(self, config: BagConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.tokens: nn.Embedding | PartialEmbedding = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.mixers = nn.ModuleList(nn.Linear(config.hidden_size, config.hidden_size) for _ in range(config.n_layers))
+
+    @property
+    def token_embedding(self) -> nn.Embedding | PartialEmbedding:
+        return self.tokens
+
+    def groups(self) -> list[LayerGroup]:
+        return [[self.tokens], *([mixer] for mixer in self.mixers), []]
+
+    def forward(self, tokens: Tokens, keep_layers: bool = False) -> States:
+        lengths = [length for rows, length, _ in tokens.layout.shapes for _ in range(rows)]
+        states = [self.tokens(tokens.ids)]
+        for mixer in self.mixers:
+            means = [part.mean(0).expand_as(part) for part in torch.split(states[-1], lengths)]
+            mixed = (1 - self.config.decay) * states[-1] + self.config.decay * torch.cat(means)
+            states.append(torch.tanh(mixer(mixed)))
+        return States(states[-1], tuple(states) if keep_layers else ())
+
+
+@pytest.fixture
+def bag() -> Iterator[None]:
+    ENCODER_CONFIGS["bag"], ENCODERS["bag"] = BagConfig, Bag
+    yield
+    del ENCODER_CONFIGS["bag"], ENCODERS["bag"]
+
+
+def new_bag(**changes: object) -> bertworks.Workbench:
+    tokenizer = tiny_tokenizer()
+    sizes = {"vocab_size": tokenizer.vocab_size, "hidden_size": 32, "n_layers": 2, "n_positions": 48, "init_range": 0.1}
+    config = ModelConfig(family="bertworks", encoder=BagConfig(**{**sizes, **changes}))  # type: ignore[arg-type]
+    return bertworks.Workbench(Model.fresh(config, ["lm"]).eval(), tokenizer, Pooling(), {}, ["new bag"], [])
+
+
+def test_an_encoder_of_others(bag: None, tmp_path: Path) -> None:
+    start = new_bag(decay=0.25).save(tmp_path / "start")
+    loaded = bertworks.load(start)
+    assert isinstance(loaded.config.encoder, BagConfig) and loaded.config.encoder.decay == 0.25
+    assert loaded.encode(["de ba", "ku fi de"]).shape == (2, 32) and len(loaded.states("de ba")) == 4
+    rows = [{"text": f"de {'ba' if at % 2 else 'ku'} {'fi ' * (at % 4)}", "label": "ab"[at % 2]} for at in range(80)]
+    settings = {"optim.lr": 1e-2, "train.batch_size": 16, "train.freeze": 0, "optim.layer_decay": 0.9}
+    run = bertworks.finetune(rows, model=start, out=tmp_path / "run", steps=60, settings=settings)
+    assert run.metrics["accuracy"] == 1.0 and [one.label for one in run.predict(["de ba", "ku fi"])] == ["b", "a"]
+    assert bertworks.Run(tmp_path / "run").resume().metrics == run.metrics
+    frozen = bertworks.finetune(
+        rows, model=start, out=tmp_path / "frozen", steps=2, settings={**settings, "train.freeze": 1}
+    )
+    before, after = start / "model.safetensors", frozen.folder / "model" / "model.safetensors"
+    weights = [load_file(path) for path in (before, after)]
+    same = {name for name in weights[0].keys() & weights[1].keys() if torch.equal(weights[0][name], weights[1][name])}
+    assert same == {"encoder.tokens.weight", "encoder.mixers.0.weight", "encoder.mixers.0.bias"}
+
+
+def test_an_encoder_of_others_is_pretrained(bag: None, tmp_path: Path) -> None:
+    start = new_bag().save(tmp_path / "start")
+    (tmp_path / "text.txt").write_text("\n\n".join(f"de ba ku fi {'de ' * (at % 7)}. ku ba." for at in range(400)))
+    bertworks.prepare(tmp_path / "text.txt", tokenizer=start, out=tmp_path / "shards", workers=1)
+    run = bertworks.pretrain(
+        tmp_path / "shards",
+        init=start,
+        objective="mlm",
+        steps=30,
+        out=tmp_path / "run",
+        settings={"optim.lr": 1e-2, "train.batch_tokens": 256},
+    )
+    losses = [event.metrics["loss"] for event in run.events if isinstance(event, Evaluated)]
+    assert losses[-1] < losses[0]
+    assert isinstance(run.model.config.encoder, BagConfig)
+
+
+@pytest.mark.parametrize("key", ["train.recompute"])
+def test_what_an_encoder_cannot_do_is_refused(key: str, bag: None, tmp_path: Path) -> None:
+    start = new_bag().save(tmp_path / "start")
+    rows = [{"text": f"de {'ba' if at % 2 else 'ku'}", "label": "ab"[at % 2]} for at in range(40)]
+    with pytest.raises(Unsupported) as refusal:
+        bertworks.finetune(rows, model=start, out=tmp_path / "run", steps=1, settings={key: True})
+    assert refusal.value.code == "no-effect"
+
+
+def test_a_kind_that_is_not_there_is_refused(bag: None, tmp_path: Path) -> None:
+    start = new_bag().save(tmp_path / "start")
+    del ENCODER_CONFIGS["bag"]
+    with pytest.raises(BadConfig, match="bag"):
+        bertworks.load(start)
+    ENCODER_CONFIGS["bag"] = BagConfig
 
 
 @pytest.fixture

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bertworks.config import EncoderConfig
+from bertworks.config import TransformerConfig
 from bertworks.model.attention import record_attention
-from bertworks.model.encoder import Encoder
 from bertworks.model.init import initialise
 from bertworks.model.layout import Tokens
 from bertworks.model.pooling import Pooling
+from bertworks.model.two_stream import TwoStreamTransformer
 
 
 @pytest.mark.parametrize("norm_order", ["post", "pre"])
 def test_both_streams_look_at_the_same_keys(norm_order: str) -> None:
-    config = EncoderConfig(
+    config = TransformerConfig(
         vocab_size=50,
         hidden_size=16,
         n_layers=3,
@@ -29,7 +29,7 @@ def test_both_streams_look_at_the_same_keys(norm_order: str) -> None:
         norm_order=norm_order,  # type: ignore[arg-type]
         init_range=0.5,
     )
-    encoder = Encoder(config).eval()
+    encoder = TwoStreamTransformer(config).eval()
     initialise(encoder, config, torch.Generator().manual_seed(0))
     tokens = Tokens.ragged(torch.arange(9), [5, 4])
     targets = torch.tensor([1, 3, 6])

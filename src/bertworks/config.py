@@ -1,21 +1,31 @@
 """What a model is made of and how it is trained, as frozen, checked values.
 
-`EncoderConfig` holds the axes along which the BERT family differs, `HeadConfig` how its heads read the encoder's
-states, and `ModelConfig` joins the two. `family` only says whose file layout a folder uses; no computation depends on
-it. `DataConfig`, `ObjectiveConfig`, `OptimConfig` and `TrainConfig` say how a model learns; `PretrainConfig` is all of
-it.
+`EncoderConfig` is what every kind of encoder has, `TransformerConfig` the axes along which the BERT family differs,
+`HeadConfig` how heads read the encoder's states; `ModelConfig` joins encoder and heads. `family` only says whose file
+layout a folder uses ("bertworks": only ours); no computation depends on it. `DataConfig`, `ObjectiveConfig`,
+`OptimConfig` and `PretrainLoop` say how a model is pre-trained, `TaskConfig`, `WindowConfig` and `FinetuneLoop` how it
+is fine-tuned; `PretrainConfig` and `FinetuneConfig` are whole runs.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
-from bertworks.errors import BadConfig, Remark, nearest
+from bertworks.errors import BadConfig, Remark, Unsupported, nearest
 
-Family = Literal["bert", "roberta", "albert", "electra", "xlnet", "distilbert", "gpt2"]
+Family = Literal["bert", "roberta", "albert", "electra", "xlnet", "distilbert", "gpt2", "bertworks"]
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"]
 Pairs = Literal["nsp", "sop", "none", "stream"]
 MaskUnit = Literal["token", "word", "ngram", "span"]
@@ -24,8 +34,8 @@ Size = Annotated[int, Field(ge=1, le=2**17)]
 Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 
-class Misfit(ValueError):
-    """Fields that do not go together, by their names from where it is raised."""
+class FieldConflict(ValueError):
+    """Fields that contradict each other, by their names relative to the config that raises it."""
 
     def __init__(self, cause: str, *fields: str) -> None:
         super().__init__(cause)
@@ -40,29 +50,72 @@ Checked = TypeVar("Checked", bound=Frozen)
 
 
 class EncoderConfig(Frozen):
-    """The axes of the one encoder."""
+    """What every kind of encoder has. A kind is a subclass and a row of `ENCODER_CONFIGS`; its module is a row of
+    `model/model.py`."""
 
+    kind: str = Field(description="kind of encoder: a row of ENCODER_CONFIGS")
     vocab_size: int = Field(ge=1, le=2**24, description="number of different tokens")
-    hidden_size: Size = Field(768, description="width of the states")
-    n_layers: int = Field(12, ge=1, le=1024, description="number of layers a token passes through")
+    hidden_size: Size = Field(768, description="width of the hidden states")
+    n_layers: int = Field(12, ge=1, le=1024, description="number of layers")
+    n_positions: int | None = Field(512, ge=1, le=2**20, description="longest sequence; null: no limit")
+    n_segments: int = Field(2, ge=0, le=1024, description="segment types (sentence A, B, ...); 0: no segment embedding")
+    causal: bool = Field(False, description="left-to-right: a token sees only itself and what is left of it")
+    norm_eps: float = Field(1e-12, gt=0, lt=1, description="epsilon of every layer norm")
+    activation: Activation = Field("gelu", description="non-linearity of the feed-forward part")
+    dropout: Rate = Field(0.1, description="dropout on embeddings and on the output of each part")
+    init_range: float = Field(0.02, gt=0, lt=10, description="standard deviation of new weights")
+
+    @property
+    def embedding_width(self) -> int:
+        """Of the token table, which a language-model head shares."""
+        return self.hidden_size
+
+    @property
+    def widest_layer(self) -> int:
+        """Outputs of its largest linear layer, by which the speed of a machine is measured."""
+        return self.hidden_size
+
+    @property
+    def has_two_streams(self) -> bool:
+        """Whether it has a query stream beside the content stream, for permutation language modelling."""
+        return False
+
+    @property
+    def positions_follow_padding(self) -> bool:
+        """Whether `first_position` is the row after the padding id, as in RoBERTa."""
+        return False
+
+    @property
+    def residual_init_range(self) -> float:
+        """Of the last linear layer before a residual sum."""
+        return self.init_range
+
+    def shares_weights_across(self, n_layers: int) -> bool:
+        """Whether the first `n_layers` share weights with those above them."""
+        return False
+
+
+class TransformerConfig(EncoderConfig):
+    """The axes along which the transformers of the BERT family differ."""
+
+    kind: Literal["transformer"] = "transformer"
     n_heads: int = Field(12, ge=1, le=1024, description="attention heads per layer")
     ffn_size: Size = Field(3072, description="inner width of the feed-forward part")
     embedding_size: Size | None = Field(
-        None, description="width of the embeddings before a projection to hidden_size; none: no projection"
+        None, description="width of the embeddings before a projection to hidden_size; null: no projection"
     )
-    positions: Literal["learned", "sinusoidal", "none"] = Field(
-        "learned", description="how a token is told where it stands"
-    )
-    n_positions: int | None = Field(512, ge=1, le=2**20, description="longest sequence; none: no limit")
+    positions: Literal["learned", "sinusoidal", "none"] = Field("learned", description="position embedding")
     first_position: int = Field(0, ge=0, le=1024, description="row of the position table that the first token uses")
-    n_segments: int = Field(2, ge=0, le=1024, description="segment types (sentence A, B, ...); 0: no segment embedding")
     attention: Literal["dot", "additive", "relative"] = Field("dot", description="how queries are compared with keys")
     attention_bias: bool = Field(True, description="biases in the attention's linear layers")
-    causal: bool = Field(False, description="a token sees only itself and what is left of it")
+    reach: tuple[Annotated[int, Field(ge=1)] | None, ...] = Field(
+        (),
+        description="local attention: how many tokens to either side each layer sees, null: all; []: all, everywhere",
+    )
     norm_order: Literal["post", "pre"] = Field("post", description="layer norm after or before each part")
-    norm_eps: float = Field(1e-12, gt=0, lt=1, description="epsilon of every layer norm")
+    norm_bias: bool = Field(True, description="layer norms have a bias")
     embedding_norm: bool = Field(True, description="layer norm on the sum of the embeddings")
-    activation: Activation = Field("gelu", description="non-linearity of the feed-forward part")
+    ffn: Literal["plain", "gated"] = Field("plain", description="feed-forward part; gated: activation(gate(x)) * up(x)")
     sharing: Literal["none", "all", "attention", "ffn"] = Field(
         "none", description="which parts the layers of a group share"
     )
@@ -70,40 +123,54 @@ class EncoderConfig(Frozen):
     layers_per_group: int = Field(
         1, ge=1, le=1024, description="different layers inside a group, run one after the other"
     )
-    dropout: Rate = Field(0.1, description="dropout on embeddings and on the output of each part")
     attention_dropout: Rate = Field(0.1, description="dropout on attention probabilities")
     ffn_dropout: Rate = Field(0.0, description="dropout inside the feed-forward part")
-    init_range: float = Field(0.02, gt=0, lt=10, description="standard deviation of new weights")
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
+    def _check_consistency(self) -> Self:
         if self.hidden_size % self.n_heads:
-            raise Misfit(
-                f"hidden_size {self.hidden_size} is not divisible by n_heads {self.n_heads}", "hidden_size", "n_heads"
-            )
+            cause = f"hidden_size {self.hidden_size} is not divisible by n_heads {self.n_heads}"
+            raise FieldConflict(cause, "hidden_size", "n_heads")
         if self.positions != "none" and self.n_positions is None:
-            raise Misfit(f"n_positions is needed with positions={self.positions!r}", "n_positions", "positions")
+            cause = f"n_positions is needed with positions={self.positions!r}"
+            raise FieldConflict(cause, "n_positions", "positions")
         if self.attention == "relative" and self.positions != "none":
-            raise Misfit(
-                "attention='relative' carries the positions itself: use positions='none'", "attention", "positions"
-            )
+            cause = "attention='relative' carries the positions itself: use positions='none'"
+            raise FieldConflict(cause, "attention", "positions")
         if self.positions == "sinusoidal" and self.embedding_width % 2:
             width = "hidden_size" if self.embedding_size is None else "embedding_size"
-            raise Misfit(f"sinusoids come in pairs: a width of {self.embedding_width} is odd", "positions", width)
+            cause = f"sinusoids come in pairs: a width of {self.embedding_width} is odd"
+            raise FieldConflict(cause, "positions", width)
         if self.attention == "relative" and self.hidden_size % 2:
-            raise Misfit(f"sinusoids come in pairs: hidden_size {self.hidden_size} is odd", "attention", "hidden_size")
+            cause = f"sinusoids come in pairs: hidden_size {self.hidden_size} is odd"
+            raise FieldConflict(cause, "attention", "hidden_size")
         if self.sharing != "none" and self.n_layers % self.layers_per_group:
             cause = f"n_layers {self.n_layers} is not a multiple of layers_per_group {self.layers_per_group}"
-            raise Misfit(cause, "n_layers", "layers_per_group")
+            raise FieldConflict(cause, "n_layers", "layers_per_group")
         if self.sharing != "none" and self.n_groups > self.n_layers // self.layers_per_group:
-            raise Misfit(
-                f"n_groups {self.n_groups} is more than n_layers {self.n_layers} can fill", "n_groups", "n_layers"
-            )
+            cause = f"n_groups {self.n_groups} is more than n_layers {self.n_layers} can fill"
+            raise FieldConflict(cause, "n_groups", "n_layers")
+        if self.reach and len(self.reach) != self.n_layers:
+            cause = f"reach has {len(self.reach)} entries, n_layers is {self.n_layers}"
+            raise FieldConflict(cause, "reach", "n_layers")
         return self
 
     @property
     def embedding_width(self) -> int:
         return self.embedding_size or self.hidden_size
+
+    @property
+    def widest_layer(self) -> int:
+        return self.ffn_size
+
+    @property
+    def has_two_streams(self) -> bool:
+        return self.attention == "relative"
+
+    @property
+    def residual_init_range(self) -> float:
+        """As in GPT-2 (Radford et al. 2019, section 2.3)."""
+        return self.init_range / math.sqrt(2 * self.n_layers) if self.norm_order == "pre" else self.init_range
 
     def order(self, part: Literal["attention", "ffn"]) -> tuple[int, ...]:
         """For each layer, which of the unique parts it uses: (0, 0, 0, ...) where all layers share one."""
@@ -113,10 +180,16 @@ class EncoderConfig(Frozen):
         groups = [int(step / (steps / self.n_groups)) for step in range(steps)]
         return tuple(group * inner + layer for group in groups for layer in range(inner))
 
-    def shared_across(self, n_layers: int) -> bool:
-        """Whether the first layers, so many, have a part in common with those above them."""
+    def shares_weights_across(self, n_layers: int) -> bool:
         orders = self.order("attention"), self.order("ffn")
         return any(set(order[:n_layers]) & set(order[n_layers:]) for order in orders)
+
+    @property
+    def positions_follow_padding(self) -> bool:
+        return self.first_position > 0
+
+
+ENCODER_CONFIGS: dict[str, type[EncoderConfig]] = {"transformer": TransformerConfig}
 
 
 class HeadConfig(Frozen):
@@ -141,14 +214,37 @@ class ModelConfig(Frozen):
     """An encoder, the way its heads read it, and whose folder layout it is saved in."""
 
     family: Family
-    encoder: EncoderConfig
+    encoder: SerializeAsAny[EncoderConfig]
     heads: HeadConfig = HeadConfig()
 
+    @field_validator("encoder", mode="before")
+    @classmethod
+    def _check_encoder(cls, values: Any) -> Any:
+        """By its kind; configs of before version 0.2 have none and are transformers."""
+        if not isinstance(values, Mapping):
+            return values
+        kind = values.get("kind", "transformer")
+        if kind not in ENCODER_CONFIGS:
+            raise ValueError(f"no such kind of encoder: {kind!r}; {nearest(str(kind), ENCODER_CONFIGS)}")
+        return ENCODER_CONFIGS[kind].model_validate(values)
+
     @model_validator(mode="after")
-    def _fits(self) -> Self:
+    def _check_consistency(self) -> Self:
+        if self.family != "bertworks" and not isinstance(self.encoder, TransformerConfig):
+            cause = f"family {self.family} is a transformer's; an encoder of kind {self.encoder.kind} has 'bertworks'"
+            raise FieldConflict(cause, "family", "encoder.kind")
         if not self.heads.lm_transform and self.encoder.embedding_width != self.encoder.hidden_size:
-            raise Misfit("lm_transform=False needs embeddings as wide as the states", "lm_transform", "embedding_size")
+            raise FieldConflict(
+                "lm_transform=False needs embeddings as wide as the states", "lm_transform", "embedding_size"
+            )
         return self
+
+    @property
+    def transformer(self) -> TransformerConfig:
+        """The encoder, where only a transformer will do."""
+        if not isinstance(self.encoder, TransformerConfig):
+            raise Unsupported(f"for transformers only; this encoder is of kind {self.encoder.kind}", code="other-kind")
+        return self.encoder
 
     def override(self, **changes: Any) -> ModelConfig:
         """The same model with other values; the fields of both parts go by their plain names."""
@@ -190,10 +286,10 @@ class DataConfig(Frozen):
     held_out: float = Field(0.01, ge=0, le=0.5, description="share of the text kept for evaluation")
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
+    def _check_consistency(self) -> Self:
         if self.mask_share + self.random_share > 1 + 1e-9:
             cause = f"mask_share {self.mask_share} and random_share {self.random_share} are more than 1 together"
-            raise Misfit(cause, "mask_share", "random_share")
+            raise FieldConflict(cause, "mask_share", "random_share")
         return self
 
 
@@ -259,7 +355,7 @@ class LoopConfig(Frozen):
         limits = [name for name in ("steps", "epochs", "budget") if getattr(self, name) is not None]
         if len(limits) != 1:
             cause = f"one of steps, epochs and budget says how long; given: {', '.join(limits) or 'none'}"
-            raise Misfit(cause, *(limits or ("steps", "epochs", "budget")))
+            raise FieldConflict(cause, *(limits or ("steps", "epochs", "budget")))
         return self
 
 
@@ -287,14 +383,14 @@ class PretrainConfig(Frozen):
     train: PretrainLoop
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
+    def _check_consistency(self) -> Self:
         longest = self.model.encoder.n_positions
         if longest is not None and self.data.max_length > longest:
             cause = f"data.max_length {self.data.max_length} is more than the model's {longest} positions (model.n_positions)"
-            raise Misfit(cause, "data.max_length", "model.n_positions")
+            raise FieldConflict(cause, "data.max_length", "model.n_positions")
         if self.train.micro_tokens is not None and self.train.micro_tokens < self.data.max_length:
             cause = f"train.micro_tokens {self.train.micro_tokens} is less than data.max_length {self.data.max_length}"
-            raise Misfit(cause, "train.micro_tokens", "data.max_length")
+            raise FieldConflict(cause, "train.micro_tokens", "data.max_length")
         return self
 
 
@@ -381,20 +477,20 @@ class FinetuneConfig(Frozen):
     train: FinetuneLoop
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
+    def _check_consistency(self) -> Self:
         longest, n_layers = self.model.encoder.n_positions, self.model.encoder.n_layers
         if longest is not None and self.data.max_length > longest:
             cause = f"data.max_length {self.data.max_length} is more than the model's {longest} positions"
-            raise Misfit(cause, "data.max_length", "model.n_positions")
+            raise FieldConflict(cause, "data.max_length", "model.n_positions")
         if self.train.freeze + self.train.reinit > n_layers:
             cause = (
                 f"train.freeze {self.train.freeze} and train.reinit {self.train.reinit} are more than {n_layers} layers"
             )
-            raise Misfit(cause, "train.freeze", "train.reinit")
+            raise FieldConflict(cause, "train.freeze", "train.reinit")
         for name, below in (("freeze", self.train.freeze), ("reinit", n_layers - self.train.reinit)):
-            if self.model.encoder.shared_across(below):
+            if self.model.encoder.shares_weights_across(below):
                 cause = f"train.{name}: layers below and above layer {below} of this model share their weights"
-                raise Misfit(cause, f"train.{name}", "model.sharing")
+                raise FieldConflict(cause, f"train.{name}", "model.sharing")
         return self
 
 
@@ -464,7 +560,7 @@ def _fields(error: Any) -> list[str]:
     cause = error.get("ctx", {}).get("error")
     return (
         [_field((*error["loc"], name)) for name in cause.fields]
-        if isinstance(cause, Misfit)
+        if isinstance(cause, FieldConflict)
         else [_field(error["loc"])]
     )
 

@@ -263,7 +263,7 @@ def new(
 def fit_to(config: ModelConfig, tokenizer: Tokenizer) -> ModelConfig:
     """A preset with the vocabulary of a tokenizer."""
     changes = {"vocab_size": tokenizer.vocab_size}
-    if config.encoder.first_position:  # RoBERTa's positions start after the padding id
+    if config.encoder.positions_follow_padding:
         changes["first_position"] = tokenizer.id_of("pad") + 1
     return config.override(**changes)
 

@@ -50,7 +50,7 @@ def _describe(folder: str) -> dict[str, Any]:
         "family": bench.config.family,
         "layers": c.n_layers,
         "hidden_size": c.hidden_size,
-        "heads_per_layer": c.n_heads,
+        "heads_per_layer": getattr(c, "n_heads", None),
         "vocabulary": c.vocab_size,
         "parameters": count_parameters(bench.model).total,
         "heads": list(bench.model.heads),

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertworks.config import EncoderConfig
+from bertworks.config import TransformerConfig
 from bertworks.model.dropout import Dropout
 from bertworks.model.layout import Layout, Run
 
@@ -27,36 +27,62 @@ from bertworks.model.layout import Layout, Run
 # is computed by one thread.
 torch.ones(1).sin()
 
-Positions = Callable[[Tensor, Run], tuple[Tensor, Tensor | None]]
-"""(q, run) -> (q', bias): the queries as they meet the keys, and what is added to the scores, (R, H, Tq, Tk)."""
+CONTENT, QUERY = "content", "query"  # streams of a forward pass; the second in two-stream attention only
+Positions = Callable[[Tensor, Tensor, Run], tuple[Tensor, Tensor, Tensor | None]]
+"""(q, k, run) -> (q', k', bias): queries and keys with their positions in them, and what is added to the scores,
+(R, H, Tq, Tk)."""
 
 Score = Callable[[Tensor, Tensor], Tensor]
 """(q, k) -> scores, (R, H, Tq, Tk)."""
+
+Memory = tuple[Tensor, Tensor]
+"""Keys and values of the tokens that are attended to, (Nk, H*D) each."""
+
+
+@dataclass(frozen=True)
+class AttentionCall:
+    """Which attention of a forward pass it is, and how far it sees. Layers may share one module, so it cannot know."""
+
+    layer: int = 0
+    stream: str = CONTENT
+    reach: int | None = None  # tokens to either side; None: all
 
 
 @dataclass
 class AttentionLayer:
     """What one attention layer did, sequence by sequence."""
 
+    layer: int = 0
+    stream: str = CONTENT
+    scores: list[Tensor] = field(default_factory=list)  # (H, Tq, Tk) each, before mask and softmax
     probabilities: list[Tensor] = field(default_factory=list)  # (H, Tq, Tk) each
-    queries: list[Tensor] = field(default_factory=list)  # (H, Tq, D) each
-    keys: list[Tensor] = field(default_factory=list)  # (H, Tk, D) each
+    queries: list[Tensor] = field(default_factory=list)  # (H, Tq, D) each, before positions
+    keys: list[Tensor] = field(default_factory=list)  # (H, Tk, D) each, before positions
+
+
+OnLayer = Callable[[AttentionLayer], None]
 
 
 @dataclass
 class Recording:
-    """The attention layers in the order in which they ran; a two-stream layer runs twice, queries first."""
+    """The attention layers in the order in which they ran; a two-stream layer runs twice, queries first. With
+    `on_layer` each goes there, and nothing is kept here."""
 
     layers: list[AttentionLayer] = field(default_factory=list)
+    on_layer: OnLayer | None = None
+
+    def add(self, layer: AttentionLayer) -> None:
+        (self.on_layer or self.layers.append)(layer)
 
 
 _recordings: ContextVar[tuple[Recording, ...]] = ContextVar("recordings", default=())
 
 
 @contextmanager
-def record_attention() -> Iterator[Recording]:
-    """Keep probabilities, queries and keys of every layer that runs inside. The outputs stay the same to the bit."""
-    recording = Recording()
+def record_attention(on_layer: OnLayer | None = None) -> Iterator[Recording]:
+    """Record scores, probabilities, queries and keys of every layer that runs inside; a layer at a time with `on_layer`,
+    which may keep what it likes. The outputs stay the same to the bit."""
+    recording = Recording(on_layer=on_layer)
     token = _recordings.set((*_recordings.get(), recording))
     try:
         yield recording
@@ -66,9 +92,9 @@ def record_attention() -> Iterator[Recording]:
 
 def attend(
     q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    memory: Memory,
     layout: Layout,
+    call: AttentionCall,
     *,
     n_heads: int,
     causal: bool,
@@ -76,51 +102,63 @@ def attend(
     positions: Positions,
     score: Score | None,
 ) -> Tensor:
-    """q (Nq, H*D), k and v (Nk, H*D) -> (Nq, H*D). Without a `score` of its own, attention is a scaled dot product."""
-    recordings, layer, outputs = _recordings.get(), AttentionLayer(), []
-    by_kernel = score is None and (
-        q.device.type != "cpu" or not drop.active
-    )  # on processors the kernel knows no dropout
+    """q (Nq, H*D), memory (Nk, H*D) -> (Nq, H*D). Without a `score` of its own, attention is a scaled dot product."""
+    recordings, layer, outputs = _recordings.get(), AttentionLayer(call.layer, call.stream), []
+    # On processors the kernel knows no dropout.
+    by_kernel = score is None and (q.device.type != "cpu" or not drop.active)
     query_sizes, key_sizes = [rows * n for rows, n, _ in layout.shapes], [rows * n for rows, _, n in layout.shapes]
-    flat_runs = zip(torch.split(q, query_sizes), torch.split(k, key_sizes), torch.split(v, key_sizes), strict=True)
+    keys, values = memory
+    flat_runs = zip(
+        torch.split(q, query_sizes), torch.split(keys, key_sizes), torch.split(values, key_sizes), strict=True
+    )
     for (rows, _, _), run, flat in zip(layout.shapes, layout.runs, flat_runs, strict=True):
         run_q, run_k, run_v = (t.view(rows, -1, n_heads, t.size(-1) // n_heads).transpose(1, 2) for t in flat)
-        bent_q, bias = positions(run_q, run)
+        placed_q, placed_k, bias = positions(run_q, run_k, run)
         if by_kernel:
-            output = _dot_product_attention(bent_q, run_k, run_v, run, bias, causal, drop)
+            output = _dot_product_attention(placed_q, placed_k, run_v, run, bias, causal, call.reach, drop)
         else:
-            output = drop(_probabilities((score or _dot_products)(bent_q, run_k), bias, run.sees(causal))) @ run_v
+            scores = _scores(placed_q, placed_k, bias, score)
+            output = drop(_probabilities(scores, run.sees(causal, call.reach))) @ run_v
         outputs.append(output.transpose(1, 2).reshape(flat[0].shape))
         if recordings:
-            layer.probabilities += (
-                _probabilities((score or _dot_products)(bent_q, run_k), bias, run.sees(causal)).detach().unbind()
-            )
+            scores = _scores(placed_q, placed_k, bias, score).detach()
+            layer.scores += scores.unbind()
+            layer.probabilities += _probabilities(scores, run.sees(causal, call.reach)).unbind()
             layer.queries += run_q.detach().unbind()
             layer.keys += run_k.detach().unbind()
     for recording in recordings:
-        recording.layers.append(layer)
+        recording.add(layer)
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
 
 def _dot_product_attention(
-    q: Tensor, k: Tensor, v: Tensor, run: Run, bias: Tensor | None, causal: bool, drop: Dropout
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    run: Run,
+    bias: Tensor | None,
+    causal: bool,
+    reach: int | None,
+    drop: Dropout,
 ) -> Tensor:
-    plain = (
-        causal and bias is None and run.queries.ranks is None and q.size(2) == k.size(2)
-    )  # the kernel knows this mask itself
-    sees = None if plain else run.sees(causal)
+    # The kernel knows this mask itself.
+    plain = causal and reach is None and bias is None and run.queries.ranks is None and q.size(2) == k.size(2)
+    sees = None if plain else run.sees(causal, reach)
     mask = sees if bias is None else bias if sees is None else bias.masked_fill(~sees, -math.inf)
-    return F.scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, is_causal=plain, dropout_p=drop.p if drop.active else 0.0
-    )
+    dropout_p = drop.p if drop.active else 0.0
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=plain, dropout_p=dropout_p)
+
+
+def _scores(q: Tensor, k: Tensor, bias: Tensor | None, score: Score | None) -> Tensor:
+    scores = (score or _dot_products)(q, k)
+    return scores if bias is None else scores + bias
 
 
 def _dot_products(q: Tensor, k: Tensor) -> Tensor:
     return q @ k.transpose(-1, -2) / math.sqrt(q.size(-1))
 
 
-def _probabilities(scores: Tensor, bias: Tensor | None, sees: Tensor | None) -> Tensor:
-    scores = scores if bias is None else scores + bias
+def _probabilities(scores: Tensor, sees: Tensor | None) -> Tensor:
     if sees is None:
         return scores.softmax(-1)
     # A query that sees nothing takes nothing: its row is all zeros, as in the kernel.
@@ -132,7 +170,7 @@ class Attention(nn.Module):
 
     score: Score | None = None
 
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.n_heads, self.causal = config.n_heads, config.causal
         self.q, self.k, self.v, self.out = (
@@ -140,13 +178,18 @@ class Attention(nn.Module):
         )
         self.drop = Dropout(config.attention_dropout)
 
-    def forward(self, x: Tensor, context: Tensor, layout: Layout) -> Tensor:
-        """Queries from x (Nq, hidden), keys and values from context (Nk, hidden)."""
+    def memory(self, context: Tensor) -> Memory:
+        """Keys and values of the tokens to attend to, from their states (Nk, hidden)."""
+        return self.k(context), self.v(context)
+
+    def forward(self, x: Tensor, context: Tensor | Memory, layout: Layout, call: AttentionCall) -> Tensor:
+        """x (Nq, hidden) -> (Nq, hidden). `context`: the states (Nk, hidden) to attend to, or their memory."""
+        q = self.q(x)
         y: Tensor = attend(
-            self.q(x),
-            self.k(context),
-            self.v(context),
+            q,
+            self.memory(context) if isinstance(context, Tensor) else context,
             layout,
+            call,
             n_heads=self.n_heads,
             causal=self.causal,
             drop=self.drop,
@@ -160,15 +203,15 @@ class Attention(nn.Module):
         return no_positions
 
 
-def no_positions(q: Tensor, run: Run) -> tuple[Tensor, None]:
-    return q, None
+def no_positions(q: Tensor, k: Tensor, run: Run) -> tuple[Tensor, Tensor, None]:
+    return q, k, None
 
 
 class RelativeAttention(Attention):
     """Distance and segment enter the scores, not the embeddings: three more terms, folded into the queries and a
     bias."""
 
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(self, config: TransformerConfig) -> None:
         super().__init__(config)
         size = config.hidden_size // config.n_heads
         self.distance = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
@@ -183,34 +226,39 @@ class RelativeAttention(Attention):
         table = self.distance(torch.cat(sinusoids(steps, self.distance.in_features), -1).to(self.distance.weight.dtype))
         table = table.view(2 * far, self.n_heads, -1)  # row far + d: distance d
 
-        def bend(q: Tensor, run: Run) -> tuple[Tensor, Tensor]:
+        def relative_positions(q: Tensor, k: Tensor, run: Run) -> tuple[Tensor, Tensor, Tensor]:
             near = run.keys.positions.size(1)
             by_distance = torch.einsum(
                 "rhqd,thd->rhqt", q + self.distance_bias[:, None], table[far - near : far + near]
             )
-            steps = (
-                run.queries.positions[:, None, :, None] - run.keys.positions[:, None, None, :] + near
-            )  # (R, 1, Tq, Tk)
+            # (R, 1, Tq, Tk)
+            steps = run.queries.positions[:, None, :, None] - run.keys.positions[:, None, None, :] + near
             by_distance = by_distance.gather(-1, steps.expand(-1, self.n_heads, -1, -1))
             same, other = torch.einsum("rhqd,shd->srhq", q + self.segment_bias[:, None], self.segments).unsqueeze(-1)
             is_other = run.queries.segments[:, None, :, None] != run.keys.segments[:, None, None, :]
-            return q + self.content_bias[:, None], (by_distance + torch.where(is_other, other, same)) / math.sqrt(
-                q.size(-1)
-            )
+            bias = (by_distance + torch.where(is_other, other, same)) / math.sqrt(q.size(-1))
+            return q + self.content_bias[:, None], k, bias
 
-        return bend
+        return relative_positions
 
 
 class AdditiveAttention(Attention):
     """A small network compares query and key: w . tanh(q + k)."""
 
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(self, config: TransformerConfig) -> None:
         super().__init__(config)
         self.compare = nn.Parameter(torch.empty(config.n_heads, config.hidden_size // config.n_heads))
         self.score = self._compare
 
     def _compare(self, q: Tensor, k: Tensor) -> Tensor:
         return torch.einsum("rhqkd,hd->rhqk", torch.tanh(q.unsqueeze(3) + k.unsqueeze(2)), self.compare)
+
+
+def set_attention_dropout(module: nn.Module, rate: float) -> None:
+    """Of all attentions inside."""
+    for attention in module.modules():
+        if isinstance(attention, Attention):
+            attention.drop.p = rate
 
 
 ATTENTION: dict[str, type[Attention]] = {"dot": Attention, "relative": RelativeAttention, "additive": AdditiveAttention}

@@ -17,6 +17,7 @@ ROWS = (
     "embedding projection",
     "attention",
     "feed-forward",
+    "layers",
     "norms",
     "biases",
     "summary layer",
@@ -63,11 +64,9 @@ def _row(owner_name: str, owner: nn.Module, name: str) -> str:
     if name == "bias":
         return "biases"
     if part == ["encoder"]:
-        return "token embeddings"  # XLNet's blank stands in for the token that is not seen
+        return "token embeddings"  # XLNet's mask state stands in for the token that is not seen
     if part[1] == "embed":
         return {"tokens": "token embeddings", "positions": "position embeddings", "segments": "segment embeddings"}[
             part[2]
         ]
-    if part[1:] == ["project"]:
-        return "embedding projection"
-    return "feed-forward" if part[1] == "ffns" else "attention"
+    return {"project": "embedding projection", "attentions": "attention", "ffns": "feed-forward"}.get(part[1], "layers")

@@ -221,10 +221,13 @@ def save_folder(
 
 def describe(model: Model, hf_config: Mapping[str, Any]) -> dict[str, Any]:
     """The `config.json` of a model: theirs where they can express it, ours where not."""
-    hf, name = to_hf(model.config), architecture(model)
+    hf = to_hf(model.config)
+    if hf is None:
+        return {**own_config(model.config), "heads": list(model.heads)}
+    name = architecture(model)
     # Some heads of theirs have as many outputs as there are labels, where two are meant.
     binary = not HF_NAMES[model.config.family].of_labels & set(model.heads) or len(model.config.heads.labels) == 2
-    if hf is None or name is None or not binary:
+    if name is None or not binary:
         return {**own_config(model.config), "heads": list(model.heads)}
     carried = hf_config if hf_config.get("model_type") == hf["model_type"] else {}
     carried = {key: value for key, value in carried.items() if key not in ("auto_map", OURS)}

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from bertworks.config import ModelConfig
 from bertworks.model.dropout import Dropout
-from bertworks.model.encoder import ACTIVATIONS
 from bertworks.model.fused_cross_entropy import LMLoss, fused_cross_entropy
 from bertworks.model.layout import Layout
+from bertworks.model.transformer import ACTIVATIONS
 
 
 class Summary(nn.Module):

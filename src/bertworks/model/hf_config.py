@@ -58,14 +58,12 @@ class HFFamily:
     """How a family is written down there."""
 
     fields: Fields
-    read: Callable[
-        [Values, Mapping[str, Any]], Values
-    ]  # what is not one field for one field: (ours so far, theirs) -> ours
+    # What is not one field for one field: (ours so far, theirs) -> ours.
+    read: Callable[[Values, Mapping[str, Any]], Values]
     write: Callable[[ModelConfig], Values] = lambda config: {}  # the same, backwards
     axes: Mapping[str, Any] = field(default_factory=dict)  # ours, true of every model of the family
-    only: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # theirs: any other value changes the numbers and is not built here
+    # Theirs: any other value changes the numbers and is not built here.
+    only: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _read_bert(ours: Values, hf: Mapping[str, Any]) -> Values:
@@ -104,7 +102,7 @@ def _write_bert(config: ModelConfig) -> Values:
 
 
 def _write_roberta(config: ModelConfig) -> Values:
-    c = config.encoder
+    c = config.transformer
     return {
         "is_decoder": c.causal,
         "max_position_embeddings": (c.n_positions or 0) + c.first_position,
@@ -113,7 +111,7 @@ def _write_roberta(config: ModelConfig) -> Values:
 
 
 def _write_albert(config: ModelConfig) -> Values:
-    return {"num_hidden_layers": config.encoder.n_layers // config.encoder.layers_per_group}
+    return {"num_hidden_layers": config.encoder.n_layers // config.transformer.layers_per_group}
 
 
 def _write_electra(config: ModelConfig) -> Values:
@@ -296,11 +294,13 @@ def from_hf(hf: Mapping[str, Any], place: str = "config.json") -> ModelConfig:
 
 def to_hf(config: ModelConfig) -> Values | None:
     """The `config.json` fields for our config, or None where they cannot say what it is."""
+    if config.family not in HF_FAMILIES:
+        return None
     family = HF_FAMILIES[config.family]
     flat = {**config.encoder.model_dump(), **config.heads.model_dump()}
     hf: Values = {"model_type": config.family}
     hf |= {theirs: flat[ours] for ours, (theirs, _) in family.fields.items()}
-    hf[family.fields["activation"][0]] = THEIR_ACTIVATIONS[config.encoder.activation]
+    hf[family.fields["activation"][0]] = THEIR_ACTIVATIONS[config.transformer.activation]
     hf |= family.write(config)
     hf["id2label"] = {str(i): label for i, label in enumerate(config.heads.labels)}
     hf["label2id"] = {label: i for i, label in enumerate(config.heads.labels)}

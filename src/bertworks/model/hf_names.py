@@ -49,7 +49,7 @@ def _kernel(theirs: str, ours: str, n_heads: int, *, transposed: bool) -> Entry:
 
 
 def _xlnet(config: ModelConfig) -> Iterator[Entry]:
-    c = config.encoder
+    c = config.transformer
     yield Entry("transformer.mask_emb", ("encoder.mask_state",), lambda t: t[0].view(1, 1, -1), lambda t: [t.view(-1)])
     for layer in range(c.n_layers):
         theirs, ours = f"transformer.layer.{layer}.rel_attn.", f"encoder.attentions.{layer}.attn."
@@ -371,7 +371,7 @@ def _encoder_modules(config: ModelConfig) -> dict[str, str]:
     names, found = HF_NAMES[config.family], {}
     for ours, theirs in names.encoder.items():
         for index in range(config.encoder.n_layers if "{" in ours else 1):
-            group, inner = divmod(index, config.encoder.layers_per_group)
+            group, inner = divmod(index, config.transformer.layers_per_group)
             where = {"a": index, "f": index, "group": group, "inner": inner}
             found["encoder." + ours.format(**where)] = f"{names.prefix}.{theirs.format(**where)}"
     return found

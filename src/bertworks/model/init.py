@@ -7,11 +7,11 @@
 | last layer of a part, pre-norm    | normal, init_range / sqrt(2 x n_layers) (GPT-2, section 2.3) |
 | everything else                   | normal, init_range                                           |
 
-`look_around` then turns the heads towards neighbouring tokens. A masked model with learned positions spends more than
-its first thousand steps finding out where its neighbours are, and says little but frequent words meanwhile (figures in
-docs/LOG.md); trained models have such heads anyway (Clark et al. 2019, "What does BERT look at?", section 3). So
-positions start as sines and cosines on dimensions of their own, and three heads of four ask for the position one or two
-steps to their left or right. All of it can be unlearned.
+`init_local_attention` then turns the heads towards neighbouring tokens. A masked model with learned positions spends
+more than its first thousand steps finding out where its neighbours are, and predicts little but frequent words
+meanwhile (figures in docs/LOG.md); trained models have such heads anyway (Clark et al. 2019, "What does BERT look at?",
+section 3). So positions start as sines and cosines on dimensions of their own, and three heads of four attend to the
+position one or two steps to their left or right. All of it can be unlearned.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ import itertools
 import math
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from bertworks.config import EncoderConfig
+from bertworks.config import EncoderConfig, TransformerConfig
 from bertworks.model.attention import Attention, sinusoids
-from bertworks.model.encoder import Encoder, FeedForwardPart
+from bertworks.model.encoder import Encoder
+from bertworks.model.transformer import FeedForwardPart, Transformer
 
-LOCAL_OFFSETS = (-1, 1, -2, 2)  # where the heads look, in turn
-MOST_WAVES = 32  # of the positions, a sine and a cosine each
-LONGEST = 100.0  # wave, the shortest being 1; times 2 pi tokens
-SCORE = 32.0  # what a head gives the token it looks for, before the softmax; far ones get about 0
+LOCAL_OFFSETS = (-1, 1, -2, 2)  # which neighbour a head attends to, in turn
+MAX_FREQUENCIES = 32  # of the position table, a sine and a cosine each
+MAX_PERIOD = 100.0  # of these, the shortest being 1; times 2 pi tokens
+NEIGHBOUR_SCORE = 32.0  # before the softmax; tokens far away have about 0
 
 
 @torch.no_grad()
@@ -40,57 +41,67 @@ def initialise(module: nn.Module, config: EncoderConfig, generator: torch.Genera
                 parameter.fill_(1.0)
             elif name == "bias":
                 parameter.zero_()
-            elif config.norm_order == "pre" and f".{owner_name}".endswith((".attn.out", ".down")):
-                parameter.normal_(0.0, config.init_range / math.sqrt(2 * config.n_layers), generator=generator)
+            elif f".{owner_name}".endswith((".attn.out", ".down")):
+                parameter.normal_(0.0, config.residual_init_range, generator=generator)
             else:
                 parameter.normal_(0.0, config.init_range, generator=generator)
 
 
 def can_init_local_attention(config: EncoderConfig) -> bool:
-    """With learned positions, room for them, and both sides to see: left to right it does harm, the last word is there
-    already."""
+    """A transformer with learned positions, room for them, and both sides to see: left to right it does harm, since the
+    last word is there already."""
+    if not isinstance(config, TransformerConfig):
+        return False
     room = min(config.embedding_width // 8, config.hidden_size // config.n_heads // 2)
-    plain = config.positions == "learned" and config.attention == "dot" and not config.causal
-    return plain and room > 0 and 4 * _n_waves(config) <= config.hidden_size
+    is_plain = config.positions == "learned" and config.attention == "dot" and not config.causal
+    return is_plain and room > 0 and 4 * _n_frequencies(config) <= config.hidden_size
 
 
-def _n_waves(config: EncoderConfig) -> int:
+def _n_frequencies(config: TransformerConfig) -> int:
     # By the embedding alone: a generator and a discriminator share it.
-    return min(MOST_WAVES, config.embedding_width // 8)
+    return min(MAX_FREQUENCIES, config.embedding_width // 8)
 
 
 @torch.no_grad()
 def init_local_attention(encoder: Encoder) -> None:
-    """For encoders whose weights have just been made."""
-    config, embed, n_waves = encoder.config, encoder.embed, _n_waves(encoder.config)
-    assert isinstance(embed.positions, nn.Embedding)  # it can look around
-    own = slice(2 * n_waves)  # the dimensions of positions
-    waves = torch.cat(sinusoids(torch.arange(len(embed.positions.weight)), 2 * n_waves, LONGEST), 1)
-    embed.positions.weight.zero_()
-    embed.positions.weight[:, own] = waves * (math.sqrt(2) * config.init_range)
-    embed.positions.weight[config.first_position] = 0  # the token that sums up looks at everything
-    embed.tokens.weight[:, own] = 0
+    """For encoders for which it can be done and whose weights have just been made."""
+    assert isinstance(encoder, Transformer)
+    config, embed = encoder.config, encoder.embed
+    assert isinstance(embed.positions, nn.Embedding)
+    n_frequencies = _n_frequencies(config)
+    position_dims = slice(2 * n_frequencies)
+    positions = embed.positions.weight
+    waves = torch.cat(sinusoids(torch.arange(len(positions)), 2 * n_frequencies, MAX_PERIOD), 1)
+    positions.zero_()
+    positions[:, position_dims] = waves * (math.sqrt(2) * config.init_range)
+    positions[config.first_position] = 0  # the token that summarises the text attends to everything
+    embed.tokens.weight[:, position_dims] = 0
     if isinstance(embed.segments, nn.Embedding):
         embed.segments.weight.zero_()
     if isinstance(encoder.project, nn.Linear):  # positions stay among themselves, and vectors as long as they were
         encoder.project.weight.div_(config.init_range * math.sqrt(config.embedding_width))
-        encoder.project.weight[own] = encoder.project.weight[:, own] = 0
-        encoder.project.weight[own, own] = torch.eye(2 * n_waves)
+        encoder.project.weight[position_dims] = encoder.project.weight[:, position_dims] = 0
+        encoder.project.weight[position_dims, position_dims] = torch.eye(2 * n_frequencies)
     head_size = config.hidden_size // config.n_heads
-    seen = torch.linspace(0, n_waves - 1, min(n_waves, head_size // 2)).long()  # a narrow head sees some of the waves
-    sharpness = math.sqrt(SCORE * math.sqrt(head_size) / (2 * len(seen)))
-    n_tied = config.n_heads - config.n_heads // 4  # the others are free, for what is far away
-    steps = itertools.cycle(LOCAL_OFFSETS)
-    look = sharpness * torch.eye(2 * n_waves, dtype=torch.float32)[torch.cat([seen, n_waves + seen])]
+    # A narrow head sees some of the frequencies.
+    chosen = torch.linspace(0, n_frequencies - 1, min(n_frequencies, head_size // 2)).long()
+    sharpness = math.sqrt(NEIGHBOUR_SCORE * math.sqrt(head_size) / (2 * len(chosen)))
+    n_local = config.n_heads - config.n_heads // 4  # the other heads are free, for what is far away
+    offsets = itertools.cycle(LOCAL_OFFSETS)
+    identity = torch.eye(2 * n_frequencies, dtype=torch.float32)  # as sinusoids are
+    projection = sharpness * identity[torch.cat([chosen, n_frequencies + chosen])]
     for module in encoder.modules():
         if isinstance(module, FeedForwardPart):
-            module.down.weight[own] = 0  # no layer writes over positions
+            module.down.weight[position_dims] = 0  # no layer writes over positions
         if isinstance(module, Attention):
-            module.out.weight[own] = 0
-            heads = (linear.weight.view(config.n_heads, head_size, -1)[:n_tied] for linear in (module.q, module.k))
-            for query, key, step in zip(*heads, steps, strict=False):
-                sin, cos = (
-                    wave.diag() for wave in sinusoids(torch.tensor(step), 2 * n_waves, LONGEST)
-                )  # turn by a step
-                key[: len(look), own] += look
-                query[: len(look), own] += look @ torch.cat([torch.cat([cos, sin], 1), torch.cat([-sin, cos], 1)])
+            module.out.weight[position_dims] = 0
+            heads = (linear.weight.view(config.n_heads, head_size, -1)[:n_local] for linear in (module.q, module.k))
+            for query, key, offset in zip(*heads, offsets, strict=False):
+                key[: len(projection), position_dims] += projection
+                query[: len(projection), position_dims] += projection @ _rotation(offset, n_frequencies)
+
+
+def _rotation(offset: int, n_frequencies: int) -> Tensor:
+    """Turns the sines and cosines of a position into those of the position `offset` further."""
+    sin, cos = (wave.diag() for wave in sinusoids(torch.tensor(offset), 2 * n_frequencies, MAX_PERIOD))
+    return torch.cat([torch.cat([cos, sin], 1), torch.cat([-sin, cos], 1)])

@@ -13,9 +13,9 @@ above all others.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import groupby
 
 import torch
@@ -50,14 +50,17 @@ class Run:
     queries: Side  # (R, Tq)
     keys: Side  # (R, Tk)
 
-    def sees(self, causal: bool) -> Tensor | None:
-        """(R, 1, Tq, Tk), true where a query sees a key; None where all see all."""
+    def sees(self, causal: bool, reach: int | None = None) -> Tensor | None:
+        """(R, 1, Tq, Tk), true where a query sees a key; None where all see all. `reach`: tokens to either side."""
         q, k = self.queries, self.keys
-        visible = None if q.ranks is None or k.ranks is None else k.ranks[:, None, None, :] <= q.ranks[:, None, :, None]
-        if not causal:
-            return visible
-        left = k.positions[:, None, None, :] <= q.positions[:, None, :, None]
-        return left if visible is None else visible & left
+        conditions = []
+        if q.ranks is not None and k.ranks is not None:
+            conditions.append(k.ranks[:, None, None, :] <= q.ranks[:, None, :, None])
+        if causal:
+            conditions.append(k.positions[:, None, None, :] <= q.positions[:, None, :, None])
+        if reach is not None:
+            conditions.append((k.positions[:, None, None, :] - q.positions[:, None, :, None]).abs() <= reach)
+        return functools.reduce(torch.Tensor.logical_and, conditions) if conditions else None
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ class Layout:
     starts: Tensor  # (B,) index of the first token of each sequence
     lasts: Tensor  # (B,) index of its last token that is not padding
 
-    @cached_property
+    @functools.cached_property
     def runs(self) -> list[Run]:
         queries = self.queries.split([(rows, n_queries) for rows, n_queries, _ in self.shapes])
         keys = self.keys.split([(rows, n_keys) for rows, _, n_keys in self.shapes])

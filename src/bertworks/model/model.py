@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from bertworks.config import ModelConfig
+from bertworks.config import ModelConfig, TransformerConfig
 from bertworks.errors import BadConfig, Unsupported, nearest
 from bertworks.model.encoder import Encoder
 from bertworks.model.fused_cross_entropy import LMLoss
 from bertworks.model.heads import HEADS, SUMMARY_HEADS, LanguageHead, Summary
 from bertworks.model.init import initialise
 from bertworks.model.layout import Layout
+from bertworks.model.transformer import Transformer
+from bertworks.model.two_stream import TwoStreamTransformer
+
+
+def _transformer(config: TransformerConfig) -> Encoder:
+    return TwoStreamTransformer(config) if config.has_two_streams else Transformer(config)
+
+
+ENCODERS: dict[str, Callable[[Any], Encoder]] = {"transformer": _transformer}  # by the kind of their config
 
 
 class Model(nn.Module):
@@ -28,7 +38,7 @@ class Model(nn.Module):
         for name in names:
             if name not in HEADS:
                 raise Unsupported(f"no such head: {name!r}", remedy=nearest(name, HEADS))
-        self.encoder = Encoder(config.encoder)
+        self.encoder = ENCODERS[config.encoder.kind](config.encoder)
         needed = bool(SUMMARY_HEADS & set(names)) or (config.heads.pooler and not names if summary is None else summary)
         self.summary = Summary(config) if needed else None
         self.heads = nn.ModuleDict({name: HEADS[name](config) for name in HEADS if name in names})

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from bertworks.config import ModelConfig
 from bertworks.errors import BadConfig
 from bertworks.model.model import Model
 from bertworks.model.partial_embedding import PartialEmbedding
 
-OF_VOCABULARY = ("encoder.embed.tokens.weight", "heads.lm.bias")
+LM_BIAS = "heads.lm.bias"
 POSITIONS, SEGMENTS = "encoder.embed.positions.weight", "encoder.embed.segments.weight"
 
 
@@ -25,7 +25,7 @@ def grow_vocabulary(model: Model, size: int, rows: Mapping[int, Sequence[int]]) 
     with torch.device("meta"):
         grown = Model(model.config.override(vocab_size=size), tuple(model.heads), summary=model.summary is not None)
     state = model.state_dict()
-    for name in OF_VOCABULARY:
+    for name in (f"{_token_embedding_name(model)}.weight", LM_BIAS):
         if name in state:
             state[name] = _grow(state[name], size, rows)
     grown.load_state_dict(state, assign=True)
@@ -42,7 +42,7 @@ def refit(model: Model, config: ModelConfig, heads: Sequence[str], seed: int, *,
         known = old.get(name)
         if known is not None and known.shape != start.shape and name == POSITIONS:
             longer = len(start) > len(known)
-            known = _stretch(known, config.encoder.first_position, len(start)) if longer else known[: len(start)]
+            known = _stretch(known, config.transformer.first_position, len(start)) if longer else known[: len(start)]
         elif known is not None and known.shape != start.shape and name == SEGMENTS:
             known = known[[row if row < len(known) else 0 for row in range(len(start))]]
         if known is not None and name.startswith("heads.") and not (keep_heads and known.shape == start.shape):
@@ -57,24 +57,32 @@ def refit(model: Model, config: ModelConfig, heads: Sequence[str], seed: int, *,
 
 
 def use_partial_embedding(model: Model, used: Tensor) -> None:
-    """Of the tokens' embedding; where it learns at all."""
-    tokens = model.encoder.embed.tokens
-    if tokens.weight.requires_grad:
-        model.encoder.embed.tokens = PartialEmbedding(tokens.weight.detach(), used)
+    """Only the rows `used` of the token embedding are parameters; where it learns at all."""
+    full = model.encoder.token_embedding
+    if not full.weight.requires_grad:
+        return
+    parent, _, name = _token_embedding_name(model).rpartition(".")
+    setattr(model.get_submodule(parent), name, PartialEmbedding(full.weight.detach(), used))
 
 
 @torch.no_grad()
 def with_full_embedding(model: Model) -> Model:
     """The same model with a plain embedding, to be saved."""
-    tokens = model.encoder.embed.tokens
-    if not isinstance(tokens, PartialEmbedding):
+    embedding = model.encoder.token_embedding
+    if not isinstance(embedding, PartialEmbedding):
         return model
     with torch.device("meta"):
-        whole = Model(model.config, tuple(model.heads), summary=model.summary is not None)
+        full = Model(model.config, tuple(model.heads), summary=model.summary is not None)
     state = model.state_dict()
-    state["encoder.embed.tokens.weight"] = tokens.full_table()
-    whole.load_state_dict(state, assign=True)
-    return whole.train(model.training)
+    state[f"{_token_embedding_name(model)}.weight"] = embedding.full_table()
+    full.load_state_dict(state, assign=True)
+    return full.train(model.training)
+
+
+def _token_embedding_name(model: Model) -> str:
+    embedding = model.encoder.token_embedding
+    names: dict[nn.Module, str] = {module: name for name, module in model.named_modules()}
+    return names[embedding]
 
 
 def _stretch(old: Tensor, first: int, rows: int) -> Tensor:

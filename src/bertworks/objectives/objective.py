@@ -62,7 +62,7 @@ class Objective(Trainable):
             raise misfit(
                 f"objective {name} {verb} a left-to-right model, from the beginning", "objective.name", "model.causal"
             )
-        if cls.has_two_streams != (encoder.attention == "relative"):
+        if cls.has_two_streams != encoder.has_two_streams:
             verb = "needs" if cls.has_two_streams else "does not fit"
             raise misfit(
                 f"objective {name} {verb} two streams (model.attention relative)", "objective.name", "model.attention"

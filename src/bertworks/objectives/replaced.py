@@ -28,7 +28,7 @@ BINS = 100_000  # of the discriminator's scores; what AUC is read from
 
 def generator_config(config: ModelConfig, share: float) -> ModelConfig:
     """The discriminator's shape, narrower, on the same embedding."""
-    encoder = config.encoder
+    encoder = config.transformer
     n_heads = max(1, round(encoder.n_heads * share))
     hidden_size = max(1, round(encoder.hidden_size * share / n_heads)) * n_heads
     width = encoder.embedding_width

@@ -17,7 +17,7 @@ from bertworks.datasets.columns import NamedColumns
 from bertworks.datasets.example import Example
 from bertworks.errors import BadText, NotFound, Remark, Unsupported
 from bertworks.files import write_json
-from bertworks.model.attention import Attention
+from bertworks.model.attention import set_attention_dropout
 from bertworks.model.init import initialise
 from bertworks.model.locate import MODEL, RUN
 from bertworks.model.model import Model
@@ -322,12 +322,13 @@ def build_task(config: FinetuneConfig, start: Workbench, train: Sequence[Example
     """The task with its model: old weights, new head; upper layers anew and lower ones fixed if so asked."""
     head = shape_of(config.task.shape).head
     model = refit(start.model, config.model, [head], config.train.seed, keep_heads=keeps_head(config, start))
-    model.encoder.recompute = config.train.recompute
+    if config.train.recompute:
+        model.encoder.use_recompute()
     _reinitialise(model, config.train.reinit, config.train.seed)
-    _freeze(model, config.train.freeze)
+    model.encoder.freeze_pretraining_only()
+    model.encoder.freeze(config.train.freeze)
     if config.train.attention_dropout is not None:
-        for attention in (module for module in model.modules() if isinstance(module, Attention)):
-            attention.drop.p = config.train.attention_dropout
+        set_attention_dropout(model, config.train.attention_dropout)
     return make_task(model, config.task, train).train()
 
 
@@ -337,19 +338,11 @@ def keeps_head(config: FinetuneConfig, start: Workbench) -> bool:
 
 
 def _reinitialise(model: Model, n_layers: int, seed: int) -> None:
-    encoder, generator = model.encoder, torch.Generator().manual_seed(seed)
-    for attention, ffn in list(encoder.layers())[encoder.config.n_layers - n_layers :]:
-        for part in (attention, ffn):
-            initialise(part, encoder.config, generator)
-
-
-def _freeze(model: Model, n_layers: int) -> None:
-    if model.encoder.config.attention == "relative":
-        model.encoder.mask_state.requires_grad_(False)  # of pre-training; no task asks for it
-    if n_layers:
-        layers = list(model.encoder.layers())[:n_layers]
-        for part in (model.encoder.embed, model.encoder.project, *(part for pair in layers for part in pair)):
-            part.requires_grad_(False)
+    """The highest layers, so many, get new weights."""
+    generator = torch.Generator().manual_seed(seed)
+    for group in model.encoder.groups()[-1 - n_layers : -1]:
+        for module in group:
+            initialise(module, model.encoder.config, generator)
 
 
 def save_model(task: AnyTask, artifact: TaskArtifact, start: Workbench, lineage: list[str], out: Path) -> None:
@@ -363,5 +356,5 @@ def save_model(task: AnyTask, artifact: TaskArtifact, start: Workbench, lineage:
 def _peak_flops(config: FinetuneConfig, tokens: int, device: torch.device) -> float:
     encoder = config.model.encoder
     return measure_peak_flops(
-        max(1, min(tokens, 4096)), encoder.hidden_size, encoder.ffn_size, device, torch.get_default_dtype()
+        max(1, min(tokens, 4096)), encoder.hidden_size, encoder.widest_layer, device, torch.get_default_dtype()
     )

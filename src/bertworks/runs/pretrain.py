@@ -19,7 +19,6 @@ from bertworks.data.examples import Split
 from bertworks.data.loader import Loader, PretrainBatch
 from bertworks.data.shards import MANIFEST, Shards
 from bertworks.errors import BadShards
-from bertworks.model.encoder import Encoder
 from bertworks.model.folder import GENERATOR
 from bertworks.model.heads import LanguageHead, ReplacedHead
 from bertworks.model.init import can_init_local_attention, init_local_attention
@@ -122,7 +121,7 @@ def _peak_flops(config: PretrainConfig, device: torch.device) -> float:
         torch.bfloat16 if config.train.precision == "bfloat16" else torch.get_default_dtype(),
     )
     return measure_peak_flops(
-        min(config.train.batch_tokens, 4096), encoder.hidden_size, encoder.ffn_size, device, dtype
+        min(config.train.batch_tokens, 4096), encoder.hidden_size, encoder.widest_layer, device, dtype
     )
 
 
@@ -155,8 +154,9 @@ def make_objective(config: PretrainConfig, start: Workbench | None, frequencies:
     for module in objective.modules():
         if isinstance(module, nn.Dropout) and config.train.dropout is not None:
             module.p = config.train.dropout
-        if isinstance(module, Encoder):
-            module.recompute = config.train.recompute
+    if config.train.recompute:
+        for model in objective.models().values():
+            model.encoder.use_recompute()
     return objective.train()
 
 

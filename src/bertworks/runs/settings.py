@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bertworks.config import (
+    ENCODER_CONFIGS,
     RENAMED,
     DataConfig,
-    EncoderConfig,
     FinetuneConfig,
     FinetuneLoop,
     Frozen,
@@ -40,20 +40,18 @@ from bertworks.train.policy import EVALUATION_SHARE
 from bertworks.workbench import Workbench, fit_to
 
 Sections = Mapping[str, tuple[type[Frozen], ...]]
-MODEL_PARTS: tuple[type[Frozen], ...] = (EncoderConfig, HeadConfig)
+"""Section of `--set` -> the configs that have its keys; `model` is in all of them."""
 PRETRAIN: Sections = {
     "objective": (ObjectiveConfig,),
     "data": (DataConfig,),
     "optim": (OptimConfig,),
     "train": (PretrainLoop,),
-    "model": MODEL_PARTS,
 }
 FINETUNE: Sections = {
     "task": (TaskConfig,),
     "data": (WindowConfig,),
     "optim": (OptimConfig,),
     "train": (FinetuneLoop,),
-    "model": MODEL_PARTS,
 }
 CHANGEABLE = (
     "n_positions",
@@ -71,13 +69,14 @@ UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 def setting_keys(sections: Sections) -> dict[str, str]:
     """Every key that `--set` knows, and what it means."""
-    named = (
+    configs: Sections = {**sections, "model": (*ENCODER_CONFIGS.values(), HeadConfig)}
+    fields = (
         (f"{section}.{name}", field)
-        for section, parts in sections.items()
+        for section, parts in configs.items()
         for part in parts
         for name, field in part.model_fields.items()
     )
-    return {name: field.description or "" for name, field in named}
+    return {key: field.description or "" for key, field in fields if key != "model.kind"}
 
 
 def is_settable(key: str) -> bool:
@@ -90,7 +89,7 @@ def is_settable(key: str) -> bool:
 def parse_settings(settings: Iterable[str], sections: Sections) -> dict[str, dict[str, Any]]:
     """`optim.lr=1e-3` and the like, by section. Values are JSON where they can be, else text."""
     known = setting_keys(sections)
-    found: dict[str, dict[str, Any]] = {section: {} for section in sections}
+    values_by_section: dict[str, dict[str, Any]] = {section: {} for section in (*sections, "model")}
     for setting in settings:
         key, equals, value = (part.strip() for part in setting.partition("="))
         if not equals:
@@ -104,10 +103,10 @@ def parse_settings(settings: Iterable[str], sections: Sections) -> dict[str, dic
             raise BadConfig(f"no such key: {key!r}", remedy=remedy, code="unknown-key", fields=[key])
         section, _, name = key.partition(".")
         try:
-            found[section][name] = json.loads(value)
+            values_by_section[section][name] = json.loads(value)
         except ValueError:
-            found[section][name] = value
-    return found
+            values_by_section[section][name] = value
+    return values_by_section
 
 
 def parse_duration(text: str) -> float:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from bertworks.config import OptimConfig
-from bertworks.model.encoder import Encoder
+from bertworks.model.encoder import parameter_depths
 from bertworks.model.partial_embedding import PartialEmbedding
 
 
@@ -17,7 +17,7 @@ def make_optimizer(module: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
     learn are not pulled towards zero. Each group has a `share` of the learning rate: lower layers learn more slowly if
     the config says so (Howard and Ruder 2018, section 3.2)."""
     depths, partial = (
-        _depths(module),
+        parameter_depths(module),
         {id(part.weight) for part in module.modules() if isinstance(part, PartialEmbedding)},
     )
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
@@ -33,16 +33,6 @@ def make_optimizer(module: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
 def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
     for group in optimizer.param_groups:
         group["lr"] = lr * group["share"]
-
-
-def _depths(module: nn.Module) -> dict[str, int]:
-    """How far below the heads the encoders' parameters lie, by name."""
-    encoders = [(prefix, part) for prefix, part in module.named_modules() if isinstance(part, Encoder)]
-    return {
-        f"{prefix}.{name}": encoder.depth(name)
-        for prefix, encoder in encoders
-        for name, _ in encoder.named_parameters()
-    }
 
 
 def _is_norm_or_bias(name: str, parameter: Tensor) -> bool:
