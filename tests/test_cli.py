@@ -73,19 +73,18 @@ def test_info_says_what_others_refuse(tmp_path: Path) -> None:
 def test_embed(folder: Path, tmp_path: Path) -> None:
     lines = ["the cat", "the cat sat on the mat " * 4, "mats"]
     (tmp_path / "in.txt").write_bytes("\r\n".join(lines).encode())
-    done = run("embed", tmp_path / "in.txt", "--model", folder, "--out", tmp_path / "x.npy")
+    done = run("embed", folder, tmp_path / "in.txt", "--out", tmp_path / "x.npy")
     vectors = np.load(tmp_path / "x.npy", allow_pickle=False)
     assert np.allclose(vectors, bertworks.load(folder).encode(lines), atol=1e-6)
     assert re.match(r"3\D+16\D", done.stdout) and str(tmp_path / "x.npy") in done.stdout.splitlines()[0]
     assert done.stderr == "", "a progress bar where there is no terminal"
-    ledger = run_json("embed", tmp_path / "in.txt", "--model", folder, "--out", tmp_path / "x.npy")["ledger"]
+    ledger = run_json("embed", folder, tmp_path / "in.txt", "--out", tmp_path / "x.npy")["ledger"]
     assert (ledger["windowed_texts"], ledger["windowed_tokens"], ledger["limit"], ledger["cut_texts"]) == (1, 24, 10, 0)
     assert done.stdout.splitlines()[1] == str(Ledger(**ledger))
     out = run_json(
         "embed",
-        "-",
-        "--model",
         folder,
+        "-",
         "--out",
         tmp_path / "y.npy",
         "--on-long",
@@ -103,9 +102,8 @@ def test_embed_draws_progress_on_a_terminal(folder: Path, tmp_path: Path) -> Non
     command = [
         BERTWORKS,
         "embed",
-        str(tmp_path / "in.txt"),
-        "--model",
         str(folder),
+        str(tmp_path / "in.txt"),
         "--out",
         str(tmp_path / "x.npy"),
         "--batch-tokens",
@@ -124,11 +122,11 @@ def test_embed_draws_progress_on_a_terminal(folder: Path, tmp_path: Path) -> Non
         drawn += chunk
     os.close(main)
     assert process.wait() == 0
-    assert b"tokens" in drawn and b"/600" in drawn
+    assert b"texts" in drawn and b"/300" in drawn
 
 
 def test_fill(folder: Path) -> None:
-    asked = ["fill", "the [MASK] sat on [MASK]", "--model", folder, "--top-k", "3"]
+    asked = ["fill", folder, "the [MASK] sat on [MASK]", "--top-k", "3"]
     out = run_json(*asked)
     assert [len(blank) for blank in out["blanks"]] == [3, 3]
     *blanks, independent, joint = run(*asked).stdout.splitlines()
@@ -139,9 +137,9 @@ def test_fill(folder: Path) -> None:
 
 
 def test_tokenize(folder: Path) -> None:
-    out = run_json("tokenize", "The cats", "--pair", "on mats", "--model", folder)
+    out = run_json("tokenize", folder, "The cats", "--text2", "on mats")
     assert out["pieces"] == ["[CLS]", "the", "cat", "##s", "[SEP]", "on", "mat", "##s", "[SEP]"]
-    table = run("tokenize", "The CATs", "--pair", "on MATs", "--model", folder).stdout
+    table = run("tokenize", folder, "The CATs", "--text2", "on MATs").stdout
     assert "CAT" in table and "MAT" in table, "slices of the user's own texts"
 
 
@@ -256,7 +254,7 @@ def test_bad_things_said_to_the_data_verbs(tmp_path: Path, folder: Path) -> None
         (["prepare", tmp_path / "empty.txt", *vocab, "--out", tmp_path / "a"], "no-text", tmp_path / "empty.txt"),
         (["prepare", tmp_path / "none.txt", *vocab, "--out", tmp_path / "b"], "not-found", tmp_path / "none.txt"),
         (
-            ["prepare", tmp_path / "bad.txt", "--strict", *vocab, "--out", tmp_path / "c"],
+            ["prepare", tmp_path / "bad.txt", *vocab, "--out", tmp_path / "c"],
             "not-utf8",
             f"{tmp_path / 'bad.txt'}, line 2",
         ),
@@ -285,10 +283,10 @@ def test_bad_things_said_to_the_data_verbs(tmp_path: Path, folder: Path) -> None
     [
         (["params", "bert-bse"], "not-on-hub", "'bert-base'"),
         (["info", "./nowhere"], "not-found", "./nowhere"),
-        (["embed", "./nowhere.txt", "--model", "minilm", "--out", "x.npy"], "not-found", "./nowhere.txt"),
-        (["fill", "a [MASK]", "--model", "minilm"], "missing-head", "--init"),
-        (["tokenize", "", "--model", "minilm"], "empty-text", ""),
-        (["tokenize", "x" * 20_000, "--model", "minilm"], "word-too-long", "20,000"),
+        (["embed", "minilm", "./nowhere.txt", "--out", "x.npy"], "not-found", "nowhere.txt"),
+        (["fill", "minilm", "a [MASK]"], "missing-head", "--model"),
+        (["tokenize", "minilm", ""], "empty-text", ""),
+        (["tokenize", "minilm", "x" * 20_000], "word-too-long", "20,000"),
         (["params", "x" * 300], "unreadable", "xxx"),
         (["import", "./nowhere", "--out", "x"], "not-found", "./nowhere"),
     ],
@@ -306,12 +304,15 @@ FAILING = {  # every verb with --json, and what it cannot do
     "vocab check": ["./nowhere", "./nowhere"],
     "vocab extend": ["./nowhere", "./nowhere", "--add", "1", "--out", "x"],
     "prepare": ["./nowhere", "--tokenizer", "./nowhere", "--out", "x"],
-    "evaluate": ["./nowhere", "--data", "./nowhere"],
+    "pretrain": ["./nowhere", "--preset", "bert-tiny", "--out", "x"],
+    "resume": ["./nowhere"],
+    "finetune": ["classify", "--train", "./nowhere", "--model", "./nowhere", "--out", "x"],
+    "evaluate": ["./nowhere", "./nowhere"],
     "predict": ["./nowhere", "./nowhere"],
     "compare": ["./nowhere", "./nowhere"],
-    "embed": ["./nowhere", "--model", "./nowhere", "--out", "x.npy"],
-    "fill": ["a [MASK]", "--model", "./nowhere"],
-    "tokenize": ["text", "--model", "./nowhere"],
+    "embed": ["./nowhere", "./nowhere", "--out", "x.npy"],
+    "fill": ["./nowhere", "a [MASK]"],
+    "tokenize": ["./nowhere", "text"],
     "info": ["./nowhere"],
     "params": ["./nowhere"],
     "import": ["./nowhere", "--out", "x"],
@@ -342,53 +343,88 @@ def test_errors_are_json_where_json_is_wanted(verb: str) -> None:
 
 
 def test_errors_are_plain_where_json_is_a_text() -> None:
-    for args in (["--model", "./nowhere", "--", "--json"], ["text", "--pair", "--json", "--model", "./nowhere"]):
+    for args in (["./nowhere", "--", "--json"], ["./nowhere", "text", "--text2", "--json"]):
         assert refusal("tokenize", *args) == {"code": "not-found", "cause": ANY, "where": "./nowhere"}
-    assert (
-        json.loads(run("tokenize", "--json", "--model", "./nowhere", "--", "--json", code=2).stderr)["error"]["code"]
-        == "not-found"
-    )
-
-
-def test_bad_lines_are_named(folder: Path, tmp_path: Path) -> None:
-    for content, code, line in (
-        (b"the\n\ncat\n", "empty-text", 2),
-        (b"the\ncat\n\xff\xfe\n", "not-utf8", 3),
-        (b"", "empty-text", 1),
-    ):
-        (tmp_path / "in.txt").write_bytes(content)
-        error = refusal("embed", tmp_path / "in.txt", "--model", folder, "--out", tmp_path / "x.npy")
-        assert (error["code"], error["where"]) == (code, f"{tmp_path / 'in.txt'}, line {line}") and not (
-            tmp_path / "x.npy"
-        ).exists()
+    told = json.loads(run("tokenize", "--json", "./nowhere", "--", "--json", code=2).stderr)["error"]
+    assert told["code"] == "not-found"
 
 
 def test_an_unwritable_target_loses_nothing(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("the cat\n")
-    error = refusal("embed", tmp_path / "in.txt", "--model", folder, "--out", tmp_path / "no" / "x.npy")
+    error = refusal("embed", folder, tmp_path / "in.txt", "--out", tmp_path / "no" / "x.npy")
     assert (error["code"], error["where"]) == ("missing-folder", str(tmp_path / "no"))
     (tmp_path / "in2.txt").write_text("the cat\n" * 3)
-    assert refusal("embed", tmp_path / "in2.txt", "--model", folder, "--out", tmp_path)["code"] == "not-a-file"
+    assert refusal("embed", folder, tmp_path / "in2.txt", "--out", tmp_path)["code"] == "not-a-file"
 
 
 def test_embed_overwrites_neither_its_texts_nor_devices(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("the cat\n")
     os.mkfifo(tmp_path / "pipe")
     for out, code in (("in.txt", "would-replace-input"), ("pipe", "not-a-file")):
-        error = refusal("embed", tmp_path / "in.txt", "--model", folder, "--out", tmp_path / out)
+        error = refusal("embed", folder, tmp_path / "in.txt", "--out", tmp_path / out)
         assert (error["code"], error["where"]) == (code, str(tmp_path / out))
     assert (tmp_path / "in.txt").read_text() == "the cat\n" and (tmp_path / "pipe").is_fifo()
-    error = refusal("embed", "/dev/zero", "--model", folder, "--out", tmp_path / "x.npy")
+    error = refusal("embed", folder, "/dev/zero", "--out", tmp_path / "x.npy")
     assert (error["code"], error["where"]) == ("not-a-file", "/dev/zero")
     (tmp_path / "link.npy").symlink_to(tmp_path / "real.npy")
-    run("embed", tmp_path / "in.txt", "--model", folder, "--out", tmp_path / "link.npy")
+    run("embed", folder, tmp_path / "in.txt", "--out", tmp_path / "link.npy")
     assert (tmp_path / "link.npy").is_symlink() and np.load(tmp_path / "real.npy").shape == (1, 16)
 
 
-def test_lines_are_named_also_by_the_tokenizer(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "in.txt").write_text("the cat\n\u200b\n" + "the cat " * 9 + "\n")
-    error = refusal("embed", tmp_path / "in.txt", "--model", folder, "--out", tmp_path / "x.npy")
-    assert (error["code"], error["where"]) == ("no-tokens", f"{tmp_path / 'in.txt'}, line 2")
+OLD_SPELLINGS = [
+    (["tokenize", "the cat", "--model", "FOLDER"], ["tokenize", "FOLDER", "the cat"]),
+    (["tokenize", "the", "--pair", "cat", "--model", "FOLDER"], ["tokenize", "FOLDER", "the", "--text2", "cat"]),
+    (["fill", "the [MASK]", "--model", "FOLDER"], ["fill", "FOLDER", "the [MASK]"]),
+]
+
+
+@pytest.mark.parametrize(("old", "new"), OLD_SPELLINGS)
+def test_old_spellings_work_and_say_the_new_one(old: list[str], new: list[str], folder: Path) -> None:
+    def put(args: list[str]) -> list[str]:
+        return [str(folder) if arg == "FOLDER" else arg for arg in args]
+
+    before, now = run(*put(old)), run(*put(new))
+    assert before.stdout == now.stdout and not now.stderr
+    assert before.stderr.startswith("old spelling; since version 0.2")
+
+
+def test_a_model_is_named_once(folder: Path) -> None:
+    assert refusal("fill", folder, "the [MASK]", "--model", folder)["code"] == "given-twice"
+    error = refusal("fill", "the [MASK]")
+    assert error["code"] == "missing-argument" and error["what to do"] == "bertworks fill MODEL TEXT"
+
+
+def test_bertworks_alone_shows_the_chain() -> None:
+    said = run().stdout
+    for verb in verbs(get_command(app)):
+        assert f"bertworks {verb.split()[0]} " in f"{said} ".replace("\n", " \n"), verb
+    assert said.index("bertworks prepare") < said.index("bertworks pretrain") < said.index("bertworks finetune")
+
+
+COMPUTING = ("tour", "pretrain", "resume", "finetune", "evaluate", "predict", "embed", "fill")
+
+
+def test_every_verb_that_computes_has_the_same_options() -> None:
+    options = {name: {opt for one in verb.params for opt in one.opts} for name, verb in verbs(get_command(app)).items()}
+    for verb in COMPUTING:
+        assert options[verb] >= {"--device", "--threads"}, verb
+        assert verb == "tour" or options[verb] >= {"--json", "--quiet"}, verb
+    for verb in ("finetune", "evaluate", "predict", "embed"):
+        assert options[verb] >= {"--on-long", "--skip-bad"}, verb
+    for verb in ("prepare", "vocab train", "vocab check", "vocab extend"):
+        assert options[verb] >= {"--skip-bad", "--json", "--quiet"}, verb
+
+
+def test_quiet_says_nothing_but_results_and_errors(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("the cat\n")
+    done = run("embed", folder, tmp_path / "in.txt", "--out", tmp_path / "x.npy", "--quiet")
+    assert not done.stdout and not done.stderr and np.load(tmp_path / "x.npy").shape == (1, 16)
+    made = run("vocab", "train", tmp_path / "in.txt", "--size", "100", "--out", tmp_path / "v", "--quiet")
+    assert not made.stdout and not made.stderr
+    assert (
+        refusal("embed", folder, tmp_path / "none.txt", "--out", tmp_path / "y.npy", "--quiet")["code"] == "not-found"
+    )
+    assert run("fill", folder, "the [MASK]", "--quiet").stdout, "this is its result"
 
 
 def test_import_onto_itself(tmp_path: Path) -> None:
@@ -405,14 +441,14 @@ def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
 
 def test_a_plain_terminal() -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    done = subprocess.run([BERTWORKS, "tokenize", "thé日", "--model", "minilm"], capture_output=True, env=environment)
+    done = subprocess.run([BERTWORKS, "tokenize", "minilm", "thé日"], capture_output=True, env=environment)
     assert done.returncode == 0 and b"Traceback" not in done.stderr
     closed = subprocess.run(f"{BERTWORKS} params bert-base >&-", shell=True, capture_output=True)
     assert b"AttributeError" not in closed.stderr
 
 
 def test_bad_options_exit_with_2() -> None:
-    assert "window" in run("embed", "x", "--model", "minilm", "--out", "y", "--on-long", "guess", code=2).stderr
+    assert "window" in run("embed", "minilm", "x", "--out", "y", "--on-long", "guess", code=2).stderr
     run("nonsense", code=2)
 
 

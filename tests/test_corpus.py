@@ -23,6 +23,9 @@ from refusals import refused
 TEXTS = ["First line.\nSecond line.", "Über 中国, naïve.", "Third."]
 
 
+SKIP_BAD = ReadOptions(skip_bad=True)
+
+
 def read(*paths: Path, **options: object) -> list[str]:
     return list(Corpus([str(path) for path in paths], ReadOptions(**options)))  # type: ignore[arg-type]
 
@@ -101,39 +104,39 @@ def test_bad_rows_are_counted_or_refused(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(
         '{"text": "good"}\n{bad\n[1]\n{"text": 5}\n\n{"text": "half \\ud83d"}\n' + "[" * 5000 + "\n"
     )
-    corpus = Corpus([str(tmp_path / "a.jsonl")])
+    corpus = Corpus([str(tmp_path / "a.jsonl")], SKIP_BAD)
     assert list(corpus) == ["good", "half \ufffd"] and corpus.stats.replaced == 1
     assert corpus.stats.bad_rows == 4
     assert [remark.code for remark in corpus.stats.remarks()] == ["text-column", "replaced-characters", "bad-rows"]
     assert "4" in corpus.stats.remarks()[-1].text
     with refused("not-json", kind=BadText) as error:
-        read(tmp_path / "a.jsonl", strict=True)
+        read(tmp_path / "a.jsonl")
     assert error.value.place == f"{tmp_path / 'a.jsonl'}, line 2"
     for number, (row, code) in enumerate(
         (("[1]", "not-an-object"), ('{"text": 5}', "no-text"), ('{"text": "\\ud83d"}', "lone-surrogate"))
     ):
         (tmp_path / f"{number}.jsonl").write_text('{"text": "good"}\n' + row + "\n")
         with refused(code, place=f"{number}.jsonl, line 2", kind=BadText):
-            read(tmp_path / f"{number}.jsonl", strict=True)
+            read(tmp_path / f"{number}.jsonl")
     (tmp_path / "b.csv").write_text('text,n\n"two\nlines",1\nshort\na,b,c\nlast,2\n')
-    ragged = Corpus([str(tmp_path / "b.csv")])
+    ragged = Corpus([str(tmp_path / "b.csv")], SKIP_BAD)
     assert list(ragged) == ["two\nlines", "last"] and ragged.stats.bad_rows == 2
     with refused("wrong-field-count", place="b.csv, line 4", kind=BadText) as error:
-        read(tmp_path / "b.csv", strict=True)
+        read(tmp_path / "b.csv")
     assert re.findall(r"\d+", error.value.cause) == ["1", "2"]
     pq.write_table(pa.table({"text": ["a", None, "b"]}), tmp_path / "c.parquet")
-    nulls = Corpus([str(tmp_path / "c.parquet")])
+    nulls = Corpus([str(tmp_path / "c.parquet")], SKIP_BAD)
     assert list(nulls) == ["a", "b"] and nulls.stats.bad_rows == 1
 
 
 def test_bad_utf8_is_counted_or_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes("good \ufffd\n".encode() + b"bad \xff\xfe here\n\nlast \xe4\xb8\n")
-    corpus = Corpus([str(tmp_path / "a.txt")])
+    corpus = Corpus([str(tmp_path / "a.txt")], SKIP_BAD)
     assert list(corpus) == ["good \ufffd\nbad \ufffd\ufffd here", "last \ufffd"]
     assert corpus.stats.replaced == 3
     assert [remark.code for remark in corpus.stats.remarks()] == ["replaced-characters"]
     with refused("not-utf8", kind=BadText) as error:
-        read(tmp_path / "a.txt", strict=True)
+        read(tmp_path / "a.txt")
     assert error.value.place == f"{tmp_path / 'a.txt'}, line 2" and re.search(r"\b4\b", error.value.cause), "the byte"
 
 
@@ -206,8 +209,8 @@ def test_missing_things(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def test_names_that_are_not_utf8(tmp_path: Path) -> None:
     odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/bad\xff.jsonl"))
     odd.write_text('{"te\\ud800xt": "a longer text", "n": 1}\n')
-    corpus = Corpus([str(odd)])
+    corpus = Corpus([str(odd)], SKIP_BAD)
     assert list(corpus) == ["a longer text"]
     "".join(map(str, corpus.stats.remarks())).encode()
     with refused("lone-surrogate", kind=BadText):
-        read(odd, strict=True)
+        read(odd)

@@ -37,8 +37,16 @@ from bertworks.page.html import escape
 from bertworks.reports.finetune import SPLITS, _confusion
 from bertworks.runs import finetune as runs_of_tasks
 from bertworks.runs.compare import compare
-from bertworks.runs.context import Host
-from bertworks.runs.finetune import DevEvaluation, build_task, evaluate, finetune, resume, token_subset
+from bertworks.runs.context import ProcessContext
+from bertworks.runs.finetune import (
+    DevEvaluation,
+    FinetunePlan,
+    build_task,
+    evaluate,
+    finetune,
+    resume,
+    token_subset,
+)
 from bertworks.runs.predictions import inputs_for, open_output
 from bertworks.runs.results import remarks_if_unfinished
 from bertworks.runs.seeds import SeedPruner, finetune_seeds
@@ -107,7 +115,7 @@ def unsure(said: str) -> tuple[int, ...]:
 
 def tune(start: Path, table: Path, out: Path, *settings: str, **limit: Any) -> tuple[TaskData, Source]:
     data, source, config = prepared(start, table, *settings, **limit)
-    finetune(config, data, source, out, init=str(start), host=Host.library())
+    finetune(FinetunePlan(config, data, source, str(start)), out, ProcessContext.library())
     return data, source
 
 
@@ -154,7 +162,7 @@ def test_what_was_found_is_in_the_report(start: Path, tmp_path: Path) -> None:
     source = find_source("classify", train=str(tmp_path / "rows.csv"), skip_bad=True)
     data = read_data(source)
     config = resolve_finetune(bertworks.load(start), describe_task(data, source), settings=QUICK, options={"steps": 2})
-    finetune(config, data, source, tmp_path / "run", init=str(start), host=Host.library())
+    finetune(FinetunePlan(config, data, source, str(start)), tmp_path / "run", ProcessContext.library())
     page = (tmp_path / "run/report.html").read_text()
     assert {"bad-rows", "labels"} <= {remark.code for remark in data.remarks}
     assert all(escape(remark) in page for remark in data.remarks)
@@ -232,7 +240,7 @@ def test_resume_in_the_middle_gives_the_same_bits(
     for step in (6, 8):
         shutil.rmtree(stopped / f"checkpoints/step-{step:08}")
     monkeypatch.chdir(tmp_path)  # the files are found from anywhere
-    resume(stopped, host=Host.library())
+    resume(stopped, ProcessContext.library())
     assert digest(stopped) == digest(whole)
     assert (stopped / "model/model.safetensors").read_bytes() == (whole / "model/model.safetensors").read_bytes()
     results = [json.loads((out / "results.json").read_text()) for out in (whole, stopped)]
@@ -261,11 +269,11 @@ def test_a_signal_breaks_a_look_off_and_resume_makes_up_for_it(
         patch.setattr(DevEvaluation, "__call__", asked_to_stop)
         data, source, config = prepared(start, table, "train.threads=1")
         with own_process(time.monotonic()) as runtime:
-            outcome = finetune(config, data, source, stopped, init=str(start), host=Host(runtime))
+            outcome = finetune(FinetunePlan(config, data, source, str(start)), stopped, ProcessContext(runtime))
     assert outcome.exit_code == 143 and looks == number + 1
     assert [event["step"] for event in events(stopped, "eval")] == [2, 4, 6, 8][:number]
     assert not (stopped / "results.json").exists()
-    resume(stopped, host=Host.library())
+    resume(stopped, ProcessContext.library())
     assert digest(stopped) == digest(whole)
     looks_of = [[(event["step"], event["metrics"]) for event in events(out, "eval")] for out in (stopped, whole)]
     assert looks_of[0] == looks_of[1] and len(looks_of[0]) == 4
@@ -310,7 +318,7 @@ def test_a_last_save_that_failed_is_made_up_for(
         patch.setattr(runs_of_tasks, "save_model", save)
         with pytest.raises(SaveFailed):
             tune(start, table, out, "train.evaluations=1")
-    resume(out, host=Host.library())
+    resume(out, ProcessContext.library())
     assert (out / "model/model.safetensors").read_bytes() == (whole / "model/model.safetensors").read_bytes()
 
 
@@ -333,7 +341,7 @@ def test_what_made_a_model(start: Path, table: Path, tmp_path: Path) -> None:
     tune(tmp_path / "one/model", table, tmp_path / "two", steps=4)
     for step in sorted((tmp_path / "two/checkpoints").iterdir())[1:]:
         shutil.rmtree(step)
-    resume(tmp_path / "two", host=Host.library())
+    resume(tmp_path / "two", ProcessContext.library())
     own = json.loads((tmp_path / "two/model/bertworks.json").read_text())["lineage"]
     loaded = [f"loaded {start}", f"loaded {tmp_path / 'one/model'}"]
     assert [*own[-4:]] == [loaded[0], "finetune classify", loaded[1], "finetune classify"]
@@ -359,7 +367,7 @@ def test_several_classes_from_the_command_line(start: Path, tmp_path: Path) -> N
         tmp_path / "run",
     ]
     run(*call, *labels, *QUICK_OPTIONS)
-    done = run("evaluate", tmp_path / "run", "--data", tmp_path / "rows.csv", *labels, "--json")
+    done = run("evaluate", tmp_path / "run", tmp_path / "rows.csv", *labels, "--json")
     assert str(Columns(("text",), ("odd", "even"))) in done.stderr and "f1" in json.loads(done.stdout)["metrics"]
     ledgers = json.loads((tmp_path / "run/results.json").read_text())["ledgers"]["train"]
     assert {"", "odd", "even"} == set(ledgers) and ledgers[""]["texts"] > ledgers["odd"]["texts"] > 0
@@ -392,7 +400,7 @@ def test_other_examples_are_refused(start: Path, table: Path, tmp_path: Path) ->
     tune(start, own, tmp_path / "run")
     own.write_text(table.read_text().replace("ba", "ku", 1))
     with refused("examples-changed", place=str(tmp_path / "run"), kind=BadText):
-        resume(tmp_path / "run", host=Host.library())
+        resume(tmp_path / "run", ProcessContext.library())
 
 
 @pytest.mark.slow
@@ -440,7 +448,7 @@ def test_it_stops_when_nothing_gets_better(start: Path, table: Path, tmp_path: P
     assert events(tmp_path / "run", "end")[0]["step"] < 10
     (said,) = (event["text"] for event in events(tmp_path / "run", "remark") if event["code"] == "early-stopping")
     assert "2" in said
-    resume(tmp_path / "run", host=Host.library())
+    resume(tmp_path / "run", ProcessContext.library())
     assert events(tmp_path / "run", "end")[-1]["step"] < 10, "a run that has ended does not go on"
 
 
@@ -621,7 +629,7 @@ def test_a_head_goes_on_only_where_its_answers_mean_the_same(tmp_path: Path) -> 
         config = resolve_finetune(
             bertworks.load(model), describe_task(data, source), settings=QUICK, options={"steps": 2}
         )
-        finetune(config, data, source, tmp_path / f"run-{at}", init=str(model), host=Host.library())
+        finetune(FinetunePlan(config, data, source, str(model)), tmp_path / f"run-{at}", ProcessContext.library())
         assert all(
             80 < said.value < 140
             for said in bertworks.load(tmp_path / f"run-{at}").predict([text for text, _ in rows[:8]])
@@ -773,7 +781,7 @@ def test_several_seeds(start: Path, table: Path, tmp_path: Path) -> None:
     out, other = tmp_path / "run", tmp_path / "other"
     data, source, config = prepared(start, table, steps=24)
     seen: list[Event] = []
-    finetune_seeds(config, data, source, out, init=str(start), n_seeds=3, host=Host.library(seen.append))
+    finetune_seeds(FinetunePlan(config, data, source, str(start)), out, ProcessContext.library(seen.append), 3)
     assert [isinstance(event, Finished) for event in seen].count(True) == 1 and isinstance(seen[-1], Finished), (
         "the end of a seed is not the end"
     )
@@ -800,7 +808,7 @@ def test_several_seeds(start: Path, table: Path, tmp_path: Path) -> None:
         (other / name).unlink()
     for step in sorted((other / "seed-1/checkpoints").iterdir())[1:]:
         shutil.rmtree(step)  # as if it had been killed in the middle
-    resume_seeds(other, host=Host.library())
+    resume_seeds(other, ProcessContext.library())
     again = json.loads((other / "results.json").read_text())
     assert again == results
 
@@ -812,7 +820,9 @@ def test_seeds_are_judged_without_copies_too(start: Path, table: Path, tmp_path:
     data = read_data(source)
     config = resolve_finetune(bertworks.load(start), describe_task(data, source), settings=QUICK, options={"steps": 4})
     seen: list[Event] = []
-    finetune_seeds(config, data, source, tmp_path / "run", init=str(start), n_seeds=2, host=Host.library(seen.append))
+    finetune_seeds(
+        FinetunePlan(config, data, source, str(start)), tmp_path / "run", ProcessContext.library(seen.append), 2
+    )
     over = json.loads((tmp_path / "run/results.json").read_text())["seeds"]["extra_eval"][WITHOUT_COPIES]
     mean = sum(one["accuracy"] for one in over.values()) / 2
     end = seen[-1]
@@ -828,14 +838,17 @@ def test_a_seed_that_learns_nothing_is_given_up(start: Path, table: Path, tmp_pa
     """The third seed's rate is broken after the others have run: the same run, but for the rate."""
     out = tmp_path / "run"
     data, source, config = prepared(start, table, "train.evaluations=10", steps=40)
-    finetune_seeds(config, data, source, out, init=str(start), n_seeds=3, host=Host.library())
+    finetune_seeds(FinetunePlan(config, data, source, str(start)), out, ProcessContext.library(), 3)
     behind = SeedPruner.from_runs([out / "seed-0", out / "seed-1"], "accuracy")
     assert not behind(0.4, 1.0), "too early to say"
     assert behind(0.9, 0.9) and not behind(0.9, behind.noise), "the others have no error at the end"
     assert not SeedPruner.from_runs([out / "seed-0"], "accuracy")(0.9, 1.0), "a single other one may have been lucky"
     slow = config.model_copy(update={"optim": config.optim.model_copy(update={"lr": 1e-9})})
     finetune(
-        slow, data, source, tmp_path / "slow", init=str(start), host=Host.library(), pruner=replace(behind, noise=0.0)
+        FinetunePlan(slow, data, source, str(start)),
+        tmp_path / "slow",
+        ProcessContext.library(),
+        pruner=replace(behind, noise=0.0),
     )
     assert json.loads((tmp_path / "slow/results.json").read_text())["pruned"]
     assert "pruned" in [event["code"] for event in events(tmp_path / "slow", "remark")]
@@ -843,7 +856,7 @@ def test_a_seed_that_learns_nothing_is_given_up(start: Path, table: Path, tmp_pa
     shutil.rmtree(out / "seed-2")
     shutil.copytree(tmp_path / "slow", out / "seed-2")
     said: list[Event] = []
-    resume_seeds(out, host=Host.library(said.append))
+    resume_seeds(out, ProcessContext.library(said.append))
     end = said[-1]
     assert isinstance(end, Finished) and end.pruned_seeds == [2] and end.n_seeds == 2
     over = json.loads((out / "results.json").read_text())["seeds"]
@@ -1044,18 +1057,18 @@ def test_from_the_command_line(start: Path, table: Path, tmp_path: Path) -> None
     assert refusal("predict", out, "-", stdin=b"\n")["code"] == "no-inputs"
     resumed, last = run("resume", out).stderr, events(out, "remark")[-1]
     assert last["code"] == "already-ended" and last["text"] in resumed
-    measured = json.loads(run("evaluate", out, "--data", table, "--json").stdout)
+    measured = json.loads(run("evaluate", out, table, "--json").stdout)
     assert measured["metrics"]["accuracy"] == 1.0 and measured["ledger"]["texts"] == 120
     other = tmp_path / "other.csv"
     other.write_text("text,label\nba de,first\nku de,third\n")
-    said = run("evaluate", out, "--data", other, code=2).stderr
+    said = run("evaluate", out, other, code=2).stderr
     assert "(bad-rows)" in said and "other.csv, line 3" in said and "'third'" in said
     with refused("bad-rows", kind=BadRows) as error:
         evaluate(out, other)
     assert [row.code for row in error.value.rows] == ["unknown-label"]  # type: ignore[attr-defined]
-    assert "1.0000" in run("evaluate", out, "--data", other, "--skip-bad").stdout
+    assert "1.0000" in run("evaluate", out, other, "--skip-bad").stdout
     other.write_text("a,b\nba de,first\nku de,second\n")
-    assert "1.0000" in run("evaluate", out, "--data", other, "--text", "a", "--label", "b").stdout
+    assert "1.0000" in run("evaluate", out, other, "--text", "a", "--label", "b").stdout
     (out / "results.json").unlink()
     assert remarks_if_unfinished(out)[0].text in run("predict", out, texts).stderr
     assert refusal("compare", out, out)["code"] == "unfinished-run"

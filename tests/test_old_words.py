@@ -10,7 +10,7 @@ import pytest
 
 import bertworks
 from bertworks.config import RENAMED
-from bertworks.runs.context import Host
+from bertworks.runs.context import ProcessContext
 from bertworks.runs.pretrain import resume
 from bertworks.runs.record import RunRecord
 from bertworks.runs.results import read_results
@@ -86,7 +86,7 @@ def test_an_old_run_goes_on(tmp_path: Path) -> None:
             file.unlink()
         place.rmdir()
     heard: list[object] = []
-    resume(old, host=Host.library(heard.append))
+    resume(old, ProcessContext.library(heard.append))
     assert digest(old) == digest(tmp_path / "whole")
     assert {event.code for event in heard if isinstance(event, Remarked)} == {"old-key"}
     assert bertworks.Run(old).metrics == bertworks.Run(tmp_path / "whole").metrics

@@ -172,7 +172,7 @@ def test_an_encoder_of_others_is_pretrained(bag: None, tmp_path: Path) -> None:
     bertworks.prepare(tmp_path / "text.txt", tokenizer=start, out=tmp_path / "shards", workers=1)
     run = bertworks.pretrain(
         tmp_path / "shards",
-        init=start,
+        model=start,
         objective="mlm",
         steps=30,
         out=tmp_path / "run",

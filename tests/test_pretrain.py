@@ -27,8 +27,14 @@ from bertworks.errors import BadConfig, Unsupported
 from bertworks.model.model import Model
 from bertworks.model.resize import refit
 from bertworks.presets import FAMILY_RECIPES, PRESETS, preset, recipe
-from bertworks.runs.context import Host
-from bertworks.runs.pretrain import HeldOutEvaluation, log_frequencies, make_objective, pretrain
+from bertworks.runs.context import ProcessContext
+from bertworks.runs.pretrain import (
+    HeldOutEvaluation,
+    PretrainPlan,
+    log_frequencies,
+    make_objective,
+    pretrain,
+)
 from bertworks.runs.record import RunRecord
 from bertworks.runs.settings import PRETRAIN, parse_duration, parse_settings, resolve_pretrain, setting_keys
 from bertworks.train.distributed import Distributed
@@ -140,7 +146,7 @@ def test_fill_without_a_head_says_how_to_grow_one(tmp_path: Path, shards: Shards
     folder = bertworks.new("bert-tiny", tokenizer=shards.tokenizer).save(tmp_path / "headless")
     with refused("missing-head", kind=Unsupported) as error:
         bertworks.load(folder).fill("ak [MASK]")
-    assert all(part in str(error.value.remedy) for part in ("bertworks pretrain", "--init"))
+    assert all(part in str(error.value.remedy) for part in ("bertworks pretrain", "--model"))
 
 
 def test_the_loss_of_the_start_is_that_of_frequencies(trained: Path) -> None:
@@ -158,7 +164,7 @@ def go_on_from(init: Path, shards: Shards, out: Path, *settings: str, objective:
     config = resolve_pretrain(
         shards.tokenizer, init=start, objective=objective, settings=settings, options={"steps": 2}
     )
-    pretrain(config, shards, out, init=str(init), preset=None, host=Host.library())
+    pretrain(PretrainPlan(config, shards, str(init)), out, ProcessContext.library())
     return out
 
 
@@ -249,7 +255,7 @@ def test_another_tokenizer_is_refused(trained: Path, tmp_path: Path) -> None:
     from texts import documents, make_shards
 
     other = make_shards(tmp_path, documents(20))
-    said = refusal("pretrain", other.folder, "--init", trained / "bert-mini", "--out", tmp_path / "run")
+    said = refusal("pretrain", other.folder, "--model", trained / "bert-mini", "--out", tmp_path / "run")
     assert said["code"] == "tokenizer-mismatch"
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from bertworks.data.shards import Shards
-from bertworks.runs.context import Host, Outcome
-from bertworks.runs.pretrain import pretrain, resume
+from bertworks.runs.context import Outcome, ProcessContext
+from bertworks.runs.pretrain import PretrainPlan, pretrain, resume
 from bertworks.runs.settings import resolve_pretrain
 from bertworks.text.backends import word_piece
 from bertworks.text.tokenizer import Tokenizer
@@ -79,11 +79,11 @@ def train(
     config = resolve_pretrain(
         shards.tokenizer, preset=preset, objective=objective, settings=[*TINY, *settings], options=options
     )
-    return pretrain(config, shards, out, init=None, preset=preset, host=Host.library())
+    return pretrain(PretrainPlan(config, shards, preset=preset), out, ProcessContext.library())
 
 
 def go_on(out: Path, **options: Any) -> Outcome:
-    return resume(out, host=Host.library(), **options)
+    return resume(out, ProcessContext.library(), **options)
 
 
 def events(out: Path, kind: str) -> list[dict[str, Any]]:

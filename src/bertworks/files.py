@@ -152,17 +152,35 @@ def sync_tree(folder: Path, *, deep: bool = True) -> None:
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """One writer at a time. The lock goes with the process, however that ends, so it is never stale."""
+    with _locked(folder / ".lock", folder):
+        yield
+
+
+@contextmanager
+def locked_file(path: Path) -> Iterator[None]:
+    """The same for a file; nothing is left of the lock afterwards."""
+    lock = path.with_name(f".{path.name}.lock")
+    with _locked(lock, path):
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                lock.unlink()
+
+
+@contextmanager
+def _locked(lock_file: Path, place: Path) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
-    lock = FileLock(folder / ".lock", timeout=0, mode=0o644)
+    lock = FileLock(lock_file, timeout=0, mode=0o644)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        lock_file.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     except Timeout:
-        cause = "another process is writing to this folder"
-        raise SaveFailed(cause, place=str(folder), remedy="wait for it, or name another", code="in-use") from None
+        cause = "another process is writing here"
+        raise SaveFailed(cause, place=str(place), remedy="wait for it, or name another", code="in-use") from None
     except OSError as error:
-        raise SaveFailed(f"cannot write here: {error.strerror}", place=str(folder), code="not-writable") from None
+        raise SaveFailed(f"cannot write here: {error.strerror}", place=str(place), code="not-writable") from None
     try:
         yield
     finally:

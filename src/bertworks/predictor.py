@@ -134,19 +134,33 @@ class Embedder:
     def __init__(self, model: Model, tokenizer: Tokenizer, pooling: Pooling, limit: int) -> None:
         self.model, self.tokenizer, self.pooling, self.limit = model, tokenizer, pooling, limit
 
-    def prepare(self, texts: Sequence[str], on_long: OnLong = "window", ledger: Ledger | None = None) -> list[Features]:
+    @property
+    def width(self) -> int:
+        """Of a vector."""
+        return self.model.config.encoder.hidden_size
+
+    def prepare(
+        self,
+        texts: Sequence[str],
+        on_long: OnLong = "window",
+        ledger: Ledger | None = None,
+        places: Sequence[str] | None = None,
+    ) -> list[Features]:
+        """`places`: how errors name the texts, such as a file and a line."""
         check_texts(texts)
         how = self.pooling
         encoded = self.tokenizer.encode([how.prompt + (text.lower() if how.lower_case else text) for text in texts])
         windows = SlidingWindows(self.tokenizer, self.limit, WindowConfig().overlap, on_long)
-        prepared = [self._features(at, ids.astype(np.int64), windows) for at, ids in enumerate(encoded)]
+        places = places or [f"text {index}" for index in range(len(texts))]
+        prepared = [
+            self._features(ids.astype(np.int64), windows, place) for ids, place in zip(encoded, places, strict=True)
+        ]
         if ledger is not None:
             for one in prepared:
                 one.count_in(ledger)
         return prepared
 
-    def _features(self, at: int, ids: Numbers, windows: SlidingWindows) -> Features:
-        place = f"text {at}"
+    def _features(self, ids: Numbers, windows: SlidingWindows, place: str) -> Features:
         if not len(ids):
             raise BadText(
                 "the tokenizer has no token for any of it", place=place, remedy="leave it out", code="no-tokens"
@@ -171,7 +185,7 @@ class Embedder:
             raise Unsupported(
                 "the model is in training mode, with dropout", remedy="model.eval() first", code="training-mode"
             )
-        vectors = np.empty((len(windows), self.model.config.encoder.hidden_size), np.float32)
+        vectors = np.empty((len(windows), self.width), np.float32)
         lengths = [len(window.ids) for window in windows]
         n_special = self.tokenizer.template.n_special
         done, total = 0, sum(lengths) - n_special * len(lengths)
@@ -217,8 +231,9 @@ class Embedder:
         ledger: Ledger | None = None,
         batch_tokens: int = BATCH_TOKENS,
         progress: Progress = no_progress,
+        places: Sequence[str] | None = None,
     ) -> Vectors:
-        prepared = self.prepare(texts, on_long, ledger)
+        prepared = self.prepare(texts, on_long, ledger, places)
         windows = [window for one in prepared for window in one.windows]
         return self.finish(prepared, self.run(windows, batch_tokens=batch_tokens, progress=progress))
 

@@ -160,7 +160,9 @@ class Workbench:
         if "lm" not in self.model.heads and self.generator is not None:
             return self.generator.fill(text, top_k)
         if "lm" not in self.model.heads:
-            remedy = "use a folder with one (BertForMaskedLM, ...); `bertworks pretrain SHARDS --init FOLDER` grows and trains one"
+            remedy = (
+                "use a folder with one (BertForMaskedLM, ...); `bertworks pretrain SHARDS --model FOLDER` trains one"
+            )
             raise Unsupported(
                 "this model has no language-model head, so it cannot fill blanks", remedy=remedy, code="missing-head"
             )

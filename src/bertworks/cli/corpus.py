@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bertworks.cli.show import AsJson, progress_bar, show_json
+from bertworks.cli.show import AsJson, Quiet, progress_bar, report, show_json
 
 app = typer.Typer(help="Text to begin with.", no_args_is_help=True)
 
@@ -21,6 +21,7 @@ def corpus() -> None:
 def docs(
     out: Annotated[Path, typer.Option(help="The file to write: JSON lines of text, package and module.")],
     as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Collect the English documentation of the Python packages installed here: sentences only, one document per
     module."""
@@ -44,4 +45,4 @@ def docs(
             }
         )
     else:
-        typer.echo(f"{documents:,} documents, {sentences:,} sentences, {words:,} words in {out}  ({seconds:.1f} s)")
+        report(f"{documents:,} documents, {sentences:,} sentences, {words:,} words in {out}  ({seconds:.1f} s)")

@@ -6,26 +6,29 @@ from typing import Annotated
 
 import typer
 
-from bertworks.cli.options import Device, Threads, use_threads
-from bertworks.cli.show import AsJson, ModelName, console, show_json
+from bertworks.cli.options import Device, ModelArgument, OldModel, Threads, model_and_input, use_threads
+from bertworks.cli.show import AsJson, Quiet, console, show_json
 
 
 def fill(
+    model: ModelArgument,
     text: Annotated[
-        str, typer.Argument(help="A text with one or more [MASK]; for a left-to-right model, how it begins.")
-    ],
-    model: ModelName,
+        str | None, typer.Argument(help="A text with one or more [MASK]; for a left-to-right model, how it begins.")
+    ] = None,
     top_k: Annotated[int, typer.Option(min=1, help="Candidates for each blank.")] = 5,
     device: Device = "auto",
     threads: Threads = None,
     as_json: AsJson = False,
+    quiet: Quiet = False,
+    old_model: OldModel = None,
 ) -> None:
-    """Fill the blanks of a text: each on its own, as BERT does, and jointly, the surest first."""
+    """Fill the blanks of a text: each on its own, as BERT does, and jointly, the most confident first."""
     from dataclasses import asdict
 
     from bertworks.train.runtime import choose_device
     from bertworks.workbench import load
 
+    model, text = model_and_input("fill", model, text, old_model, "TEXT")
     use_threads(threads)
     filled = load(model, device=choose_device(device)).fill(text, top_k)
     if as_json:

@@ -11,10 +11,13 @@ from bertworks.cli.options import (
     Choices,
     Context,
     Label,
+    LoopDevice,
+    OldPair,
     OnLongOption,
-    Pair,
     Question,
+    Settings,
     SkipBad,
+    StartModel,
     Text,
     Text2,
     Threads,
@@ -22,7 +25,8 @@ from bertworks.cli.options import (
     say_old_keys,
 )
 from bertworks.cli.pretrain import WithKeys
-from bertworks.cli.show import exit_process, show_json, show_table
+from bertworks.cli.show import AsJson, Quiet, exit_process, say, show_json, show_table
+from bertworks.errors import BadConfig
 
 
 class WithTasks(WithKeys):
@@ -46,7 +50,7 @@ class WithTasks(WithKeys):
     def keys(self) -> dict[str, str]:
         from bertworks.runs.settings import FINETUNE, is_settable, setting_keys
 
-        return {key: said for key, said in setting_keys(FINETUNE).items() if is_settable(key)}
+        return {key: text for key, text in setting_keys(FINETUNE).items() if is_settable(key)}
 
 
 def finetune(
@@ -56,14 +60,14 @@ def finetune(
             help="A data set (sst2, mrpc, squad, ...), or classify, pair, regress, multilabel, tag, span, choice."
         ),
     ],
-    model: Annotated[str, typer.Option(help="What to start from: a folder, a run, 'minilm', a name on the Hub.")],
+    model: StartModel,
     out: Annotated[Path | None, typer.Option(help="The folder of the run.")] = None,
     data: Annotated[Path | None, typer.Option(help="The folder with the files of a data set.")] = None,
     train: Annotated[
         str | None, typer.Option(help="Your own examples: .csv, .tsv, .jsonl, .json, .parquet; tag: also CoNLL.")
     ] = None,
     dev: Annotated[
-        str | None, typer.Option(help="Examples to compare models on; without it a part of --train is kept for that.")
+        str | None, typer.Option(help="Examples to evaluate on; without it a part of --train is kept for that.")
     ] = None,
     text: Text = None,
     text2: Text2 = None,
@@ -71,7 +75,6 @@ def finetune(
     context: Context = None,
     choices: Choices = None,
     label: Label = None,
-    pair: Pair = None,
     first: Annotated[
         int | None,
         typer.Option(min=1, help="Only so many rows of train; without --dev, a part of them is kept as dev."),
@@ -82,61 +85,47 @@ def finetune(
     steps: Annotated[int | None, typer.Option(min=1, help="Or after so many steps.")] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Or after so many epochs.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Train with so many seeds and measure the seed noise.")] = 1,
-    settings: Annotated[list[str] | None, typer.Option("--set", help="key=value; the keys are listed below.")] = None,
-    device: Annotated[
-        str | None, typer.Option(help="cpu, cuda, cuda:1, ...; a GPU if there is one, if not given.")
-    ] = None,
+    settings: Settings = None,
+    device: LoopDevice = None,
     threads: Threads = None,
     show: Annotated[
         bool, typer.Option("--show", help="Say how the examples are read, print the whole config, and stop.")
     ] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    pair: OldPair = None,
 ) -> None:
     """Fine-tune a model for a task. A run that was stopped goes on with `bertworks resume`."""
     from time import monotonic
 
     began = monotonic()
-    from bertworks.cli.live import live_view
-    from bertworks.errors import BadConfig
-    from bertworks.runs.context import Host
-    from bertworks.runs.finetune import finetune as run
-    from bertworks.runs.seeds import finetune_seeds
-    from bertworks.runs.settings import loop_options, resolve_finetune
-    from bertworks.tasks.source import describe_task, find_source, read_data, schema_for
+    from bertworks.cli.live import training
+    from bertworks.runs.finetune import FinetunePlan
+    from bertworks.runs.run import start_finetune
+    from bertworks.runs.settings import loop_options
+    from bertworks.tasks.source import find_source, schema_for
     from bertworks.train.distributed import from_environment
-    from bertworks.train.runtime import own_process
-    from bertworks.workbench import load
 
-    named = {"text": text, "text2": text2, "question": question, "context": context}
-    columns = column_options(schema_for(task), **named, choices=choices, label=label, pair=pair)
-    source = find_source(task, data=data, train=train, dev=dev, columns=columns, first=first, skip_bad=skip_bad)
     distributed = from_environment()
     if distributed.is_main:
         say_old_keys(settings)
     if out is None and not show:
         raise BadConfig("a run needs a folder", remedy="--out RUN", code="missing-option")
-    if seeds > 1 and distributed.world_size > 1:
-        raise BadConfig(
-            "several seeds in several processes", remedy="without torchrun, or one seed at a time: --set train.seed=1"
-        )
-    examples = read_data(source)
-    if distributed.is_main:
-        for remark in [f"train: {len(examples.train):,} examples, dev: {len(examples.dev):,}", *examples.remarks]:
-            typer.echo(str(remark), err=True)
-    config = resolve_finetune(
-        load(model),
-        describe_task(examples, source),
+    named = {"text": text, "text2": text2, "question": question, "context": context}
+    columns = column_options(schema_for(task), **named, choices=choices, label=label, pair=pair)
+    plan = FinetunePlan.resolve(
+        find_source(task, data=data, train=train, dev=dev, columns=columns, first=first, skip_bad=skip_bad),
+        model=model,
         settings=settings or (),
         options=loop_options(steps=steps, epochs=epochs, budget=budget, device=device, threads=threads),
         on_long=on_long,
-        sizes=(len(examples.train), len(examples.dev)),
     )
+    if distributed.is_main:
+        for remark in plan.remarks:
+            say(str(remark))
     if show or out is None:
-        show_json(config.model_dump(mode="json"))
+        show_json(plan.config.model_dump(mode="json"))
         return
-    with own_process(began) as runtime, live_view(out, quiet=not distributed.is_main) as on_event:
-        host = Host(runtime, distributed, on_event)
-        if seeds > 1:
-            outcome = finetune_seeds(config, examples, source, out, init=model, n_seeds=seeds, host=host)
-        else:
-            outcome = run(config, examples, source, out, init=model, host=host)
+    with training(out, distributed, began) as process:
+        outcome = start_finetune(plan, out, process, seeds)
     exit_process(outcome.exit_code)

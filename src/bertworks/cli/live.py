@@ -7,68 +7,89 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from bertworks.cli.show import console
+from bertworks.cli.show import console, is_json_wanted, is_quiet, show_json
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from bertworks.runs.context import ProcessContext
+    from bertworks.train.distributed import Distributed
     from bertworks.train.events import Evaluated, Event, Finished, Started, Trained
 
 BARS = "▁▂▃▄▅▆▇█"
-QUIET_SECONDS = 15.0  # between lines of training where there is no terminal
+LINE_SECONDS = 15.0  # between lines of training where there is no terminal
 
 
 @contextmanager
-def live_view(run: Path, *, quiet: bool) -> Iterator[Callable[[Event], None]]:
-    """A handler of events; the other processes of a training say nothing."""
+def training(
+    run: Path, distributed: Distributed, began: float, device: str | None = None, threads: int | None = None
+) -> Iterator[ProcessContext]:
+    """A training in this process, which is ours: it may set signal handlers and threads, and is watched here. `device`
+    and `threads`: other than those of the run's config."""
+    from bertworks.runs.context import ProcessContext
+    from bertworks.train.runtime import own_process
+
+    with own_process(began) as runtime, live_view(run, quiet=not distributed.is_main) as on_event:
+        yield ProcessContext(runtime, distributed, on_event, device, threads)
+
+
+@contextmanager
+def live_view(run: Path, *, quiet: bool = False) -> Iterator[Callable[[Event], None]]:
+    """A handler of events, and how it ended. The other processes of a training say nothing."""
+    view = LiveView(run)
     if quiet:
         yield lambda event: None
+        return
+    if is_quiet():
+        yield view.take
     elif sys.stderr is not None and sys.stderr.isatty():
-        yield from _on_terminal(run)
+        yield from _on_terminal(view)
     else:
-        yield from _in_lines(run)
+        yield from _in_lines(view)
+    with suppress(OSError):  # a terminal that is gone is no reason to fail
+        _print_end(view)
 
 
-def _on_terminal(run: Path) -> Iterator[Callable[[Event], None]]:
+def _on_terminal(view: LiveView) -> Iterator[Callable[[Event], None]]:
     from rich.console import Console
     from rich.live import Live
 
-    view = LiveView(run)
     with Live(view, console=Console(stderr=True, highlight=False), refresh_per_second=4):
         yield view.take
-    with suppress(OSError):  # nobody may be listening any more
-        _ending(view)
 
 
-def _in_lines(run: Path) -> Iterator[Callable[[Event], None]]:
+def _in_lines(view: LiveView) -> Iterator[Callable[[Event], None]]:
     """A log is kept: a line for each evaluation, and of training one now and then."""
     from bertworks.train.events import Planned, Trained
 
-    view, shown_at = LiveView(run), -QUIET_SECONDS
+    shown_at = -LINE_SECONDS
 
     def on_event(event: Event) -> None:
         nonlocal shown_at
         view.take(event)
         now = time.monotonic()
-        if isinstance(event, Planned) or (isinstance(event, Trained) and now - shown_at < QUIET_SECONDS):
+        if isinstance(event, Planned) or (isinstance(event, Trained) and now - shown_at < LINE_SECONDS):
             return
         shown_at = now if isinstance(event, Trained) else shown_at
         if line := event_line(event):
             typer.echo(line, err=True)
 
     yield on_event
-    with suppress(OSError):
-        _ending(view)
 
 
-def _ending(view: LiveView) -> None:
+def _print_end(view: LiveView) -> None:
+    if is_json_wanted():
+        show_json(_end_values(view))
+        return
+    if is_quiet():
+        return
     out = console()
     if view.finished is None:
-        out.print(f"stopped at step {view.step:,}; `bertworks resume {view.run}` goes on", markup=False)
+        out.print(f"stopped at step {view.step:,}; `bertworks resume {view.run}` goes on with it", markup=False)
         return
     end = view.finished
     if end.metrics:
@@ -87,6 +108,15 @@ def _ending(view: LiveView) -> None:
         out.print(f"          unigram baseline {view.started.unigram_loss:.3f}", markup=False)
     out.print(f"model     {end.model}", markup=False)
     out.print(f"report    {end.report}", markup=False)
+
+
+def _end_values(view: LiveView) -> dict[str, Any]:
+    """For programs: the last event of a finished run; of a pre-training, with what held-out text gave."""
+    if view.finished is None:
+        return {"run": str(view.run), "finished": False, "step": view.step}
+    end = view.finished.as_line()
+    metrics = end["metrics"] or (view.evaluated.metrics if view.evaluated is not None else {})
+    return {"run": str(view.run), "finished": True, **end, "metrics": metrics}
 
 
 def _interval_line(end: Finished) -> str:

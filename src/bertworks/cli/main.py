@@ -26,35 +26,46 @@ from bertworks.cli.tour import tour
 from bertworks.cli.vocab import app as vocab
 from bertworks.errors import BertworksError
 
-app = typer.Typer(
-    help="One workbench for the BERT family.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-VERBS: dict[str, Callable[..., None]] = {
-    "tour": tour,
-    "prepare": prepare,
-    "masks": masks,
-    "pretrain": pretrain,
-    "resume": resume,
-    "verify-resume": verify_resume,
-    "finetune": finetune,
-    "evaluate": evaluate,
-    "predict": predict,
-    "compare": compare,
-    "embed": embed,
-    "fill": fill,
-    "tokenize": tokenize,
-    "info": info,
-    "params": params,
-    "import": import_,
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+# By stage, in the order of the work: each verb, how it is usually called, and what it does.
+STAGES: dict[str, dict[str, tuple[Callable[..., None] | typer.Typer, str]]] = {
+    "First look": {"tour": (tour, "bertworks tour")},
+    "Text to shards": {
+        "corpus": (corpus, "bertworks corpus docs --out docs.jsonl"),
+        "vocab": (vocab, "bertworks vocab train INPUT --size 8000 --out VOCAB"),
+        "prepare": (prepare, "bertworks prepare INPUT --tokenizer VOCAB --out SHARDS"),
+        "masks": (masks, "bertworks masks SHARDS"),
+    },
+    "Pre-training": {
+        "pretrain": (pretrain, "bertworks pretrain SHARDS --preset bert-mini --budget 10m --out RUN"),
+        "resume": (resume, "bertworks resume RUN"),
+        "verify-resume": (verify_resume, "bertworks verify-resume RUN"),
+    },
+    "Fine-tuning": {
+        "finetune": (finetune, "bertworks finetune classify --train ROWS.csv --model minilm --out RUN"),
+        "evaluate": (evaluate, "bertworks evaluate RUN ROWS.csv"),
+        "predict": (predict, "bertworks predict RUN INPUT --out PREDICTIONS.csv"),
+        "compare": (compare, "bertworks compare RUN RUN"),
+    },
+    "Using a model": {
+        "embed": (embed, "bertworks embed MODEL INPUT --out vectors.npy"),
+        "fill": (fill, "bertworks fill MODEL 'a [MASK] of tea'"),
+        "tokenize": (tokenize, "bertworks tokenize MODEL 'your text'"),
+    },
+    "Models": {
+        "info": (info, "bertworks info MODEL"),
+        "params": (params, "bertworks params bert-base"),
+        "import": (import_, "bertworks import FOLDER --out MODEL"),
+    },
 }
-GROUPS = {"corpus": corpus, "vocab": vocab}
-for name, verb in VERBS.items():
-    app.command(name, cls={"pretrain": WithKeys, "finetune": WithTasks}.get(name))(verb)
-for name, group in GROUPS.items():
-    app.add_typer(group, name=name)
+VERBS = {name: call for verbs in STAGES.values() for name, (call, _) in verbs.items()}
+WITH_MORE_HELP = {"pretrain": WithKeys, "finetune": WithTasks}
+for stage, verbs in STAGES.items():
+    for name, (call, _) in verbs.items():
+        if isinstance(call, typer.Typer):
+            app.add_typer(call, name=name, rich_help_panel=stage)
+        else:
+            app.command(name, cls=WITH_MORE_HELP.get(name), rich_help_panel=stage)(call)
 
 
 def _version(wanted: bool) -> None:
@@ -63,11 +74,23 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def main(
+    ctx: typer.Context,
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
 ) -> None:
-    """One workbench for the BERT family."""
+    """One workbench for the BERT family: text in; tokenizers, models and predictions out."""
+    if ctx.invoked_subcommand is None:
+        _show_chain()
+
+
+def _show_chain() -> None:
+    """The verbs in the order of the work."""
+    typer.echo(f"bertworks {__version__}: one workbench for the BERT family\n")
+    for stage, verbs in STAGES.items():
+        for title, (_, usage) in zip((stage, *[""] * len(verbs)), verbs.values(), strict=False):
+            typer.echo(f"  {title:16} {usage}")
+    typer.echo("\n`bertworks VERB --help` explains one; a MODEL is a folder, a run, 'minilm' or a name on the Hub.")
 
 
 def run() -> None:

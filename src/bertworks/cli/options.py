@@ -1,4 +1,4 @@
-"""Options that several verbs share, under one name each."""
+"""Arguments and options that several verbs share, under one name each: `bertworks VERB MODEL INPUT --out OUT`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,25 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from bertworks.cli.show import say
+from bertworks.errors import BadConfig
+
 if TYPE_CHECKING:
     from bertworks.datasets.columns import NamedColumns
     from bertworks.datasets.schema import Schema
 
+ModelArgument = Annotated[
+    str, typer.Argument(metavar="MODEL", help="A model folder, a run, 'minilm', a name on the Hub.")
+]
+StartModel = Annotated[str, typer.Option("--model", help="Start from it: a model folder, a run, 'minilm', a Hub name.")]
+Sources = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="INPUT", help="Text, JSON lines, CSV, TSV or Parquet, folders of them; - for standard input."
+    ),
+]
+Column = Annotated[str | None, typer.Option(help="Column of the text, in tables; guessed and said if not given.")]
+LineDocs = Annotated[bool, typer.Option("--line-docs", help="Every line of a text file is a document.")]
 Text = Annotated[str | None, typer.Option(help="Column of the text; as in training, or guessed.")]
 Text2 = Annotated[str | None, typer.Option(help="Column of the second text of a pair.")]
 Question = Annotated[str | None, typer.Option(help="span: column of the question.")]
@@ -18,15 +33,33 @@ Choices = Annotated[list[str] | None, typer.Option(help="choice: column of each 
 Label = Annotated[
     list[str] | None, typer.Option(help="Column of the labels; several: one for each class (multilabel).")
 ]
-Pair = Annotated[list[str] | None, typer.Option(hidden=True, help="Before 0.2: --text2, --question or --choices.")]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Go on without invalid rows, and count them.")]
 OnLongOption = Annotated[
-    Literal["window", "truncate", "error"] | None, typer.Option("--on-long", help="Texts longer than the model.")
+    Literal["window", "truncate", "error"] | None,
+    typer.Option("--on-long", help="Texts longer than the model: read in windows, cut, or refused."),
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...; auto: a GPU if there is one.")]
-Threads = Annotated[
-    int | None, typer.Option(min=1, max=1024, help="Threads to compute with; the cores there are, if not given.")
-]
+LoopDevice = Annotated[str | None, typer.Option("--device", help="cpu, cuda, cuda:1, ...; a GPU if there is one.")]
+Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="Threads to compute with; all cores if not given.")]
+Settings = Annotated[list[str] | None, typer.Option("--set", help="key=value; the keys are listed below.")]
+
+# Spellings of before version 0.2.
+OldModel = Annotated[str | None, typer.Option("--model", hidden=True)]
+OldPair = Annotated[list[str] | None, typer.Option("--pair", hidden=True)]
+OldStrict = Annotated[bool, typer.Option("--strict", hidden=True)]
+
+
+def model_and_input(verb: str, model: str, given: str | None, old_model: str | None, what: str) -> tuple[str, str]:
+    """`VERB MODEL INPUT`; before version 0.2 it was `VERB INPUT --model MODEL`."""
+    if old_model is not None and given is None:
+        say_old_spelling(f"bertworks {verb} {old_model} {what}")
+        return old_model, model
+    if old_model is not None:
+        raise BadConfig("a model is named twice", remedy="leave --model out", code="given-twice", fields=["--model"])
+    if given is None:
+        remedy = f"bertworks {verb} MODEL {what}"
+        raise BadConfig(f"{verb} takes a model and a {what.lower()}", remedy=remedy, code="missing-argument")
+    return model, given
 
 
 def column_options(
@@ -56,9 +89,19 @@ def column_options(
     if not is_old:
         return named
     before = schema.named_before(text, pair or (), None)
-    new = " ".join(f"--{option} {column}" for option, columns in before.named().items() for column in columns)
-    typer.echo(f"old spelling; since version 0.2 this is: {new}", err=True)
+    say_old_spelling(
+        " ".join(f"--{option} {column}" for option, columns in before.named().items() for column in columns)
+    )
     return named.model_copy(update={"text": None, **{option: getattr(before, option) for option in before.named()}})
+
+
+def say_old_spelling(today: str) -> None:
+    say(f"old spelling; since version 0.2 this is: {today}")
+
+
+def say_old_strict(strict: bool) -> None:
+    if strict:
+        say("--strict is the default since version 0.2; --skip-bad goes on without invalid rows")
 
 
 def say_old_keys(settings: list[str] | None) -> None:
@@ -66,7 +109,7 @@ def say_old_keys(settings: list[str] | None) -> None:
     from bertworks.config import renamed_keys
 
     for remark in renamed_keys(setting.partition("=")[0].strip() for setting in settings or ()):
-        typer.echo(str(remark), err=True)
+        say(str(remark))
 
 
 def use_threads(threads: int | None) -> None:

@@ -13,25 +13,32 @@ from bertworks.cli.options import (
     Context,
     Device,
     Label,
+    OldPair,
     OnLongOption,
-    Pair,
     Question,
     SkipBad,
     Text,
     Text2,
     Threads,
     column_options,
+    say_old_spelling,
     use_threads,
 )
-from bertworks.cli.show import AsJson, AsJsonLines, progress_bar, show_json, show_table
+from bertworks.cli.show import AsJson, AsJsonLines, Quiet, progress_bar, say, show_json, show_table
+from bertworks.errors import BadConfig
 
 if TYPE_CHECKING:
     from bertworks.tasks.evaluation import EvalResults
 
 
 def predict(
-    run: Annotated[str, typer.Argument(help="A run of `bertworks finetune`, or a folder with a fine-tuned model.")],
-    file: Annotated[str, typer.Argument(help="A table, or a file with a text on each line; '-' for standard input.")],
+    run: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A run of `bertworks finetune`, or a folder with a fine-tuned model.")
+    ],
+    file: Annotated[
+        str,
+        typer.Argument(metavar="INPUT", help="A table, or a file with a text on each line; - for standard input."),
+    ],
     out: Annotated[
         Path | None, typer.Option(help="Write to this file: .csv and .tsv beside the columns of the table, or .jsonl.")
     ] = None,
@@ -40,7 +47,6 @@ def predict(
     question: Question = None,
     context: Context = None,
     choices: Choices = None,
-    pair: Pair = None,
     min_confidence: Annotated[
         float,
         typer.Option(
@@ -52,6 +58,8 @@ def predict(
     device: Device = "auto",
     threads: Threads = None,
     json: AsJsonLines = False,
+    quiet: Quiet = False,
+    pair: OldPair = None,
 ) -> None:
     """Predictions of a fine-tuned model, one for each text."""
     from bertworks.runs.predictions import check_output, inputs_for, open_output, predict_file
@@ -75,25 +83,31 @@ def predict(
     help_text = predictor.task.abstained_help.format(min_confidence)
     abstained = [f"{n_abstained:,} of {ledger.texts:,} {help_text}"] if min_confidence else []
     for remark in (*remarks_if_unfinished(Path(run)), *inputs.remarks, *abstained, ledger):
-        typer.echo(str(remark), err=True)
+        say(str(remark))
 
 
 def evaluate(
     run: Annotated[Path, typer.Argument(help="A run of `bertworks finetune`.")],
     data: Annotated[
-        Path, typer.Option(help="Examples with labels: a file like the one it was trained on, or a data set's folder.")
-    ],
+        Path | None,
+        typer.Argument(
+            metavar="INPUT", help="Examples with labels: a file like that of the training, or a data set's folder."
+        ),
+    ] = None,
     text: Text = None,
     text2: Text2 = None,
     question: Question = None,
     context: Context = None,
     choices: Choices = None,
     label: Label = None,
-    pair: Pair = None,
+    on_long: OnLongOption = None,
     skip_bad: SkipBad = False,
     device: Device = "auto",
     threads: Threads = None,
     json: AsJson = False,
+    quiet: Quiet = False,
+    pair: OldPair = None,
+    old_data: Annotated[Path | None, typer.Option("--data", hidden=True)] = None,
 ) -> None:
     """How good a fine-tuned model is on other examples, with 95 % confidence intervals."""
     from bertworks.runs.finetune import evaluate as evaluate_run
@@ -102,20 +116,27 @@ def evaluate(
     from bertworks.tasks.source import Source
     from bertworks.train.runtime import choose_device
 
+    if old_data is not None and data is None:
+        say_old_spelling(f"bertworks evaluate {run} {old_data}")
+        data = old_data
+    if data is None:
+        remedy = "bertworks evaluate RUN FILE"
+        raise BadConfig("evaluate takes a run and examples", remedy=remedy, code="missing-argument")
     use_threads(threads)
     source = Source.model_validate(RunRecord.read(run, FINETUNE, SEEDS).source)
     named = {"text": text, "text2": text2, "question": question, "context": context}
     columns = column_options(source.row_schema, **named, choices=choices, label=label, pair=pair)
     with progress_bar("examples") as advance:
-        found = evaluate_run(
+        evaluation = evaluate_run(
             run,
             data,
-            columns=columns if columns.named() else None,
+            columns=columns,
             skip_bad=skip_bad,
+            on_long=on_long,
             device=str(choose_device(device)),
             progress=advance,
         )
-    results = found.results
+    results = evaluation.results
     if json:
         extra = {
             split: {"metrics": other.metrics, "intervals": other.intervals}
@@ -125,15 +146,15 @@ def evaluate(
             {
                 "metrics": results.metrics,
                 "intervals": results.intervals,
-                "ledger": vars(found.ledger),
+                "ledger": vars(evaluation.ledger),
                 "extra_eval": extra,
             }
         )
     else:
         rows = _rows("", results) + [row for one in results.extra_eval.items() for row in _rows(*one)]
         show_table(("metric", "value", f"95 % CI, n={len(results.example_scores):,}"), rows)
-    for remark in (*remarks_if_unfinished(run), *found.remarks, found.ledger):
-        typer.echo(str(remark), err=True)
+    for remark in (*remarks_if_unfinished(run), *evaluation.remarks, evaluation.ledger):
+        say(str(remark))
 
 
 def compare(
@@ -144,7 +165,7 @@ def compare(
     """Whether two fine-tuned models differ significantly."""
     from bertworks.runs.compare import compare as compare_runs
 
-    found = compare_runs(first, second)
+    comparison = compare_runs(first, second)
     if json:
         metrics: dict[str, Any] = {
             one.metric.name: {
@@ -153,9 +174,9 @@ def compare(
                 "interval": one.interval,
                 "significant": one.significant,
             }
-            for one in found.metrics
+            for one in comparison.metrics
         }
-        show_json({"metrics": metrics, "seeds": found.n_seeds, "remarks": list(map(str, found.remarks))})
+        show_json({"metrics": metrics, "seeds": comparison.n_seeds, "remarks": list(map(str, comparison.remarks))})
         return
     rows = [
         (
@@ -166,11 +187,11 @@ def compare(
             _interval(one.interval, "+"),
             "significant (95 %)" if one.significant else "not significant (95 %)",
         )
-        for one in found.metrics
+        for one in comparison.metrics
     ]
     show_table(("metric", str(first), str(second), "difference", "95 % CI", ""), rows)
-    for remark in found.remarks:
-        typer.echo(str(remark), err=True)
+    for remark in comparison.remarks:
+        say(str(remark))
 
 
 def _rows(split: str, results: EvalResults) -> list[tuple[str, str, str]]:

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from bertworks.cli.show import AsJson, Column, LineDocs, Sources, Strict, progress_bar, show_json
+from bertworks.cli.options import Column, LineDocs, OldStrict, SkipBad, Sources, say_old_strict
+from bertworks.cli.show import AsJson, Quiet, progress_bar, report, show_json
 
 
 def prepare(
@@ -23,10 +24,12 @@ def prepare(
     ] = "auto",
     column: Column = None,
     line_docs: LineDocs = False,
-    strict: Strict = False,
+    skip_bad: SkipBad = False,
     as_json: AsJson = False,
+    quiet: Quiet = False,
+    strict: OldStrict = False,
 ) -> None:
-    """Tokenise text once for every objective. A run that was stopped goes on where it was."""
+    """Tokenize text once for every objective. A run that was stopped goes on where it was."""
     from time import monotonic
 
     from bertworks.data.corpus import Corpus, ReadOptions
@@ -34,7 +37,9 @@ def prepare(
     from bertworks.model.locate import locate
     from bertworks.text.tokenizer import Tokenizer
 
-    corpus, start = Corpus(sources, ReadOptions(column, line_docs, strict)), monotonic()
+    say_old_strict(strict)
+    start = monotonic()
+    corpus = Corpus(sources, ReadOptions(column, line_docs, skip_bad))
     with progress_bar("preparing", in_bytes=True) as advance:
         manifest = run(corpus, Tokenizer.load(locate(tokenizer)), out, words=words, workers=workers, progress=advance)
     seconds, counts = monotonic() - start, manifest.counts
@@ -43,14 +48,12 @@ def prepare(
         show_json({"out": str(out), "seconds": round(seconds, 2), "bytes": size, **manifest.to_json()})
         return
     rate = f", {corpus.position / seconds / 1e6:.1f} MB/s" if corpus.position else ""
-    typer.echo(
+    report(
         f"{counts.documents:,} documents, {counts.sentences:,} sentences, {counts.words:,} words, {counts.tokens:,} tokens"
     )
-    typer.echo(
-        f"{counts.unknown:,} unknown tokens; {manifest.duplicates:,} documents occurred before and were left out"
-    )
+    report(f"{counts.unknown:,} unknown tokens; {manifest.duplicates:,} documents occurred before and were left out")
     for remark in manifest.reading["remarks"]:
-        typer.echo(remark)
+        report(remark)
     if manifest.segmenter:
-        typer.echo(f"Chinese words found by {manifest.segmenter}")
-    typer.echo(f"{len(manifest.shards)} shards, {size / 1e6:.1f} MB, in {out}  ({seconds:.1f} s{rate})")
+        report(f"Chinese words found by {manifest.segmenter}")
+    report(f"{len(manifest.shards)} shards, {size / 1e6:.1f} MB, in {out}  ({seconds:.1f} s{rate})")

@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand
 
-from bertworks.cli.options import Threads, say_old_keys
-from bertworks.cli.show import console, exit_process, show_json, show_table
+from bertworks.cli.options import LoopDevice, Settings, Threads, say_old_keys, say_old_spelling
+from bertworks.cli.show import AsJson, Quiet, console, exit_process, show_json, show_table, status
+from bertworks.errors import BadConfig
 
 
 class WithKeys(TyperCommand):
@@ -32,8 +33,8 @@ def pretrain(
     preset: Annotated[
         str | None, typer.Option(help="A size with random weights: bert-mini, electra-mini, gpt-mini, ...")
     ] = None,
-    init: Annotated[
-        str | None, typer.Option(help="Or a model to go on from: a folder, a run, 'minilm', a name on the Hub.")
+    model: Annotated[
+        str | None, typer.Option(help="Or a model to start from: a folder, a run, 'minilm', a name on the Hub.")
     ] = None,
     objective: Annotated[
         Literal["mlm", "mlm+nsp", "mlm+sop", "rtd", "plm", "ltr"] | None,
@@ -47,50 +48,49 @@ def pretrain(
     ] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Or after so many steps.")] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Or after so many epochs.")] = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", help="key=value; the keys are listed below.")] = None,
-    device: Annotated[
-        str | None, typer.Option(help="cpu, cuda, cuda:1, ...; a GPU if there is one, if not given.")
-    ] = None,
+    settings: Settings = None,
+    device: LoopDevice = None,
     threads: Threads = None,
     show: Annotated[bool, typer.Option("--show", help="Print the whole config and stop.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    init: Annotated[str | None, typer.Option("--init", hidden=True)] = None,
 ) -> None:
     """Pre-train a model on prepared text. A run that was stopped goes on with `bertworks resume`."""
     from time import monotonic
 
     began = monotonic()
-    from bertworks.cli.live import live_view
+    from bertworks.cli.live import training
     from bertworks.data.shards import Shards
-    from bertworks.errors import BadConfig
-    from bertworks.runs.context import Host
-    from bertworks.runs.pretrain import pretrain as run
-    from bertworks.runs.settings import loop_options, resolve_pretrain
+    from bertworks.runs.pretrain import PretrainPlan
+    from bertworks.runs.pretrain import pretrain as start
+    from bertworks.runs.settings import loop_options
     from bertworks.train.distributed import from_environment
-    from bertworks.train.runtime import own_process
-    from bertworks.workbench import load
 
     distributed = from_environment()
     if distributed.is_main:
         say_old_keys(settings)
-    text = Shards(shards)
-    start = load(init) if init is not None else None
-    if start is not None:
-        text.check_tokenizer(start.tokenizer, str(init))
-    config = resolve_pretrain(
-        text.tokenizer,
+    if init is not None:
+        if model is not None:
+            raise BadConfig("a model is named twice", remedy="leave --init out", code="given-twice", fields=["--init"])
+        say_old_spelling(f"--model {init}")
+        model = init
+    plan = PretrainPlan.resolve(
+        Shards(shards),
         preset=preset,
-        init=start,
+        model=model,
         objective=objective,
+        masking=masking,
         settings=settings or (),
         options=loop_options(steps=steps, epochs=epochs, budget=budget, device=device, threads=threads),
-        masking=masking,
     )
     if show:
-        show_json(config.model_dump(mode="json"))
+        show_json(plan.config.model_dump(mode="json"))
         return
     if out is None:
         raise BadConfig("a run needs a folder", remedy="--out RUN", code="missing-option")
-    with own_process(began) as runtime, live_view(out, quiet=not distributed.is_main) as on_event:
-        outcome = run(config, text, out, init=init, preset=preset, host=Host(runtime, distributed, on_event))
+    with training(out, distributed, began) as process:
+        outcome = start(plan, out, process)
     exit_process(outcome.exit_code)
 
 
@@ -100,25 +100,21 @@ def resume(
     workers: Annotated[
         int | None, typer.Option(min=0, help="Other loader processes than before; the result is the same.")
     ] = None,
+    device: Annotated[str | None, typer.Option(help="Another device than before: cpu, cuda, cuda:1, ...")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, max=1024, help="Other threads than before.")] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Go on with a run from its newest whole checkpoint."""
     from time import monotonic
 
     began = monotonic()
-    from bertworks.cli.live import live_view
-    from bertworks.errors import BadConfig
-    from bertworks.runs.context import Host
-    from bertworks.runs.record import PRETRAIN, RunRecord
+    from bertworks.cli.live import training
     from bertworks.runs.run import resume_run
     from bertworks.train.distributed import from_environment
-    from bertworks.train.runtime import own_process
 
-    distributed = from_environment()
-    if RunRecord.read(run).kind != PRETRAIN and (shards is not None or workers is not None):
-        remedy = "leave --shards and --workers out"
-        raise BadConfig("a fine-tuning has no shards and no loader processes", remedy=remedy, code="no-effect")
-    with own_process(began) as runtime, live_view(run, quiet=not distributed.is_main) as on_event:
-        outcome = resume_run(run, Host(runtime, distributed, on_event), shards=shards, workers=workers)
+    with training(run, from_environment(), began, device, threads) as process:
+        outcome = resume_run(run, process, shards=shards, workers=workers)
     exit_process(outcome.exit_code)
 
 
@@ -131,12 +127,12 @@ def verify_resume(
     from bertworks.runs.verify import verify_resume as verify
 
     out = console()
-    with out.status("training twice in one process each, once undisturbed and once with a kill in the middle"):
+    with status("training twice in one process each, once undisturbed and once with a kill in the middle"):
         proof = verify(run, steps)
     out.print(f"undisturbed          {proof.undisturbed}", markup=False)
     out.print(f"killed and resumed   {proof.resumed}", markup=False)
     out.print(
-        f"SHA-256 of weights and optimiser after {proof.steps} steps, killed after step {proof.killed_after}",
+        f"SHA-256 of weights and optimizer after {proof.steps} steps, killed after step {proof.killed_after}",
         style="dim",
     )
     if not proof.same:

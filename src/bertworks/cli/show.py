@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -18,12 +18,17 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _json_wanted: ContextVar[bool] = ContextVar("json_wanted", default=False)
+_quiet: ContextVar[bool] = ContextVar("quiet", default=False)
 
 
 def _note_json(wanted: bool) -> bool:
-    """What `--json` was understood as is what errors go by: the same word may be a text, or the value of another
-    option."""
+    """What `--json` was parsed as is what errors go by: the same word may be a text, or the value of another option."""
     _json_wanted.set(wanted)
+    return wanted
+
+
+def _note_quiet(wanted: bool) -> bool:
+    _quiet.set(wanted)
     return wanted
 
 
@@ -31,21 +36,35 @@ AsJson = Annotated[bool, typer.Option("--json", callback=_note_json, is_eager=Tr
 AsJsonLines = Annotated[
     bool,
     typer.Option(
-        "--json",
-        callback=_note_json,
-        is_eager=True,
-        help="Print JSON lines, with everything that is known of each answer.",
+        "--json", callback=_note_json, is_eager=True, help="Print JSON lines, with all that is known of a prediction."
     ),
 ]
-ModelName = Annotated[str, typer.Option("--model", help="A model folder, 'minilm', or a name on the Hub.")]
-
-Sources = Annotated[
-    list[str],
-    typer.Argument(help="Files of text, JSON lines, CSV, TSV or Parquet, folders of them; - for standard input."),
+Quiet = Annotated[
+    bool,
+    typer.Option(
+        "--quiet", callback=_note_quiet, is_eager=True, help="No progress and no remarks; errors are printed."
+    ),
 ]
-Column = Annotated[str | None, typer.Option(help="The column with the text, in tables; guessed and said if not given.")]
-LineDocs = Annotated[bool, typer.Option("--line-docs", help="Every line of a text file is a document.")]
-Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first damaged sign or row instead of counting it.")]
+
+
+def is_json_wanted() -> bool:
+    return _json_wanted.get()
+
+
+def is_quiet() -> bool:
+    return _quiet.get()
+
+
+def say(text: str) -> None:
+    """A remark for people, on standard error."""
+    if not is_quiet():
+        typer.echo(text, err=True)
+
+
+def report(text: str) -> None:
+    """What a verb did, for people, on standard output."""
+    if not is_quiet():
+        typer.echo(text)
 
 
 def console() -> Console:
@@ -55,12 +74,17 @@ def console() -> Console:
     return Console(highlight=False, emoji=False, soft_wrap=not on_terminal)
 
 
+def status(text: str) -> AbstractContextManager[Any]:
+    """A spinner, on a terminal."""
+    return nullcontext() if is_quiet() else console().status(text)
+
+
 def show_json(values: Any) -> None:
     typer.echo(json.dumps(values, ensure_ascii=False, indent=2))
 
 
 def show_error(error: BertworksError) -> None:
-    if _json_wanted.get():
+    if is_json_wanted():
         typer.echo(json.dumps({"error": error.as_dict()}, ensure_ascii=False), err=True)
         return
     typer.secho(f"error ({error.code}): {error.cause}", fg="red", err=True)
@@ -89,7 +113,7 @@ def progress_bar(title: str, *, in_bytes: bool = False) -> Iterator[Callable[[in
 
     amount = (bars.DownloadColumn(), bars.TransferSpeedColumn()) if in_bytes else (bars.MofNCompleteColumn(),)
     columns = (bars.TextColumn("{task.description}"), bars.BarColumn(), *amount, bars.TimeRemainingColumn())
-    silent = sys.stderr is None or not sys.stderr.isatty()
+    silent = is_quiet() or sys.stderr is None or not sys.stderr.isatty()
     # Standard output is not the bar's: what is printed there may go to a file.
     still: dict[str, Any] = {"redirect_stdout": False, "redirect_stderr": False}
     with bars.Progress(*columns, console=Console(stderr=True), transient=True, disable=silent, **still) as progress:

@@ -6,14 +6,17 @@ from typing import Annotated
 
 import typer
 
-from bertworks.cli.show import AsJson, ModelName, console, show_json
+from bertworks.cli.options import ModelArgument, OldModel, model_and_input, say_old_spelling
+from bertworks.cli.show import AsJson, console, show_json
 
 
 def tokenize(
-    text: Annotated[str, typer.Argument(help="A text.")],
-    model: ModelName,
-    pair: Annotated[str | None, typer.Option(help="A second text, read as sentence B.")] = None,
+    model: ModelArgument,
+    text: Annotated[str | None, typer.Argument(help="A text.")] = None,
+    text2: Annotated[str | None, typer.Option(help="A second text, read as sentence B.")] = None,
     as_json: AsJson = False,
+    old_model: OldModel = None,
+    pair: Annotated[str | None, typer.Option("--pair", hidden=True)] = None,
 ) -> None:
     """Print the tokens of a text: piece, id, segment, and where in the text it stands."""
     from dataclasses import asdict
@@ -24,14 +27,18 @@ def tokenize(
     from bertworks.model.locate import locate
     from bertworks.text.tokenizer import Tokenizer
 
-    pieces = Tokenizer.load(locate(model)).pieces(text, pair)
+    model, text = model_and_input("tokenize", model, text, old_model, "TEXT")
+    if pair is not None:
+        say_old_spelling("--text2")
+        text2 = pair
+    pieces = Tokenizer.load(locate(model)).pieces(text, text2)
     if as_json:
         show_json(asdict(pieces))
         return
     table = Table()
     for column in ("piece", "id", "segment", "characters", "text"):
         table.add_column(column, justify="left" if column in ("piece", "text") else "right")
-    sources = _sources(pieces.special, text, pair)
+    sources = _sources(pieces.special, text, text2)
     for piece, id, segment, (start, end), special, source in zip(
         pieces.pieces, pieces.ids, pieces.segments, pieces.offsets, pieces.special, sources, strict=True
     ):
@@ -40,11 +47,11 @@ def tokenize(
     console().print(table)
 
 
-def _sources(special: list[bool], text: str, pair: str | None) -> list[str]:
+def _sources(special: list[bool], text: str, text2: str | None) -> list[str]:
     """Which text each piece points into: the second starts after special tokens that follow the first."""
     sources, seen_first, in_second = [], False, False
     for flag in special:
-        in_second = in_second or (flag and seen_first and pair is not None)
+        in_second = in_second or (flag and seen_first and text2 is not None)
         seen_first = seen_first or not flag
-        sources.append(pair if in_second and pair is not None else text)
+        sources.append(text2 if in_second and text2 is not None else text)
     return sources

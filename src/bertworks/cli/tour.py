@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import shlex
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Annotated
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from bertworks.cli.options import LoopDevice, Threads
+
+if TYPE_CHECKING:
+    from bertworks.runs.context import ProcessContext
 
 
 def tour(
@@ -19,6 +26,8 @@ def tour(
     ),
     budget: Annotated[str, typer.Option(help="How long the pre-training takes.")] = "4m",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a tour that was stopped.")] = False,
+    device: LoopDevice = None,
+    threads: Threads = None,
 ) -> None:
     """See it work: a real model, then text to vocabulary to shards to a model from scratch to a classifier, and a page
     of it all."""
@@ -26,14 +35,18 @@ def tour(
 
     screen = console()
     screen.print("[bold]bertworks[/bold]: one workbench for the BERT family\n")
-    from bertworks.cli.live import live_view
+    from bertworks.cli.live import training
     from bertworks.cli.show import progress_bar
     from bertworks.runs.settings import parse_duration
     from bertworks.runs.tour import tour as run_tour
+    from bertworks.train.distributed import Distributed
+
+    def train(run: Path) -> AbstractContextManager[ProcessContext]:
+        return training(run, Distributed(), monotonic(), device, threads)
 
     seconds = parse_duration(budget)
     try:
-        signal = run_tour(screen, text or [], out, progress_bar, live_view, budget=seconds, resumed=resume)
+        signal = run_tour(screen, text or [], out, progress_bar, train, budget=seconds, resumed=resume)
     except KeyboardInterrupt:
         signal = 2
     if signal:

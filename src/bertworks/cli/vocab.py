@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from bertworks.cli.show import AsJson, Column, LineDocs, Sources, Strict, console, progress_bar, show_json
+from bertworks.cli.options import Column, LineDocs, OldStrict, SkipBad, Sources, say_old_strict
+from bertworks.cli.show import AsJson, Quiet, console, progress_bar, report, show_json
 
 if TYPE_CHECKING:
     from bertworks.data.corpus import Corpus
-    from bertworks.text.words import Sample
 
 app = typer.Typer(help="Train a vocabulary, see how well one fits a text, extend one.", no_args_is_help=True)
 SampleSize = Annotated[
@@ -21,7 +21,9 @@ SampleSize = Annotated[
     ),
 ]
 Seed = Annotated[int, typer.Option(min=0, max=2**63, help="Of the sample.")]
-ModelFolder = Annotated[str, typer.Argument(help="A model folder, a folder with a tokenizer, or 'minilm'.")]
+ModelFolder = Annotated[
+    str, typer.Argument(metavar="MODEL", help="A model folder, a folder with a tokenizer, or 'minilm'.")
+]
 
 
 @app.command("train")
@@ -39,21 +41,29 @@ def train(
     seed: Seed = 0,
     column: Column = None,
     line_docs: LineDocs = False,
-    strict: Strict = False,
+    skip_bad: SkipBad = False,
     as_json: AsJson = False,
+    quiet: Quiet = False,
+    strict: OldStrict = False,
 ) -> None:
     """Learn a vocabulary. The same text gives the same vocabulary, whatever the number of threads."""
     from time import monotonic
 
-    from bertworks.files import new_folder
-    from bertworks.text.training import train_tokenizer
+    from bertworks.runs.vocabulary import train_on_corpus
 
-    corpus, start = _corpus(sources, column, line_docs, strict), monotonic()
-    with new_folder(out) as new:
-        sample = _sample(corpus, sample_mb, seed)
-        with console().status(f"learning {size:,} entries from {sample}"):
-            tokenizer = train_tokenizer(sample, kind, size, cased=cased)
-        tokenizer.save(new)
+    start = monotonic()
+    corpus = _corpus(sources, column, line_docs, skip_bad, strict)
+    with progress_bar("reading", in_bytes=True) as advance:
+        tokenizer, sample = train_on_corpus(
+            corpus,
+            out,
+            kind=kind,
+            size=size,
+            cased=cased,
+            max_characters=sample_mb * 1_000_000,
+            seed=seed,
+            progress=advance,
+        )
     seconds = monotonic() - start
     if as_json:
         show_json(
@@ -67,11 +77,11 @@ def train(
         )
         return
     for remark in corpus.stats.remarks():
-        typer.echo(str(remark))
-    typer.echo(f"{tokenizer.vocab_size:,} entries, {kind}, {'cased' if cased else 'uncased'}, learned from {sample}")
+        report(str(remark))
+    report(f"{tokenizer.vocab_size:,} entries, {kind}, {'cased' if cased else 'uncased'}, learned from {sample}")
     if tokenizer.vocab_size < size:
-        typer.echo(f"the text has no more than that: {size:,} were asked for")
-    typer.echo(f"written to {out}  ({seconds:.1f} s)")
+        report(f"the text has no more than that: {size:,} were asked for")
+    report(f"written to {out}  ({seconds:.1f} s)")
 
 
 @app.command("check")
@@ -83,8 +93,10 @@ def check(
     seed: Seed = 0,
     column: Column = None,
     line_docs: LineDocs = False,
-    strict: Strict = False,
+    skip_bad: SkipBad = False,
     as_json: AsJson = False,
+    quiet: Quiet = False,
+    strict: OldStrict = False,
 ) -> None:
     """How well a vocabulary fits a text: pieces per word, unknown words, the words that split worst, by script."""
     from dataclasses import asdict
@@ -93,24 +105,27 @@ def check(
     from bertworks.runs.tables import vocabulary_table
     from bertworks.text.coverage import measure_coverage
     from bertworks.text.tokenizer import Tokenizer
+    from bertworks.text.words import Sample
 
-    tokenizer, corpus = Tokenizer.load(locate(model)), _corpus(sources, column, line_docs, strict)
-    sample = _sample(corpus, sample_mb, seed)
-    found = measure_coverage(tokenizer, sample.texts)
-    scripts = found.scripts(worst)
+    tokenizer = Tokenizer.load(locate(model))
+    corpus = _corpus(sources, column, line_docs, skip_bad, strict)
+    with progress_bar("reading", in_bytes=True) as advance:
+        sample = Sample.of(corpus.paragraphs(advance), sample_mb * 1_000_000, seed)
+    coverage = measure_coverage(tokenizer, sample.texts)
+    scripts = coverage.scripts(worst)
     if as_json:
         values = {
             name: {**asdict(script), "pieces_per_word": script.pieces_per_word} for name, script in scripts.items()
         }
-        unknown = {str(kind): count for kind, count in found.unknown_kinds().items()}
-        show_json({"pieces_per_word": found.pieces_per_word, "unknown": unknown, "scripts": values})
+        unknown = {str(kind): count for kind, count in coverage.unknown_kinds().items()}
+        show_json({"pieces_per_word": coverage.pieces_per_word, "unknown": unknown, "scripts": values})
         return
     out = console()
     for remark in corpus.stats.remarks():
         out.print(str(remark), markup=False)
-    out.print(f"{sample}; {found.occurrences:,} words, {found.pieces_per_word:.3f} pieces per word")
+    out.print(f"{sample}; {coverage.occurrences:,} words, {coverage.pieces_per_word:.3f} pieces per word")
     out.print(vocabulary_table(scripts, tokenizer))
-    for kind, count in found.unknown_kinds().most_common():
+    for kind, count in coverage.unknown_kinds().most_common():
         out.print(f"unknown: {count:,} {kind}", markup=False)
 
 
@@ -127,32 +142,28 @@ def extend(
     seed: Seed = 0,
     column: Column = None,
     line_docs: LineDocs = False,
-    strict: Strict = False,
+    skip_bad: SkipBad = False,
     as_json: AsJson = False,
+    quiet: Quiet = False,
+    strict: OldStrict = False,
 ) -> None:
     """Give the words whose splitting costs most an entry of their own; the model grows with its vocabulary."""
     from bertworks.runs.vocabulary import extend_model
     from bertworks.text.aliases import read_aliases
 
     named = {} if aliases is None else read_aliases(aliases)
-    corpus = _corpus(sources, column, line_docs, strict)
+    corpus = _corpus(sources, column, line_docs, skip_bad, strict)
     with progress_bar("reading", in_bytes=True) as advance:
         done = extend_model(model, corpus.paragraphs(advance), add, named, out, budget=sample_mb * 1_000_000, seed=seed)
     if as_json:
         show_json({"out": str(out), **done.as_dict()})
         return
     for line in [*map(str, corpus.stats.remarks()), *done.lines(), f"written to {out}"]:
-        typer.echo(line)
+        report(line)
 
 
-def _corpus(sources: list[str], column: str | None, line_docs: bool, strict: bool) -> Corpus:
+def _corpus(sources: list[str], column: str | None, line_docs: bool, skip_bad: bool, strict: bool) -> Corpus:
     from bertworks.data.corpus import Corpus, ReadOptions
 
-    return Corpus(sources, ReadOptions(column, line_docs, strict))
-
-
-def _sample(corpus: Corpus, sample_mb: int, seed: int) -> Sample:
-    from bertworks.text.words import Sample
-
-    with progress_bar("reading", in_bytes=True) as advance:
-        return Sample.of(corpus.paragraphs(advance), sample_mb * 1_000_000, seed)
+    say_old_strict(strict)
+    return Corpus(sources, ReadOptions(column, line_docs, skip_bad))

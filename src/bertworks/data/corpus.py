@@ -20,6 +20,7 @@ TEXT_SUFFIXES = (".txt", ".text", ".md", ".rst")
 USUAL_COLUMNS = ("text", "content", "document", "article", "body", "review", "sentence", "paragraph")
 LONGEST_DOCUMENT = 2**22  # characters; longer ones become several
 GUESSED_FROM = 100  # rows
+SKIP_BAD = "put it right, or --skip-bad goes on without it"
 
 
 @dataclass
@@ -60,7 +61,7 @@ class ReadOptions:
 
     column: str | None = None  # of the text in tables; guessed if not given
     line_docs: bool = False  # every line of a text file is a document
-    strict: bool = False  # stop at the first damaged sign or row
+    skip_bad: bool = False  # go on without invalid rows and characters, and count them
 
 
 class Corpus:
@@ -200,13 +201,13 @@ class Corpus:
         return chosen
 
     def bad_row(self, cause: str, place: str, code: str = "bad-row") -> None:
-        if self.options.strict:
-            raise BadText(cause, place=place, code=code)
+        if not self.options.skip_bad:
+            raise BadText(cause, place=place, remedy=SKIP_BAD, code=code)
         self.stats.bad_rows += 1
 
     def bad_characters(self, count: int, cause: str, place: str, code: str = "not-utf8") -> None:
-        if self.options.strict:
-            raise BadText(cause, place=place, code=code)
+        if not self.options.skip_bad:
+            raise BadText(cause, place=place, remedy=SKIP_BAD, code=code)
         self.stats.replaced += count
 
 

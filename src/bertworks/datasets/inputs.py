@@ -39,7 +39,7 @@ class Inputs:
     that what is wrong with it is said before there is a prediction; standard input cannot be.
 
     `trained_on`: the columns of text that the model was trained on; `official`: how the data set's own files are read,
-    if this is one.
+    if this is one; `every_line`: a blank line is an invalid row, not one to pass over.
     """
 
     def __init__(
@@ -53,7 +53,9 @@ class Inputs:
         trained_on: tuple[str, ...] = (),
         official: ExampleReader | None = None,
         skip_bad: bool = False,
+        every_line: bool = False,
     ) -> None:
+        self.every_line = every_line
         self.file, self.schema, self.pairs, self.skip_bad = file, schema, pairs, skip_bad
         self.report = ReadReport()
         self.total: int | None = None  # examples, if that is known
@@ -150,6 +152,8 @@ class Inputs:
                     row = self.schema.as_row(example, self.pairs)
                 except InvalidRow as error:
                     report.bad_row(error.cause, place, error.code)
+            elif self.every_line:
+                report.bad_row("an empty text", place, "empty-text")
             yield example, row
 
 

@@ -43,17 +43,19 @@ BIT_CONDITIONS = (
 
 
 @dataclass(frozen=True)
-class Host:
-    """Who runs a training: its process, the others that it trains together with, and who is told what happens."""
+class ProcessContext:
+    """The process that a training runs in, the others that it trains together with, and who is told what happens."""
 
     runtime: Runtime
     distributed: Distributed = field(default_factory=Distributed)
     on_event: EventHandler = ignore
+    device: str | None = None  # other than that of the run's config
+    threads: int | None = None  # likewise
 
     @classmethod
-    def library(cls, on_event: EventHandler = ignore) -> Host:
+    def library(cls, on_event: EventHandler = ignore, device: str | None = None) -> ProcessContext:
         """A call in somebody else's process."""
-        return cls(Runtime(), on_event=on_event)
+        return cls(Runtime(), on_event=on_event, device=device)
 
 
 @dataclass(frozen=True)
@@ -80,16 +82,17 @@ class RunContext:
 
     folder: Path
     record: RunRecord
-    host: Host
+    process: ProcessContext
     device: torch.device
     machine: dict[str, Any]
-    checkpoint: Checkpoint | None  # to go on from
+    checkpoint: Checkpoint | None  # to resume from
     damaged_checkpoints: list[Remark]  # what was wrong with newer ones
+    start: Workbench | None = None  # the model to begin with, if it is loaded already
     log: Log | None = None  # of the process that writes, once it has begun
 
     @property
     def is_main(self) -> bool:
-        return self.host.distributed.is_main
+        return self.process.distributed.is_main
 
     def begin(self, budget: float | None, peak_flops: float) -> TrainContext:
         """Write the record of a new run, and open its log."""
@@ -99,14 +102,14 @@ class RunContext:
                 with new_folder(self.folder / CHECKPOINTS):
                     pass
         since = self.checkpoint.state.step if self.checkpoint else -1
-        self.log = Log(self.folder, self.host.on_event, since=since) if self.is_main else None
+        self.log = Log(self.folder, self.process.on_event, since=since) if self.is_main else None
         return TrainContext(
             folder=self.folder,
             identity=self.record.identity,
             machine=self.machine,
-            clock=Clock(budget, began=self.host.runtime.began),
-            runtime=self.host.runtime,
-            distributed=self.host.distributed,
+            clock=Clock(budget, began=self.process.runtime.began),
+            runtime=self.process.runtime,
+            distributed=self.process.distributed,
             log=self.log,
             peak_flops=peak_flops,
         )
@@ -123,6 +126,8 @@ class RunContext:
                 shutil.rmtree(self.folder / f"damaged-{MODEL}", ignore_errors=True)
                 with suppress(OSError):  # another process may have been faster
                     (self.folder / MODEL).rename(self.folder / f"damaged-{MODEL}")
+        if self.start is not None:
+            return self.start
         return load(self.record.init) if self.record.init is not None else None
 
     def lineage(self, start: Workbench | None, step: str) -> list[str]:
@@ -155,10 +160,18 @@ class RunContext:
 
 
 @contextmanager
-def open_run(record: RunRecord, config: LoopConfig, folder: Path, host: Host, *, new: bool) -> Iterator[RunContext]:
+def open_run(
+    record: RunRecord,
+    config: LoopConfig,
+    folder: Path,
+    process: ProcessContext,
+    *,
+    new: bool,
+    start: Workbench | None = None,
+) -> Iterator[RunContext]:
     """The folder of a run, locked, with its newest whole checkpoint; threads are set where the process is ours."""
-    distributed, owns_process = host.distributed, host.runtime.owns_process
-    device = choose_device(config.device, distributed.local_rank)
+    distributed, owns_process = process.distributed, process.runtime.owns_process
+    device = choose_device(process.device or config.device, distributed.local_rank)
     check_precision(config, device)
     if new and config.threads is not None and not owns_process:
         remedy = "torch.set_num_threads(n) before the call"
@@ -175,11 +188,12 @@ def open_run(record: RunRecord, config: LoopConfig, folder: Path, host: Host, *,
                 "this run has no checkpoint any more", place=str(folder), remedy=remedy, code="checkpoints-lost"
             )
         if owns_process:
-            set_threads(checkpoint.machine["threads"] if checkpoint else config.threads, distributed.local_world_size)
+            threads = checkpoint.machine["threads"] if checkpoint else config.threads
+            set_threads(process.threads or threads, distributed.local_world_size)
         machine = environment(device, distributed.world_size) | {
             "keeps_freed_memory": owns_process and keep_freed_memory()
         }
-        run = RunContext(folder, record, host, device, machine, checkpoint, damaged)
+        run = RunContext(folder, record, process, device, machine, checkpoint, damaged, start)
         try:
             yield run
         finally:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,9 +26,10 @@ from bertworks.model.pooling import Pooling
 from bertworks.model.resize import refit, use_partial_embedding, with_full_embedding
 from bertworks.reports.finetune import write_finetune_report
 from bertworks.reports.page import REPORT
-from bertworks.runs.context import Host, Outcome, RunContext, open_run, resolve_name
-from bertworks.runs.record import FINETUNE, SEEDS, RunRecord
+from bertworks.runs.context import Outcome, ProcessContext, RunContext, open_run, resolve_name
+from bertworks.runs.record import FINETUNE, SEEDS, Kind, RunRecord
 from bertworks.runs.results import RESULTS
+from bertworks.runs.settings import resolve_finetune
 from bertworks.tasks.evaluation import (
     EvalResults,
     SeedSummary,
@@ -41,9 +43,9 @@ from bertworks.tasks.evaluation import (
 from bertworks.tasks.features import Features, ShuffledExamples, token_ids
 from bertworks.tasks.inference import AnyTask, Progress, evaluation_mode, no_progress, run_windows
 from bertworks.tasks.shapes import make_task, shape_of
-from bertworks.tasks.source import Source, read_data, read_eval_data
+from bertworks.tasks.source import Source, describe_task, read_data, read_eval_data
 from bertworks.tasks.windows import SlidingWindows
-from bertworks.text.ledger import Ledger
+from bertworks.text.ledger import Ledger, OnLong
 from bertworks.train.events import Finished, Started
 from bertworks.train.policy import EvaluationPolicy, Pruner, never_prune
 from bertworks.train.runtime import choose_device, measure_peak_flops
@@ -53,25 +55,58 @@ from bertworks.workbench import Workbench, load
 EVALUATION_TOKENS = 65_536  # of dev, that an evaluation on the way of a run with a budget may read
 
 
-def finetune(
-    config: FinetuneConfig,
-    data: TaskData,
-    source: Source,
-    out: Path,
-    *,
-    init: str,
-    host: Host,
-    pruner: Pruner = never_prune,
-) -> Outcome:
+@dataclass(frozen=True)
+class FinetunePlan:
+    """A fine-tuning that is checked and not begun: its examples are read, its config is complete."""
+
+    config: FinetuneConfig
+    data: TaskData
+    source: Source
+    init: str  # name of the model to start from
+    start: Workbench | None = None  # that model, if it is loaded already
+
+    @classmethod
+    def resolve(
+        cls,
+        source: Source,
+        *,
+        model: str,
+        settings: Iterable[str] = (),
+        options: Mapping[str, Any],
+        on_long: OnLong | None = None,
+    ) -> FinetunePlan:
+        """`settings`: as `--set` has them; `options`: keys of the loop that have options of their own."""
+        data = read_data(source)
+        start = load(model)
+        config = resolve_finetune(
+            start,
+            describe_task(data, source),
+            settings=settings,
+            options=options,
+            on_long=on_long,
+            sizes=(len(data.train), len(data.dev)),
+        )
+        return cls(config, data, source, model, start)
+
+    @property
+    def remarks(self) -> list[Remark]:
+        sizes = f"train: {len(self.data.train):,} examples, dev: {len(self.data.dev):,}"
+        return [Remark("examples", sizes), *self.data.remarks]
+
+    def record(self, kind: Kind, **fields: Any) -> RunRecord:
+        source = self.source.resolved(self.data.columns).model_dump(mode="json")
+        init = resolve_name(self.init)
+        return RunRecord.new(kind, self.config, init=init, source=source, data=self.data.fingerprint, **fields)
+
+
+def finetune(plan: FinetunePlan, out: Path, process: ProcessContext, pruner: Pruner = never_prune) -> Outcome:
     """A new run. After torchrun has started the processes again, the same run goes on."""
-    resolved = source.resolved(data.columns).model_dump(mode="json")
-    record = RunRecord.new(FINETUNE, config, init=resolve_name(init), source=resolved, data=data.fingerprint)
-    return _run(record, data, out, host, pruner, new=True)
+    return _run(plan.record(FINETUNE), plan.data, out, process, pruner, new=True, start=plan.start)
 
 
-def resume(out: Path, *, host: Host, pruner: Pruner = never_prune) -> Outcome:
+def resume(out: Path, process: ProcessContext, pruner: Pruner = never_prune) -> Outcome:
     record = RunRecord.read(out, FINETUNE)
-    return _run(record, read_again(record, out), out, host, pruner, new=False)
+    return _run(record, read_again(record, out), out, process, pruner, new=False)
 
 
 def read_again(record: RunRecord, out: Path) -> TaskData:
@@ -91,7 +126,7 @@ def read_again(record: RunRecord, out: Path) -> TaskData:
 
 
 @dataclass(frozen=True)
-class Splits:
+class EncodedSplits:
     """The examples of a run as the model reads them."""
 
     train: list[Features]
@@ -99,7 +134,7 @@ class Splits:
     sample: list[int]  # of dev, that evaluations on the way read
 
     @classmethod
-    def read(cls, task: AnyTask, data: TaskData, windows: SlidingWindows, *, by_clock: bool) -> Splits:
+    def read(cls, task: AnyTask, data: TaskData, windows: SlidingWindows, *, by_clock: bool) -> EncodedSplits:
         train, dev = (task.features(examples, windows) for examples in (data.train, data.dev))
         return cls(train, dev, token_subset(dev, EVALUATION_TOKENS) if by_clock else list(range(len(dev))))
 
@@ -109,15 +144,26 @@ class Splits:
         return sum(one.length for one in self.dev) / sum(self.dev[at].length for at in self.sample)
 
 
-def _run(record: RunRecord, data: TaskData, out: Path, host: Host, pruner: Pruner, *, new: bool) -> Outcome:
+def _run(
+    record: RunRecord,
+    data: TaskData,
+    out: Path,
+    process: ProcessContext,
+    pruner: Pruner,
+    *,
+    new: bool,
+    start: Workbench | None = None,
+) -> Outcome:
     config = check_finetune(record.config, str(out / RUN))
-    with open_run(record, config.train, out, host, new=new) as run:
+    with open_run(record, config.train, out, process, new=new, start=start) as run:
         start = run.initial_model()
         if start is None:
             raise Unsupported("a fine-tuning starts from a model", place=str(out))
         task = build_task(config, start, data.train)
         by_clock = config.train.budget is not None
-        splits = Splits.read(task, data, SlidingWindows.from_config(start.tokenizer, config.data), by_clock=by_clock)
+        splits = EncodedSplits.read(
+            task, data, SlidingWindows.from_config(start.tokenizer, config.data), by_clock=by_clock
+        )
         use_partial_embedding(task.model, torch.from_numpy(token_ids([*splits.train, *splits.dev])))
         task.to(run.device)
         trainer = _trainer(run, config, task, data, splits, start, pruner)
@@ -129,7 +175,7 @@ def _run(record: RunRecord, data: TaskData, out: Path, host: Host, pruner: Prune
                 out, config, data, {"train": splits.train, "dev": splits.dev}, pruned=trainer.state.pruned
             )
             trainer.emit(_finished(out, results, config.task.metric, len(data.dev)))
-        return Outcome(out, signal, host.runtime.stop.signal)
+        return Outcome(out, signal, process.runtime.stop.signal)
 
 
 def _trainer(
@@ -137,12 +183,12 @@ def _trainer(
     config: FinetuneConfig,
     task: AnyTask,
     data: TaskData,
-    splits: Splits,
+    splits: EncodedSplits,
     start: Workbench,
     pruner: Pruner,
 ) -> Trainer:
     examples = ShuffledExamples(splits.train, config.train.batch_size, config.train.seed)
-    distributed, runtime = run.host.distributed, run.host.runtime
+    distributed, runtime = run.process.distributed, run.process.runtime
     sample = [splits.dev[at] for at in splits.sample], [data.dev[at] for at in splits.sample]
     lineage = run.lineage(start, f"finetune {config.task.shape}")
     assert run.record.source is not None
@@ -172,7 +218,7 @@ def _trainer(
 
 
 def _announce(
-    trainer: Trainer, config: FinetuneConfig, data: TaskData, splits: Splits, start: Workbench, task: AnyTask
+    trainer: Trainer, config: FinetuneConfig, data: TaskData, splits: EncodedSplits, start: Workbench, task: AnyTask
 ) -> None:
     context = trainer.context
     trainer.emit(
@@ -265,6 +311,7 @@ def evaluate(
     *,
     columns: NamedColumns | None = None,
     skip_bad: bool = False,
+    on_long: OnLong | None = None,
     device: str = "cpu",
     progress: Progress = no_progress,
 ) -> Evaluation:
@@ -272,18 +319,19 @@ def evaluate(
     source = Source.model_validate({**(RunRecord.read(out, FINETUNE, SEEDS).source or {}), "skip_bad": skip_bad})
     bench = load(out, device=device)
     predictor = bench.predictor
-    found = read_eval_data(source, data, predictor.artifact.task, named=columns)
-    windows = SlidingWindows.from_config(bench.tokenizer, predictor.artifact.data)
+    named = columns if columns is not None and columns.named() else None
+    eval_data = read_eval_data(source, data, predictor.artifact.task, named=named)
+    windows = SlidingWindows.from_config(bench.tokenizer, predictor.artifact.data, on_long)
 
     def results(examples: Sequence[Example], progress: Progress = no_progress) -> tuple[EvalResults, list[Features]]:
         features = predictor.task.features(examples, windows)
         predictions = predictor.task.decode_all(predictor.run(features, progress), features, examples)
         return score(predictor.task, predictions, examples), features
 
-    on_dev, features = results(found.dev, progress)
-    extra = {name: results(examples)[0] for name, examples in found.extra_eval.items() if examples}
-    ledger = count_tokens(predictor.task, features, found.dev)[""]
-    return Evaluation(replace(on_dev, extra_eval=extra), ledger, found.remarks)
+    on_dev, features = results(eval_data.dev, progress)
+    extra = {name: results(examples)[0] for name, examples in eval_data.extra_eval.items() if examples}
+    ledger = count_tokens(predictor.task, features, eval_data.dev)[""]
+    return Evaluation(replace(on_dev, extra_eval=extra), ledger, eval_data.remarks)
 
 
 def token_subset(features: list[Features], tokens: int) -> list[int]:

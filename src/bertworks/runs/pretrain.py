@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,40 +30,82 @@ from bertworks.model.resize import refit
 from bertworks.objectives.objective import Objective, sum_over_batches
 from bertworks.objectives.table import objective_class
 from bertworks.reports.pretrain import write_pretrain_report
-from bertworks.runs.context import Host, Outcome, open_run, resolve_name
+from bertworks.runs.context import Outcome, ProcessContext, open_run, resolve_name
 from bertworks.runs.record import PRETRAIN, RunRecord
+from bertworks.runs.settings import resolve_pretrain
 from bertworks.train.distributed import Distributed
 from bertworks.train.events import Finished, Started
 from bertworks.train.policy import EvaluationPolicy
 from bertworks.train.runtime import measure_peak_flops
 from bertworks.train.trainer import Trainer
-from bertworks.workbench import Workbench
+from bertworks.workbench import Workbench, load
 
 EVALUATION_TOKENS = 4096  # of a held-out batch, whatever the training's are
 SHOWN = 8  # held-out sequences in the report
 
 
-def pretrain(
-    config: PretrainConfig, shards: Shards, out: Path, *, init: str | None, preset: str | None, host: Host
-) -> Outcome:
+@dataclass(frozen=True)
+class PretrainPlan:
+    """A pre-training that is checked and not begun: its config is complete."""
+
+    config: PretrainConfig
+    shards: Shards
+    init: str | None = None  # name of the model to start from,
+    preset: str | None = None  # or the size of a new one
+    start: Workbench | None = None  # that model, if it is loaded already
+
+    @classmethod
+    def resolve(
+        cls,
+        shards: Shards,
+        *,
+        preset: str | None = None,
+        model: str | None = None,
+        objective: str | None = None,
+        masking: str | None = None,
+        settings: Iterable[str] = (),
+        options: Mapping[str, Any],
+    ) -> PretrainPlan:
+        """`settings`: as `--set` has them; `options`: keys of the loop that have options of their own."""
+        start = load(model) if model is not None else None
+        if start is not None:
+            shards.check_tokenizer(start.tokenizer, str(model))
+        config = resolve_pretrain(
+            shards.tokenizer,
+            preset=preset,
+            init=start,
+            objective=objective,
+            settings=settings,
+            options=options,
+            masking=masking,
+        )
+        return cls(config, shards, model, preset, start)
+
+
+def pretrain(plan: PretrainPlan, out: Path, process: ProcessContext) -> Outcome:
     """A new run. After torchrun has started the processes again, the same run goes on."""
-    start = {"preset": preset, "init": resolve_name(init)}
-    record = RunRecord.new(PRETRAIN, config, **start, shards=str(shards.folder.resolve()), data=fingerprint(shards))
-    return _run(record, shards, out, host, new=True)
+    record = RunRecord.new(
+        PRETRAIN,
+        plan.config,
+        preset=plan.preset,
+        init=resolve_name(plan.init),
+        shards=str(plan.shards.folder.resolve()),
+        data=fingerprint(plan.shards),
+    )
+    return _run(record, plan.shards, out, process, new=True, start=plan.start)
 
 
-def resume(out: Path, *, shards: Path | None = None, workers: int | None = None, host: Host) -> Outcome:
+def resume(out: Path, process: ProcessContext, *, shards: Path | None = None, workers: int | None = None) -> Outcome:
     """`shards`: where they are now, if they were moved. `workers`: other than before; nothing but the speed depends on
     it."""
     record = RunRecord.read(out, PRETRAIN)
     text = Shards(shards or str(record.shards))
     if fingerprint(text) != record.data:
-        cause, remedy = (
-            "these are not the shards that the run began with",
-            "name their folder with --shards, or prepare the same text again",
-        )
+        cause = "these are not the shards that the run began with"
+        remedy = "name their folder with --shards, or prepare the same text again"
         raise BadShards(cause, place=str(text.folder), remedy=remedy, code="shards-changed")
-    return _run(record if workers is None else record.with_loop(workers=workers), text, out, host, new=False)
+    record = record if workers is None else record.with_loop(workers=workers)
+    return _run(record, text, out, process, new=False)
 
 
 def fingerprint(shards: Shards) -> dict[str, Any]:
@@ -77,16 +120,24 @@ def fingerprint(shards: Shards) -> dict[str, Any]:
     }
 
 
-def _run(record: RunRecord, shards: Shards, out: Path, host: Host, *, new: bool) -> Outcome:
+def _run(
+    record: RunRecord,
+    shards: Shards,
+    out: Path,
+    process: ProcessContext,
+    *,
+    new: bool,
+    start: Workbench | None = None,
+) -> Outcome:
     config = check_pretrain(record.config, str(out / RUN))
-    with open_run(record, config.train, out, host, new=new) as run:
+    with open_run(record, config.train, out, process, new=new, start=start) as run:
         frequencies = log_frequencies(shards, config.model.encoder.vocab_size)
         start = run.initial_model()
         objective = make_objective(config, start if run.checkpoint is None else None, frequencies).to(run.device)
         context = run.begin(config.train.budget, _peak_flops(config, run.device))
-        evaluation = HeldOutEvaluation(objective, shards, config, host.distributed, frequencies)
+        evaluation = HeldOutEvaluation(objective, shards, config, process.distributed, frequencies)
         lineage = run.lineage(start, f"pretrain {config.objective.name}")
-        shard = RankShard(host.distributed.rank, host.distributed.world_size, config.train.micro_tokens)
+        shard = RankShard(process.distributed.rank, process.distributed.world_size, config.train.micro_tokens)
         policy = EvaluationPolicy(
             evaluate=evaluation,
             save_model=lambda: save_model(objective, start, lineage, shards, out) if run.is_main else None,
@@ -111,7 +162,7 @@ def _run(record: RunRecord, shards: Shards, out: Path, host: Host, *, new: bool)
         if run.is_main and not signal:
             report = write_pretrain_report(out, objective.eval(), evaluation.sample(), shards.tokenizer)
             trainer.emit(Finished(model=str(out / MODEL), report=str(report)))
-        return Outcome(out, signal, host.runtime.stop.signal)
+        return Outcome(out, signal, process.runtime.stop.signal)
 
 
 def _peak_flops(config: PretrainConfig, device: torch.device) -> float:
@@ -187,7 +238,7 @@ def save_model(objective: Objective, start: Workbench | None, lineage: list[str]
     """As it is now, for everyone: our verbs and transformers."""
     pooling, hf_config = (start.pooling, start.hf_config) if start else (Pooling(), {})
     if start is not None and start.config.encoder.n_positions != objective.model.config.encoder.n_positions:
-        pooling = dataclasses.replace(pooling, limit=None)  # the old one was for the old positions
+        pooling = replace(pooling, limit=None)  # the old one was for the old positions
     benches = {
         name: Workbench(model, shards.tokenizer, pooling, hf_config, lineage, [])
         for name, model in objective.models().items()

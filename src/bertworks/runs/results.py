@@ -11,15 +11,19 @@ from bertworks.model.locate import RUN
 from bertworks.train.events import METRICS, Evaluated, of_kind, read_events
 
 RESULTS = "results.json"
-BEFORE = {  # keys of before version 0.2
+# Keys of before version 0.2.
+SECTIONS = {
     "measures": "metrics",
     "evidence": "example_scores",
     "others": "extra_eval",
     "hopeless": "pruned",
+    "given_up": "pruned",
     "learned": "artifact",
     "deviation": "std",
-    "given_up": "pruned",
 }
+METRIC_NAMES = {"mean_error": "mae"}
+ERROR_KEYS = {"sure": "severity", "right": "expected", "said": "predicted"}
+CLASS_KEYS = {"hits": "true_positives", "there": "support", "found": "predicted"}
 
 
 def remarks_if_unfinished(run: Path) -> list[Remark]:
@@ -42,16 +46,25 @@ def read_results(run: Path) -> dict[str, Any]:
 
 
 def _today(values: dict[str, Any]) -> dict[str, Any]:
-    renamed = {BEFORE.get(name, name): value for name, value in values.items()}
-    if isinstance(renamed.get("seeds"), dict):
-        renamed["seeds"] = {BEFORE.get(name, name): value for name, value in renamed["seeds"].items()}
-    extra = renamed.get("extra_eval")
-    if isinstance(extra, dict):
-        renamed["extra_eval"] = {
-            split: {BEFORE.get(name, name): value for name, value in one.items()} if isinstance(one, dict) else one
-            for split, one in extra.items()
-        }
-    names = {"sure": "severity", "right": "expected", "said": "predicted"}
-    errors = renamed.get("errors", [])
-    renamed["errors"] = [{names.get(name, name): value for name, value in error.items()} for error in errors]
-    return renamed
+    """Labels are keys too, in `classes`, and may be called anything: no key is renamed but where it is ours."""
+    results = _renamed(values, SECTIONS)
+    if isinstance(results.get("seeds"), dict):
+        results["seeds"] = _renamed(results["seeds"], SECTIONS)
+    for split, of_split in (results.get("extra_eval") or {}).items():
+        results["extra_eval"][split] = _renamed(of_split, SECTIONS)
+    for section in {"metrics", "intervals", "seeds", "extra_eval"} & results.keys():
+        results[section] = _rename_metrics(results[section])
+    results["errors"] = [_renamed(error, ERROR_KEYS) for error in results.get("errors", [])]
+    if isinstance(results.get("classes"), dict):
+        results["classes"] = {label: _renamed(counts, CLASS_KEYS) for label, counts in results["classes"].items()}
+    return results
+
+
+def _renamed(values: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+    return {names.get(key, key): value for key, value in values.items()}
+
+
+def _rename_metrics(values: Any) -> Any:
+    if not isinstance(values, dict):
+        return values
+    return {METRIC_NAMES.get(key, key): _rename_metrics(value) for key, value in values.items()}

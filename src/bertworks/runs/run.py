@@ -21,30 +21,33 @@ from bertworks.data.corpus import Corpus, ReadOptions
 from bertworks.data.prepare import prepare as prepare_corpus
 from bertworks.data.shards import Shards
 from bertworks.datasets.columns import NamedColumns
-from bertworks.errors import BadText, SaveFailed, Unsupported
-from bertworks.files import new_folder, whole_file
+from bertworks.errors import BadConfig, BadText, SaveFailed, Unsupported
+from bertworks.files import whole_file
 from bertworks.model.locate import RUN, locate
 from bertworks.predictor import Predictions
 from bertworks.reports.page import REPORT
 from bertworks.runs import finetune as finetuning
 from bertworks.runs import pretrain as pretraining
 from bertworks.runs import seeds as several_seeds
-from bertworks.runs.context import DATA, Host, Outcome
-from bertworks.runs.record import FINETUNE, PRETRAIN, SEEDS, RunRecord
+from bertworks.runs.context import DATA, Outcome, ProcessContext
+from bertworks.runs.finetune import FinetunePlan
+from bertworks.runs.pretrain import PretrainPlan
+from bertworks.runs.record import FINETUNE, PRETRAIN, RunRecord
 from bertworks.runs.results import RESULTS, read_results
-from bertworks.runs.settings import loop_options, resolve_finetune, resolve_pretrain
+from bertworks.runs.settings import loop_options
+from bertworks.runs.vocabulary import train_on_corpus
 from bertworks.tasks.catalogue import CATALOGUE
 from bertworks.tasks.classify import Classify
-from bertworks.tasks.source import describe_task, find_source, read_data
+from bertworks.tasks.source import find_source
+from bertworks.text.cached_encoder import Words
+from bertworks.text.ledger import OnLong
 from bertworks.text.tokenizer import Tokenizer
-from bertworks.text.training import Kind, train_tokenizer
-from bertworks.text.words import Sample
+from bertworks.text.training import Kind
 from bertworks.train.events import METRICS, Evaluated, Event, EventHandler, Finished, ignore, last, read_events
 from bertworks.workbench import Workbench, load
 
 Rows = Sequence[Mapping[str, Any]]
 """Rows; or a DataFrame of pandas or polars."""
-SAMPLE_CHARACTERS = 100_000_000
 COLUMNS = tuple(NamedColumns.model_fields)
 
 
@@ -90,19 +93,25 @@ class Run:
         """Of a fine-tuning: everything that its report shows."""
         return read_results(self.folder)
 
-    def resume(self, *, on_event: EventHandler = ignore) -> Run:
-        """Go on from the newest whole checkpoint."""
-        resume_run(self.folder, Host.library(on_event))
+    def resume(self, *, device: str | None = None, on_event: EventHandler = ignore) -> Run:
+        """Go on from the newest whole checkpoint; on another `device` than before, if it is named."""
+        resume_run(self.folder, ProcessContext.library(on_event, device))
         return Run(self.folder)
 
     def evaluate(
-        self, data: str | Path | Rows, *, skip_bad: bool = False, device: str = "cpu", **columns: str | Sequence[str]
+        self,
+        data: str | Path | Rows,
+        *,
+        skip_bad: bool = False,
+        on_long: OnLong | None = None,
+        device: str = "cpu",
+        **columns: str | Sequence[str],
     ) -> finetuning.Evaluation:
         """Of a fine-tuning: on other examples with labels."""
         named = _named_columns(columns)
         with _as_file(data) as path:
             return finetuning.evaluate(
-                self.folder, path, columns=named if named.named() else None, skip_bad=skip_bad, device=device
+                self.folder, path, columns=named, skip_bad=skip_bad, on_long=on_long, device=device
             )
 
     def predict(self, inputs: Iterable[Any], **options: Any) -> Predictions:
@@ -123,7 +132,7 @@ def finetune(
     seeds: int = 1,
     first: int | None = None,
     skip_bad: bool = False,
-    on_long: Any = None,
+    on_long: OnLong | None = None,
     device: str | None = None,
     settings: Mapping[str, Any] | None = None,
     on_event: EventHandler = ignore,
@@ -137,27 +146,24 @@ def finetune(
     """
     _check_alone()
     folder = Path(out)
-    named = _named_columns(columns)
-    with _own_data(folder, data, dev) as (train, other):
-        if task in CATALOGUE:
-            source = find_source(task, data=Path(train), dev=other, columns=named, first=first, skip_bad=skip_bad)
-        else:
-            source = find_source(task, train=train, dev=other, columns=named, first=first, skip_bad=skip_bad)
-        examples = read_data(source)
-        config = resolve_finetune(
-            load(model),
-            describe_task(examples, source),
-            settings=_assignments(settings),
-            options=loop_options(steps=steps, epochs=epochs, budget=budget, device=device),
-            on_long=on_long,
-            sizes=(len(examples.train), len(examples.dev)),
+    options = loop_options(steps=steps, epochs=epochs, budget=budget, device=device)
+    with _own_data(folder, data, dev) as (train, dev_file):
+        files = {"data": Path(train)} if task in CATALOGUE else {"train": train}
+        source = find_source(
+            task, **files, dev=dev_file, columns=_named_columns(columns), first=first, skip_bad=skip_bad
         )
-        host = Host.library(on_event)
-        if seeds > 1:
-            several_seeds.finetune_seeds(config, examples, source, folder, init=str(model), n_seeds=seeds, host=host)
-        else:
-            finetuning.finetune(config, examples, source, folder, init=str(model), host=host)
+        plan = FinetunePlan.resolve(
+            source, model=str(model), settings=_assignments(settings), options=options, on_long=on_long
+        )
+        start_finetune(plan, folder, ProcessContext.library(on_event), seeds)
     return Run(folder)
+
+
+def start_finetune(plan: FinetunePlan, out: Path, process: ProcessContext, seeds: int = 1) -> Outcome:
+    """A new run, of one seed or several."""
+    if seeds > 1:
+        return several_seeds.finetune_seeds(plan, out, process, seeds)
+    return finetuning.finetune(plan, out, process)
 
 
 def pretrain(
@@ -165,7 +171,7 @@ def pretrain(
     *,
     out: str | Path,
     preset: str | None = None,
-    init: str | Path | None = None,
+    model: str | Path | None = None,
     objective: str | None = None,
     masking: str | None = None,
     epochs: int | None = None,
@@ -175,33 +181,32 @@ def pretrain(
     settings: Mapping[str, Any] | None = None,
     on_event: EventHandler = ignore,
 ) -> Run:
-    """Pre-train a model on prepared text: of a `preset` size from scratch, or on from the model `init`."""
+    """Pre-train a model on prepared text: of a `preset` size from scratch, or on from a `model`."""
     _check_alone()
-    text, start = Shards(shards), load(init) if init is not None else None
-    if start is not None:
-        text.check_tokenizer(start.tokenizer, str(init))
-    config = resolve_pretrain(
-        text.tokenizer,
+    plan = PretrainPlan.resolve(
+        Shards(shards),
         preset=preset,
-        init=start,
+        model=None if model is None else str(model),
         objective=objective,
+        masking=masking,
         settings=_assignments(settings),
         options=loop_options(steps=steps, epochs=epochs, budget=budget, device=device),
-        masking=masking,
     )
-    name = str(init) if init is not None else None
-    pretraining.pretrain(config, text, Path(out), init=name, preset=preset, host=Host.library(on_event))
+    pretraining.pretrain(plan, Path(out), ProcessContext.library(on_event))
     return Run(out)
 
 
-def resume_run(folder: Path, host: Host, *, shards: Path | None = None, workers: int | None = None) -> Outcome:
+def resume_run(
+    folder: Path, process: ProcessContext, *, shards: Path | None = None, workers: int | None = None
+) -> Outcome:
     """Go on with a run of any kind."""
     kind = RunRecord.read(folder).kind
-    if kind == FINETUNE:
-        return finetuning.resume(folder, host=host)
-    if kind == SEEDS:
-        return several_seeds.resume(folder, host=host)
-    return pretraining.resume(folder, shards=shards, workers=workers, host=host)
+    if kind == PRETRAIN:
+        return pretraining.resume(folder, process, shards=shards, workers=workers)
+    if shards is not None or workers is not None:
+        cause, remedy = "a fine-tuning has no shards and no loader processes", "leave --shards and --workers out"
+        raise BadConfig(cause, remedy=remedy, code="no-effect")
+    return finetuning.resume(folder, process) if kind == FINETUNE else several_seeds.resume(folder, process)
 
 
 def prepare(
@@ -210,15 +215,15 @@ def prepare(
     tokenizer: str | Path | Tokenizer,
     out: str | Path,
     workers: int | None = None,
-    words: Any = "auto",
+    words: Words = "auto",
     column: str | None = None,
     line_docs: bool = False,
-    strict: bool = False,
+    skip_bad: bool = False,
 ) -> Shards:
     """Tokenize files of text once for every objective."""
-    corpus = Corpus(_names(files), ReadOptions(column, line_docs, strict))
-    known = tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.load(locate(tokenizer))
-    prepare_corpus(corpus, known, Path(out), words=words, workers=workers)
+    corpus = Corpus(_names(files), ReadOptions(column, line_docs, skip_bad))
+    loaded = tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.load(locate(tokenizer))
+    prepare_corpus(corpus, loaded, Path(out), words=words, workers=workers)
     return Shards(out)
 
 
@@ -230,11 +235,14 @@ def train_vocabulary(
     cased: bool = False,
     out: str | Path,
     seed: int = 0,
+    max_characters: int = 100_000_000,
+    column: str | None = None,
+    line_docs: bool = False,
+    skip_bad: bool = False,
 ) -> Tokenizer:
-    """Learn a vocabulary from files of text."""
-    with new_folder(Path(out)) as new:
-        sample = Sample.of(Corpus(_names(files)).paragraphs(), SAMPLE_CHARACTERS, seed)
-        train_tokenizer(sample, kind, size, cased=cased).save(new)
+    """Learn a vocabulary from files of text; of more than `max_characters`, from a fair sample."""
+    corpus = Corpus(_names(files), ReadOptions(column, line_docs, skip_bad))
+    train_on_corpus(corpus, Path(out), kind=kind, size=size, cased=cased, max_characters=max_characters, seed=seed)
     return Tokenizer.load(Path(out))
 
 

@@ -20,15 +20,15 @@ from typing import Any
 
 import numpy as np
 
-from bertworks.config import FinetuneConfig, check_finetune
-from bertworks.datasets.checks import TaskData
+from bertworks.config import check_finetune
 from bertworks.errors import BertworksError, NotFound, Unsupported
 from bertworks.files import locked, new_folder
 from bertworks.measure.intervals import SeedScores, intervals, mean, std
 from bertworks.model.locate import MODEL, RUN
 from bertworks.reports.page import REPORT
 from bertworks.runs import finetune
-from bertworks.runs.context import Host, Outcome, check_new, resolve_name
+from bertworks.runs.context import Outcome, ProcessContext, check_new
+from bertworks.runs.finetune import FinetunePlan
 from bertworks.runs.record import FINETUNE, SEEDS, RunRecord
 from bertworks.runs.results import RESULTS, read_results
 from bertworks.tasks.evaluation import SeedSummary, metrics_of
@@ -36,24 +36,20 @@ from bertworks.tasks.source import Source
 from bertworks.train.events import METRICS, Evaluated, Event, EventHandler, Finished, Remarked, of_kind, read_events
 from bertworks.workbench import load
 
-EARLIEST_PRUNING, FEWEST_COMPLETED = (
-    0.5,
-    2,
-)  # in this part of a run no seed is pruned, nor as long as so few others are completed
+EARLIEST_PRUNING = 0.5  # progress before which no seed is pruned
+FEWEST_COMPLETED = 2  # other seeds, before which no seed is pruned
 
 
-def finetune_seeds(
-    config: FinetuneConfig, data: TaskData, source: Source, out: Path, *, init: str, n_seeds: int, host: Host
-) -> Outcome:
+def finetune_seeds(plan: FinetunePlan, out: Path, process: ProcessContext, n_seeds: int) -> Outcome:
     """The config's seed and those after it. A budget is for all of them."""
-    seeds = [config.train.seed + at for at in range(n_seeds)]
-    resolved = source.resolved(data.columns).model_dump(mode="json")
-    record = RunRecord.new(SEEDS, config, init=resolve_name(init), source=resolved, data=data.fingerprint, seeds=seeds)
+    _check_alone(process)
+    seeds = [plan.config.train.seed + index for index in range(n_seeds)]
+    record = plan.record(SEEDS, seeds=seeds)
     with locked(out):
         check_new(out, record, restarted=False)
         record.write(out)
         try:
-            return _run(record, data, out, host)
+            return _run(record, plan, out, process)
         except BertworksError:
             if not (_folder(out, seeds[0]) / RUN).is_file():  # nothing has begun: there is no run
                 (out / RUN).unlink()
@@ -61,53 +57,59 @@ def finetune_seeds(
             raise
 
 
-def resume(out: Path, *, host: Host) -> Outcome:
-    if host.distributed.world_size > 1:
-        raise Unsupported(
-            "several seeds in several processes", remedy="without torchrun, or one seed at a time: --set train.seed=1"
-        )
+def resume(out: Path, process: ProcessContext) -> Outcome:
+    _check_alone(process)
     record = RunRecord.read(out, SEEDS)
+    config = check_finetune(record.config, str(out / RUN))
+    source = Source.model_validate(record.source)
     with locked(out):
-        return _run(record, finetune.read_again(record, out), out, host)
+        plan = FinetunePlan(config, finetune.read_again(record, out), source, str(record.init))
+        return _run(record, plan, out, process)
 
 
-def _run(record: RunRecord, data: TaskData, out: Path, host: Host) -> Outcome:
-    config, seeds = check_finetune(record.config, str(out / RUN)), record.seeds or []
+def _check_alone(process: ProcessContext) -> None:
+    if process.distributed.world_size > 1:
+        remedy = "without torchrun, or one seed at a time: --set train.seed=1"
+        raise Unsupported("several seeds in several processes", remedy=remedy, code="several-processes")
+
+
+def _run(record: RunRecord, plan: FinetunePlan, out: Path, process: ProcessContext) -> Outcome:
+    config = plan.config
+    seeds = record.seeds or []
     budget = config.train.budget / len(seeds) if config.train.budget is not None else None
-    for at, seed in enumerate(seeds):
+    for index, seed in enumerate(seeds):
         folder = _folder(out, seed)
         if (folder / RESULTS).is_file():
             continue
-        _tell(host, Remarked(code="next-seed", text=f"seed {seed}, {at + 1} of {len(seeds)}"))
-        pruner = SeedPruner.from_runs([_folder(out, other) for other in seeds[:at]], config.task.metric)
-        runtime = replace(host.runtime, began=monotonic())
-        one = replace(host, runtime=runtime, on_event=partial(_of_one, host.on_event))
+        _tell(process, Remarked(code="next-seed", text=f"seed {seed}, {index + 1} of {len(seeds)}"))
+        pruner = SeedPruner.from_runs([_folder(out, earlier) for earlier in seeds[:index]], config.task.metric)
+        runtime = replace(process.runtime, began=monotonic())
+        own_process = replace(process, runtime=runtime, on_event=partial(_of_one_seed, process.on_event))
         if (folder / RUN).is_file():
-            outcome = finetune.resume(folder, host=one, pruner=pruner)
+            outcome = finetune.resume(folder, own_process, pruner)
         else:
             train = config.train.model_copy(update={"seed": seed, "budget": budget})
-            source, init = Source.model_validate(record.source), str(record.init)
-            own = config.model_copy(update={"train": train})
-            outcome = finetune.finetune(own, data, source, folder, init=init, host=one, pruner=pruner)
+            own_plan = replace(plan, config=config.model_copy(update={"train": train}))
+            outcome = finetune.finetune(own_plan, folder, own_process, pruner)
         if outcome.requested_signal:
             return Outcome(out, outcome.requested_signal, outcome.requested_signal)
     summary = _summarise(out, seeds, config.task.metric)
     with new_folder(out / MODEL, replace=True) as new:
         shutil.copytree(_folder(out, summary.best) / MODEL, new, dirs_exist_ok=True)
-    finetune.finalise(out, config, data, {}, seeds=summary)
+    finetune.finalise(out, config, plan.data, {}, seeds=summary)
     finished = Finished(
         model=str(out / MODEL),
         report=str(out / REPORT),
         metrics=summary.mean,
         metric=config.task.metric,
         interval=summary.intervals[config.task.metric],
-        dev_examples=len(data.dev),
+        dev_examples=len(plan.data.dev),
         extra_eval=summary.extra_eval_means,
         std=summary.std,
         n_seeds=len(summary.metrics),
         pruned_seeds=list(summary.pruned),
     )
-    _tell(host, finished)
+    _tell(process, finished)
     return Outcome(out)
 
 
@@ -115,15 +117,15 @@ def _folder(out: Path, seed: int) -> Path:
     return out / f"seed-{seed}"
 
 
-def _of_one(on_event: EventHandler, event: Event) -> None:
-    """Its end is not the end."""
+def _of_one_seed(on_event: EventHandler, event: Event) -> None:
+    """All events but the end of its run, which is not the end of all."""
     if not isinstance(event, Finished):
         on_event(event)
 
 
-def _tell(host: Host, event: Event) -> None:
-    with suppress(OSError):  # nobody may be listening any more
-        host.on_event(event)
+def _tell(process: ProcessContext, event: Event) -> None:
+    with suppress(OSError):  # a terminal that is gone is no reason to stop
+        process.on_event(event)
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,7 @@ def resolve_pretrain(
     if (preset is None) == (init is None):
         raise BadConfig(
             "a run starts from a preset or from a model",
-            remedy="name one of --preset and --init",
+            remedy="name one of --preset and --model",
             code="preset-or-init",
         )
     if init is not None:

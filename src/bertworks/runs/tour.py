@@ -6,19 +6,18 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from time import monotonic
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from bertworks.config import DataConfig
-from bertworks.data.corpus import Corpus
+from bertworks.data.corpus import Corpus, ReadOptions
 from bertworks.data.documentation import write_documentation
 from bertworks.data.prepare import prepare
 from bertworks.data.shards import Shards
 from bertworks.errors import SaveFailed
-from bertworks.files import new_folder, read_json, whole_file, write_json
+from bertworks.files import read_json, whole_file, write_json
 from bertworks.model.count import count_config, count_parameters
 from bertworks.model.locate import RUN
 from bertworks.model.pooling import Pooling
@@ -27,22 +26,19 @@ from bertworks.reports.masks import print_views, view_masks, write_masks_page
 from bertworks.reports.page import REPORT
 from bertworks.reports.tour import TourResults, write_tour_report
 from bertworks.runs import finetune
-from bertworks.runs.context import Host
-from bertworks.runs.pretrain import log_frequencies, make_objective, pretrain, resume
+from bertworks.runs.context import ProcessContext
+from bertworks.runs.pretrain import PretrainPlan, log_frequencies, make_objective, pretrain, resume
 from bertworks.runs.results import RESULTS, read_results
-from bertworks.runs.settings import resolve_finetune, resolve_pretrain
+from bertworks.runs.settings import resolve_pretrain
 from bertworks.runs.tables import parameter_table, similarity_table
 from bertworks.runs.tour_task import next_task, package_task
-from bertworks.tasks.source import PAIR, describe_task, read_data
+from bertworks.runs.vocabulary import train_on_corpus
+from bertworks.tasks.source import PAIR, read_data
 from bertworks.text.tokenizer import Tokenizer
-from bertworks.text.training import train_tokenizer
-from bertworks.text.words import Sample
-from bertworks.train.events import EventHandler
-from bertworks.train.runtime import own_process
 from bertworks.workbench import Workbench, load, new
 
 Bar = Callable[..., AbstractContextManager[Callable[[int, int | None], None]]]
-LiveView = Callable[..., AbstractContextManager[EventHandler]]
+Training = Callable[[Path], AbstractContextManager[ProcessContext]]
 VOCABULARY, SAMPLE = 8192, 100_000_000
 PRESET = "bert-mini"
 SETTINGS = {"data.max_length": 64, "train.batch_tokens": 2048, "train.evaluations": 5, "train.evaluate_tokens": 8192}
@@ -77,7 +73,7 @@ SENTENCES = (
 
 
 def tour(
-    console: Console, text: list[str], out: Path, bar: Bar, live_view: LiveView, *, budget: float, resumed: bool
+    console: Console, text: list[str], out: Path, bar: Bar, training: Training, *, budget: float, resumed: bool
 ) -> int:
     """Returns the signal that stopped it, or 0. What an earlier tour made is used again; `resumed` skips what it has
     shown."""
@@ -89,17 +85,17 @@ def tour(
     if not resumed or not (out / "masks.html").is_file():
         _make_examples(console, text, out, bar)
     _count_text(out, seen)
-    signal = _pretrain(console, out, live_view, budget, seen) or _classify(console, text, out, live_view, seen)
+    signal = _pretrain(console, out, training, budget, seen) or _classify(console, text, out, training, seen)
     if signal:
         return signal
     if not seen.sentences:
         seen.sentences, seen.vectors = SENTENCES, load("minilm").encode(SENTENCES)
     console.print(f"\n[bold]The whole tour as a page[/bold]  {escape(str(write_tour_report(out, seen)))}")
     console.print(
-        "[bold]Next[/bold]  bertworks embed FILE --model minilm --out vectors.npy   one vector for each line of a file"
+        "[bold]Next[/bold]  bertworks embed minilm FILE --out vectors.npy   one vector for each line of a file"
     )
-    console.print("      bertworks tokenize 'your text' --model minilm          how a model reads it")
-    console.print("      bertworks --help                                       everything else")
+    console.print("      bertworks tokenize minilm 'your text'           how a model reads it")
+    console.print("      bertworks                                       everything else, by stage")
     return 0
 
 
@@ -142,10 +138,20 @@ def _make_examples(console: Console, text: list[str], out: Path, bar: Bar) -> No
         "learned from this text",
     )
     if not vocab.is_dir():
+        corpus = Corpus(sources, ReadOptions(skip_bad=True))
         with bar("reading", in_bytes=True) as advance:
-            sample = Sample.of(Corpus(sources).paragraphs(advance), SAMPLE)
-        with console.status("learning"), new_folder(vocab) as new:
-            train_tokenizer(sample, "wordpiece", VOCABULARY, cased=False).save(new)
+            train_on_corpus(
+                corpus,
+                vocab,
+                kind="wordpiece",
+                size=VOCABULARY,
+                cased=False,
+                max_characters=SAMPLE,
+                seed=0,
+                progress=advance,
+            )
+        for remark in corpus.stats.remarks():
+            console.print(f"   {remark}", markup=False)
     tokenizer = Tokenizer.load(vocab)
     console.print(
         f"   {tokenizer.vocab_size:,} entries; '{LONG_WORD}' is {' '.join(tokenizer.pieces(LONG_WORD).pieces[1:-1])}\n"
@@ -157,7 +163,8 @@ def _make_examples(console: Console, text: list[str], out: Path, bar: Bar) -> No
         "tokens, words, sentences, documents",
     )
     with bar("preparing", in_bytes=True) as advance:
-        manifest = prepare(Corpus(sources), tokenizer, shards, progress=advance)
+        corpus = Corpus(sources, ReadOptions(skip_bad=True))
+        manifest = prepare(corpus, tokenizer, shards, progress=advance)
     counts, size = manifest.counts, sum(entry.bytes for entry in manifest.shards)
     console.print(
         f"   {counts.documents:,} documents, {counts.sentences:,} sentences, {counts.tokens:,} tokens, {size / 1e6:.1f} MB\n"
@@ -181,7 +188,7 @@ def _count_text(out: Path, seen: TourResults) -> None:
     ]
 
 
-def _pretrain(console: Console, out: Path, live_view: LiveView, budget: float, seen: TourResults) -> int:
+def _pretrain(console: Console, out: Path, training: Training, budget: float, seen: TourResults) -> int:
     """A model from scratch, on this text."""
     run, shards = out / "run", Shards(out / "shards")
     command = f"bertworks pretrain {shards.folder} --preset {PRESET} --objective mlm --budget {budget:.0f}s --out {run}"
@@ -194,12 +201,9 @@ def _pretrain(console: Console, out: Path, live_view: LiveView, budget: float, s
     frequencies = log_frequencies(shards, config.model.encoder.vocab_size)
     before = Workbench(make_objective(config, None, frequencies).eval().model, shards.tokenizer, Pooling(), {}, [], [])
     if not (run / REPORT).is_file():
-        with own_process(monotonic()) as runtime, live_view(run, quiet=False) as on_event:
-            host = Host(runtime, on_event=on_event)
-            if (run / RUN).is_file():
-                outcome = resume(run, host=host)
-            else:
-                outcome = pretrain(config, shards, run, init=None, preset=PRESET, host=host)
+        with training(run) as process:
+            plan = PretrainPlan(config, shards, preset=PRESET)
+            outcome = resume(run, process) if (run / RUN).is_file() else pretrain(plan, run, process)
         if outcome.signal:
             return outcome.signal
     after = load(run)
@@ -219,7 +223,7 @@ def _guesses(bench: Workbench, text: str) -> str:
     return ", ".join(bench.tokenizer.readable(candidate.id) for candidate in bench.fill(text, 3).blanks[0])
 
 
-def _classify(console: Console, text: list[str], out: Path, live_view: LiveView, seen: TourResults) -> int:
+def _classify(console: Console, text: list[str], out: Path, training: Training, seen: TourResults) -> int:
     """The same task from three starts: the model just made, one that knows nothing, and one that others made of far
     more text."""
     folder = out / "task"
@@ -242,16 +246,15 @@ def _classify(console: Console, text: list[str], out: Path, live_view: LiveView,
     for name, model in starts.items():
         run = folder / name
         if not (run / RESULTS).is_file():
-            with own_process(monotonic()) as runtime, live_view(run, quiet=False) as on_event:
-                host = Host(runtime, on_event=on_event)
+            with training(run) as process:
                 if (run / RUN).is_file():
-                    outcome = finetune.resume(run, host=host)
+                    outcome = finetune.resume(run, process)
                 else:
                     wanted = settings[0] if name == "minilm" else [*settings[0], *settings[1]]
-                    config = resolve_finetune(
-                        load(model), describe_task(data, source), settings=wanted, options={"epochs": EPOCHS}
+                    plan = finetune.FinetunePlan.resolve(
+                        source, model=model, settings=wanted, options={"epochs": EPOCHS}
                     )
-                    outcome = finetune.finetune(config, data, source, run, init=model, host=host)
+                    outcome = finetune.finetune(plan, run, process)
             if outcome.requested_signal:
                 return outcome.requested_signal
         seen.starts[name] = STARTS[name], read_results(run)

@@ -1,12 +1,13 @@
-"""A model with more words: its vocabulary extended from a text, its embedding grown with it."""
+"""A vocabulary from a text; and a model with more words: its vocabulary extended, its embedding grown with it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bertworks.data.corpus import Corpus
 from bertworks.files import new_folder
 from bertworks.model.folder import CONFIG
 from bertworks.model.locate import locate
@@ -14,6 +15,7 @@ from bertworks.model.resize import grow_vocabulary
 from bertworks.text.coverage import SPACED, Coverage, measure_coverage, normalized
 from bertworks.text.extension import Extension, SplitChanges, compare, extend
 from bertworks.text.tokenizer import Tokenizer
+from bertworks.text.training import Kind, train_tokenizer
 from bertworks.text.words import Sample
 from bertworks.workbench import load
 
@@ -101,3 +103,22 @@ def extend_model(
 
 def _some(words: list[str]) -> str:
     return ", ".join(word.removeprefix(SPACED) for word in words[:5]) + (", ..." if len(words) > 5 else "")
+
+
+def train_on_corpus(
+    corpus: Corpus,
+    out: Path,
+    *,
+    kind: Kind,
+    size: int,
+    cased: bool,
+    max_characters: int,
+    seed: int,
+    progress: Callable[[int, int | None], None] = lambda done, total: None,
+) -> tuple[Tokenizer, Sample]:
+    """A new tokenizer in the folder `out`, and the sample of the text that it was trained on."""
+    with new_folder(out) as new:
+        sample = Sample.of(corpus.paragraphs(progress), max_characters, seed)
+        tokenizer = train_tokenizer(sample, kind, size, cased=cased)
+        tokenizer.save(new)
+    return tokenizer, sample

@@ -1,0 +1,179 @@
+"""Vectors of a file, read and written a part at a time: memory stays flat, and a run that was stopped goes on.
+
+    .OUT.partial        vectors of the parts that are done, behind room for a header
+    .OUT.partial.json   of what model and file they are, how many, and their ledger; replaced after each part
+
+When all parts are there the header is written, and the file gets its name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from bertworks.datasets.columns import NamedColumns
+from bertworks.datasets.inputs import AT_ONCE, InputBatch, Inputs
+from bertworks.datasets.schema import Schema
+from bertworks.errors import BertworksError, SaveFailed
+from bertworks.files import locked_file, read_json, sync_tree, write_json
+from bertworks.predictor import Embedder, Vectors
+from bertworks.text.ledger import Ledger, OnLong
+from bertworks.workbench import Workbench
+
+HEADER_BYTES = 128  # numpy leaves room for any number of rows in it
+
+
+@dataclass(frozen=True)
+class Embedded:
+    rows: int
+    width: int
+    resumed_at: int  # rows that an earlier, interrupted call had done
+    ledger: Ledger
+
+
+def text_inputs(file: str, out: Path, columns: NamedColumns | None = None, *, skip_bad: bool = False) -> Inputs:
+    """A file of texts, to be embedded into `out`; both are checked before anything is computed."""
+    _check_output(out, file)
+    return Inputs(file, Schema(), named=columns, skip_bad=skip_bad, every_line=True)
+
+
+def embed_file(
+    bench: Workbench,
+    inputs: Inputs,
+    out: Path,
+    *,
+    pooling: str | None = None,
+    on_long: OnLong = "window",
+    batch_tokens: int,
+    progress: Callable[[int, int | None], None] = lambda done, total: None,
+) -> Embedded:
+    """A vector for each line or row of the file, in its order; NaN where `inputs` passes over an invalid one."""
+    embedder = bench.embedder(pooling)
+    identity = _identity(bench, embedder, inputs, on_long, batch_tokens) if inputs.file != "-" else None
+    out = out.resolve()
+    with locked_file(out), _PartialVectors.open(out, embedder.width, identity) as vectors:
+        resumed_at = vectors.rows
+        rows = 0
+        for batch in inputs:
+            rows += len(batch.examples)
+            if rows > vectors.rows:
+                vectors.append(_embed(embedder, batch, on_long, batch_tokens, vectors.ledger))
+            progress(rows, inputs.total)
+        vectors.finish(out)
+    return Embedded(vectors.rows, embedder.width, resumed_at, vectors.ledger)
+
+
+def _embed(embedder: Embedder, batch: InputBatch, on_long: OnLong, batch_tokens: int, ledger: Ledger) -> Vectors:
+    vectors = np.full((len(batch.examples), embedder.width), np.nan, np.float32)
+    rows = [row for row, example in enumerate(batch.examples) if example is not None]
+    if rows:
+        texts = [example.texts[0] for example in batch.valid]
+        places = [example.place for example in batch.valid]
+        vectors[rows] = embedder.encode(texts, on_long=on_long, ledger=ledger, batch_tokens=batch_tokens, places=places)
+    return vectors
+
+
+def _identity(bench: Workbench, embedder: Embedder, inputs: Inputs, on_long: OnLong, batch_tokens: int) -> str:
+    """Of all that the vectors depend on."""
+    digest = hashlib.sha256()
+    for name, tensor in bench.model.state_dict().items():
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    with Path(inputs.file).open("rb") as file:
+        digest.update(hashlib.file_digest(file, "sha256").digest())
+    settings = [bench.tokenizer.fingerprint, repr(embedder.pooling), embedder.limit, on_long, batch_tokens, AT_ONCE]
+    columns = [str(remark) for remark in inputs.remarks]
+    digest.update(json.dumps([settings, columns, inputs.skip_bad]).encode())
+    return digest.hexdigest()
+
+
+class _PartialVectors:
+    """Vectors on their way to a file."""
+
+    def __init__(
+        self, file: IO[bytes], state: Path, width: int, identity: str | None, rows: int, ledger: Ledger
+    ) -> None:
+        self.file, self.state, self.width, self.identity = file, state, width, identity
+        self.rows, self.ledger = rows, ledger
+
+    @classmethod
+    def open(cls, out: Path, width: int, identity: str | None) -> _PartialVectors:
+        """Behind the parts of an interrupted call of the same identity, if there are any."""
+        path = out.with_name(f".{out.name}.partial")
+        state = out.with_name(f".{out.name}.partial.json")
+        rows, ledger = _read_state(path, state, identity)
+        try:
+            file = path.open("r+b" if rows else "wb")
+            file.truncate(HEADER_BYTES + rows * width * 4)
+            file.seek(0, os.SEEK_END)
+        except OSError as error:
+            raise SaveFailed(f"could not write: {error.strerror}", place=str(out)) from None
+        return cls(file, state, width, identity, rows, ledger)
+
+    def __enter__(self) -> _PartialVectors:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.file.close()
+
+    def append(self, vectors: Vectors) -> None:
+        try:
+            self.file.write(np.ascontiguousarray(vectors, "<f4").tobytes())
+            self._sync()
+        except OSError as error:
+            raise SaveFailed(f"could not write: {error.strerror}", place=self.file.name) from None
+        self.rows += len(vectors)
+        write_json(self.state, {"identity": self.identity, "rows": self.rows, "ledger": asdict(self.ledger)})
+
+    def finish(self, out: Path) -> None:
+        try:
+            self.file.seek(0)
+            header: dict[str, Any] = {"descr": "<f4", "fortran_order": False, "shape": (self.rows, self.width)}
+            np.lib.format.write_array_header_1_0(self.file, header)
+            assert self.file.tell() == HEADER_BYTES
+            self._sync()
+            Path(self.file.name).replace(out)
+            sync_tree(out.parent, deep=False)
+        except OSError as error:
+            raise SaveFailed(f"could not write: {error.strerror}", place=str(out)) from None
+        self.state.unlink(missing_ok=True)
+
+    def _sync(self) -> None:
+        self.file.flush()
+        os.fsync(self.file.fileno())
+
+
+def _read_state(path: Path, state: Path, identity: str | None) -> tuple[int, Ledger]:
+    """How many rows are done, and their ledger; none, if they are not of this identity."""
+    if identity is None or not path.is_file() or not state.is_file():
+        return 0, Ledger()
+    try:
+        values = read_json(state)
+        if values["identity"] == identity:
+            return int(values["rows"]), Ledger(**values["ledger"])
+    except (BertworksError, KeyError, TypeError, ValueError):
+        pass  # damaged: it begins again
+    return 0, Ledger()
+
+
+def _check_output(out: Path, file: str) -> None:
+    """Before the work, not after it."""
+    out = out.resolve()
+    if out.exists() and not out.is_file():
+        raise SaveFailed(
+            "this is not a regular file", place=str(out), remedy="name a file, vectors.npy", code="not-a-file"
+        )
+    if out.exists() and file != "-" and out == Path(file).resolve():
+        cause = "output would overwrite the input"
+        raise SaveFailed(cause, place=str(out), remedy="name another file", code="would-replace-input")
+    if not out.parent.is_dir():
+        raise SaveFailed("there is no such folder", place=str(out.parent), code="missing-folder")
+    if not os.access(out.parent, os.W_OK):
+        raise SaveFailed("this folder cannot be written to", place=str(out.parent), code="not-writable")
