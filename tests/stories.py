@@ -1,0 +1,258 @@
+"""Pages of the documentation, run as a reader would: files, commands and Python of a page in their order, in one folder.
+
+What a block is:
+
+    ```csv title="rows.csv"     a title: a file of this name, written into the folder
+    ```python                   run, with the names that blocks before it have left
+    ```console                  lines after `$ ` are commands, the others what they print
+    ```bash                     every line is a command
+    ```                         lines that begin with `bertworks ` are commands
+    ```text, ```json, ...       only shown
+
+Commands may go on after a backslash and may have a here-document. A comment before a block changes what becomes of it:
+`<!-- not run: REASON -->`, or `<!-- exit 2 -->` if its commands are to end so. `<!-- slow -->` anywhere in a page leaves
+it to `make test-slow`. Trainings are cut to a few steps.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import chdir
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import typer.main
+
+from bertworks.cli.main import app
+
+STEPS = 2
+BUDGET = "20s"  # of what has no --steps
+SEEDS = 2
+PROGRAMS = {"bertworks", "python", "torchrun", "cat", "cp", "echo", "head", "ls", "mkdir", "printf", "tail", "wc"}
+OPERATORS = {"|", "||", "&&", ";"}
+FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,}|~{3,})(?P<info>.*)$")
+INFO = re.compile(r'(?P<language>[\w+-]*)(?P<options>( +\w+="[^"]*")*) *')
+HERE_DOCUMENT = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
+LENGTH = re.compile(r"(?<=\s)--(?:budget|steps|epochs)(?:=|\s+)\S+")
+LENGTH_SETTING = re.compile(r"(?<=\s)--set(?:=|\s+)['\"]?train\.(?:budget|steps|epochs)=[^\s'\"]+['\"]?")
+VERB = re.compile(r"\bbertworks\s+([a-z][a-z-]*)(?:\s+([a-z][a-z-]*))?")
+Kind = Literal["file", "command", "python"]
+
+
+class BadPage(Exception):
+    """A page that cannot be run, with the line where it stops making sense."""
+
+
+@dataclass(frozen=True)
+class Block:
+    language: str
+    title: str | None
+    text: str
+    line: int  # of its first line, in the page
+    mark: str  # what the comment before it says
+
+
+@dataclass(frozen=True)
+class Step:
+    kind: Kind
+    text: str
+    line: int
+    name: str = ""  # of a file
+    exit_code: int = 0
+
+    @property
+    def code(self) -> str:
+        """Without what a translation changes: its comments."""
+        if self.kind == "python":
+            return ast.dump(ast.parse(self.text))
+        return " ".join(shlex.split(self.text, comments=True)) if self.kind == "command" else self.text
+
+
+class Page:
+    def __init__(self, path: Path) -> None:
+        self.path, self.text = path, path.read_text("utf-8")
+        self.is_slow = re.search(r"^<!-- slow -->$", self.text, re.MULTILINE) is not None
+
+    def blocks(self) -> list[Block]:
+        return list(_blocks(self.text, self.path))
+
+    def steps(self, *, only_python: bool = False) -> list[Step]:
+        steps = [step for block in self.blocks() for step in _steps(block, self.path)]
+        return [step for step in steps if step.kind == "python" or not only_python]
+
+
+def run(page: Page, folder: Path, *, only_python: bool = False) -> None:
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for step in page.steps(only_python=only_python):
+        place = f"{page.path.name}, line {step.line}"
+        if step.kind == "file":
+            file = folder / step.name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(step.text, encoding="utf-8")
+        elif step.kind == "command":
+            done = _bash(shortened(step.text), folder)
+            said = f"{place}: {step.text}\nended with {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+            assert done.returncode == step.exit_code, said
+            assert "Traceback" not in done.stderr, said
+        else:
+            with chdir(folder):
+                exec(compile(_shortened_python(step.text, place), place, "exec"), names)
+
+
+def _bash(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "HF_HUB_OFFLINE": "1", "COLUMNS": "100"}
+    script = f"set -euo pipefail\n{command}"
+    return subprocess.run(["bash", "-c", script], cwd=folder, env=environment, capture_output=True, text=True)
+
+
+# ---------------------------------------------------------------------- reading a page
+
+
+def _blocks(text: str, path: Path) -> Iterator[Block]:
+    lines = text.splitlines()
+    at, before = 0, ""
+    while at < len(lines):
+        fence = FENCE.match(lines[at])
+        if fence is None:
+            before = lines[at].strip() or before
+            at += 1
+            continue
+        info, begin = INFO.fullmatch(fence["info"]), at + 1
+        if info is None:
+            raise BadPage(f"{path.name}, line {begin}: a block of what? {lines[at].strip()}")
+        end = begin
+        while end < len(lines) and lines[end].strip() != fence["ticks"]:
+            end += 1
+        if end == len(lines):
+            raise BadPage(f"{path.name}, line {begin}: a block that does not end")
+        inside = [line.removeprefix(fence["indent"]) for line in lines[begin:end]]
+        options = dict(re.findall(r'(\w+)="([^"]*)"', info["options"]))
+        comment = re.fullmatch(r"<!-- (.*) -->", before)
+        content = "".join(f"{line}\n" for line in inside)
+        yield Block(info["language"], options.get("title"), content, begin + 1, comment[1] if comment else "")
+        at, before = end + 1, ""
+
+
+def _steps(block: Block, path: Path) -> Iterator[Step]:
+    if re.fullmatch(r"not run: .+", block.mark):
+        return
+    ending = re.fullmatch(r"exit (\d+)", block.mark)
+    if block.title is not None:
+        if Path(block.title).is_absolute() or ".." in Path(block.title).parts:
+            raise BadPage(f"{path.name}, line {block.line}: a file outside of the page's folder: {block.title}")
+        yield Step("file", block.text, block.line, name=block.title)
+    elif block.language == "python":
+        try:
+            ast.parse(block.text)
+        except SyntaxError as error:
+            raise BadPage(f"{path.name}, line {block.line}: not Python: {error}") from None
+        yield Step("python", block.text, block.line)
+    elif block.language in ("console", "bash", "sh", ""):
+        found = list(_commands(block, path))
+        if not found and block.language:
+            raise BadPage(f"{path.name}, line {block.line}: no command in a block of {block.language}")
+        for line, command in found:
+            _check(command, f"{path.name}, line {line}")
+            yield Step("command", command, line, exit_code=int(ending[1]) if ending else 0)
+
+
+def _commands(block: Block, path: Path) -> Iterator[tuple[int, str]]:
+    start = {"console": "$ ", "": "bertworks "}.get(block.language, "")
+    lines = block.text.splitlines()
+    at = 0
+    while at < len(lines):
+        line, number = lines[at], block.line + at
+        at += 1
+        if not line.startswith(start) or not line.strip() or (not start and line.startswith("#")):
+            continue
+        command = [line.removeprefix("$ ") if block.language == "console" else line]
+        if not block.language:
+            command = [re.split(r" {3,}", line)[0]]  # what it does may stand behind it
+        while command[-1].endswith("\\") and at < len(lines):
+            command.append(lines[at].removeprefix("> "))
+            at += 1
+        here = HERE_DOCUMENT.search(command[-1])
+        while here is not None and command[-1] != here[2]:
+            if at == len(lines):
+                raise BadPage(f"{path.name}, line {number}: {here[2]} is missing")
+            command.append(lines[at])
+            at += 1
+        yield number, "\n".join(command)
+
+
+def _check(command: str, place: str) -> None:
+    """Whether it is understood: a command with another program might do nothing that a test can see."""
+    here = HERE_DOCUMENT.search(command)
+    try:
+        words = shlex.shlex(command.partition("\n")[0] if here else command, posix=True, punctuation_chars=True)
+        words.whitespace_split = True
+        found = list(words)
+    except ValueError as error:
+        raise BadPage(f"{place}: {command!r} cannot be read: {error}") from None
+    expects_program = True
+    for word in found:
+        if word in OPERATORS:
+            expects_program = True
+        elif expects_program and not re.fullmatch(r"\w+=.*", word) and word.strip():
+            if word not in PROGRAMS:
+                raise BadPage(f"{place}: {word!r} is not a program that pages may run; or say <!-- not run: why -->")
+            expects_program = False
+    if expects_program:
+        raise BadPage(f"{place}: {command!r} runs nothing")
+
+
+# ---------------------------------------------------------------------- small budgets
+
+
+def shortened(command: str) -> str:
+    """The same with little training."""
+    command, *here_document = command.split("\n") if HERE_DOCUMENT.search(command) else [command]
+    verb = VERB.search(command)
+    options = _options(*(word for word in verb.groups() if word)) if verb else frozenset()
+    if {"--steps", "--budget"} <= options:
+        command = LENGTH_SETTING.sub("", LENGTH.sub("", command))
+        command = VERB.sub(lambda found: found[0].replace(found[1], f"{found[1]} --steps {STEPS}", 1), command, count=1)
+    elif "--budget" in options:
+        command = LENGTH.sub("", command)
+        command = VERB.sub(
+            lambda found: found[0].replace(found[1], f"{found[1]} --budget {BUDGET}", 1), command, count=1
+        )
+    if "--seeds" in options:
+        command = re.sub(r"(?<=\s--seeds)(=|\s+)\d+", rf"\g<1>{SEEDS}", command)
+    return "\n".join([command, *here_document])
+
+
+@cache
+def _options(*words: str) -> frozenset[str]:
+    command: Any = typer.main.get_command(app)
+    for word in words:
+        command = getattr(command, "commands", {}).get(word, command)
+    return frozenset(name for one in command.params for name in one.opts)
+
+
+class _Shorter(ast.NodeTransformer):
+    """`finetune` and `pretrain`, wherever they are called, take a few steps."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if name in ("finetune", "pretrain"):
+            kept = [one for one in node.keywords if one.arg not in ("steps", "epochs", "budget")]
+            node.keywords = [*kept, ast.keyword("steps", ast.Constant(STEPS))]
+            for one in node.keywords:
+                if one.arg == "seeds":
+                    one.value = ast.Constant(SEEDS)
+        return node
+
+
+def _shortened_python(text: str, place: str) -> ast.Module:
+    return ast.fix_missing_locations(_Shorter().visit(ast.parse(text, place)))
