@@ -28,10 +28,10 @@ bench: .venv/bench
 	@$(BIN)/python benchmarks/pretrain.py
 	@$(BIN)/python benchmarks/finetune.py
 
-# The site, in site/; a page that is not listed and a link that leads nowhere are errors.
+# The site, in site/; a page that is not listed and a link that leads nowhere are errors (with --quiet they would not be).
 docs: .venv/docs
 	@$(BIN)/python docs/generate.py
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "site/index.html"
 
 # torch comes first and alone: a range would take gigabytes of CUDA packages.

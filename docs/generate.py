@@ -76,15 +76,18 @@ def cell(text: str) -> str:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Lines:
-    yield f"| {' | '.join(header)} |"
-    yield f"|{'---|' * len(header)}"
-    yield from (f"| {' | '.join(row)} |" for row in rows)
+    """Without columns in which nothing stands."""
+    columns = [column for column in zip(header, *rows, strict=True) if any(column[1:])]
+    head, *body = zip(*columns, strict=True)
+    yield f"| {' | '.join(head)} |"
+    yield f"|{'---|' * len(head)}"
+    yield from (f"| {' | '.join(row)} |" for row in body)
     yield ""
 
 
 def sentence(text: str | None) -> str:
     text = (text or "").strip()
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", ":", "?")) or not text else ".")
+    return text + ("" if text.endswith((".", ":", "?")) or not text else ".")
 
 
 # ---------------------------------------------------------------------- the command line
@@ -107,7 +110,7 @@ def cli() -> Lines:
     ]
     yield from table(("Verb", "What it does"), rows)
     for name, command in commands.items():
-        yield f"{'#' * (1 + len(name.split()))} {name}"
+        yield f"{'#' * len(name.split())} {name}"
         yield ""
         yield from (*_paragraphs(command.help), "")
         if not _inner(command):
@@ -139,6 +142,8 @@ def _usage(name: str, command: Any) -> Lines:
     if options:
         rows = [(_option(one), _default(one), _help(one)) for one in options]
         yield from table(("Option", "Default", "What it is"), rows)
+    if any("--set" in one.opts for one in options):
+        yield from ("The keys of `--set` are in [settings](settings.md).", "")
 
 
 def _argument(one: Any) -> str:
@@ -149,7 +154,7 @@ def _argument(one: Any) -> str:
 
 def _option(one: Any) -> str:
     names = ", ".join(code(name) for name in [*one.opts, *one.secondary_opts])
-    return names if one.is_flag else f"{names} {code(one.metavar or _value(one.type_descriptor.annotation))}"
+    return names if one.is_flag else f"{names}&nbsp;{code(one.metavar or _value(one.type_descriptor.annotation))}"
 
 
 def _value(annotation: Any) -> str:
@@ -171,7 +176,7 @@ def _help(one: Any) -> str:
     if get_origin(annotation) is Literal:
         parts.append(f"One of {', '.join(code(str(value)) for value in get_args(annotation))}.")
     bounds = _range(ge=one.min, le=one.max)
-    parts += [f"{sentence(bounds)}"] if bounds else []
+    parts += [f"{bounds[0].upper()}{bounds[1:]}."] if bounds else []
     if one.param_type_name == "option" and one.multiple:
         parts.append("May be given several times.")
     return " ".join(parts)
@@ -304,8 +309,8 @@ def _pretrain_defaults() -> dict[str, str]:
             if value != base[key].default and key != "objective.name":
                 by_value.setdefault(key, {}).setdefault(_json(value), []).append(objective)
     defaults = {
-        key: "; ".join(
-            [_plain_default(base[key]), *(f"{', '.join(names)}: {code(value)}" for value, names in values.items())]
+        key: "<br>".join(
+            [_plain_default(base[key]), *(f"{', '.join(names)}:&nbsp;{code(value)}" for value, names in values.items())]
         )
         for key, values in by_value.items()
     }
@@ -314,7 +319,7 @@ def _pretrain_defaults() -> dict[str, str]:
     return defaults | {
         "objective.name": "the family's",
         "objective.generator_size": _by_width(sizes),
-        "optim.lr": f"{_by_width(rates)}; lower where `--init` has its head already",
+        "optim.lr": f"{_by_width(rates)}<br>lower where `--init` has its head already",
         "train.budget": f"{code(_json(DEFAULT_BUDGET))} if neither steps nor epochs are set",
         "model.vocab_size": "the tokenizer's",
     }
@@ -333,7 +338,7 @@ def _finetune_defaults() -> dict[str, str]:
     defaults["optim.lr"] = _by_width({width: config["optim.lr"] for width, config in configs.items()})
     for name, shape in SHAPES.items():
         for key, value in shape.loop_defaults.items():
-            defaults[f"train.{key}"] += f"; {name}: {code(_json(value))}"
+            defaults[f"train.{key}"] += f"<br>{name}:&nbsp;{code(_json(value))}"
     from_examples = {"task.labels": "those of the examples", "task.transitions": "those of the examples"}
     return defaults | from_examples | {"task.metric": "the task's"}
 
@@ -345,7 +350,7 @@ def _of_width(width: int) -> Any:
 def _by_width(values: Mapping[int, Any]) -> str:
     if len(set(values.values())) == 1:
         return code(_json(next(iter(values.values()))))
-    return "; ".join(f"width {width}: {code(_json(value))}" for width, value in values.items())
+    return "<br>".join(f"width&nbsp;{width}:&nbsp;{code(_json(value))}" for width, value in values.items())
 
 
 def _flat(parts: Mapping[str, Any]) -> dict[str, Any]:

@@ -38,6 +38,12 @@ def test_links(page: Path) -> None:
     assert not dead_links(page)
 
 
+def test_every_page_is_listed() -> None:
+    """The build of the site says so too, but not everybody has what it takes."""
+    listed = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE)
+    assert sorted(listed) == sorted({page.relative_to(DOCS).as_posix().replace(".zh.md", ".md") for page in PAGES})
+
+
 def dead_links(page: Path) -> list[str]:
     """Relative links and images without their file."""
     text = re.sub(r"^ *(`{3,})[^\n]*\n.*?^ *\1$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
