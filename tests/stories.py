@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from contextlib import chdir
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -215,20 +216,25 @@ def _check(command: str, place: str) -> None:
 
 def shortened(command: str) -> str:
     """The same with little training."""
-    command, *here_document = command.split("\n") if HERE_DOCUMENT.search(command) else [command]
-    verb = VERB.search(command)
-    options = _options(*(word for word in verb.groups() if word)) if verb else frozenset()
+    line, *here_document = command.split("\n") if HERE_DOCUMENT.search(command) else [command]
+    starts = [found.start() for found in VERB.finditer(line)]
+    parts = [line[begin:end] for begin, end in pairwise([0, *starts, len(line)])]
+    return "\n".join(["".join(map(_shortened_verb, parts)), *here_document])
+
+
+def _shortened_verb(part: str) -> str:
+    """From one `bertworks` to the next, in a line that may have several."""
+    verb = VERB.match(part)
+    if verb is None:
+        return part
+    options, behind = _options(*(word for word in verb.groups() if word)), verb.end(1)
     if {"--steps", "--budget"} <= options:
-        command = LENGTH_SETTING.sub("", LENGTH.sub("", command))
-        command = VERB.sub(lambda found: found[0].replace(found[1], f"{found[1]} --steps {STEPS}", 1), command, count=1)
+        part = f"{part[:behind]} --steps {STEPS}{LENGTH_SETTING.sub('', LENGTH.sub('', part[behind:]))}"
     elif "--budget" in options:
-        command = LENGTH.sub("", command)
-        command = VERB.sub(
-            lambda found: found[0].replace(found[1], f"{found[1]} --budget {BUDGET}", 1), command, count=1
-        )
+        part = f"{part[:behind]} --budget {BUDGET}{LENGTH.sub('', part[behind:])}"
     if "--seeds" in options:
-        command = re.sub(r"(?<=\s--seeds)(=|\s+)\d+", rf"\g<1>{SEEDS}", command)
-    return "\n".join([command, *here_document])
+        part = re.sub(r"(?<=\s--seeds)(=|\s+)\d+", rf"\g<1>{SEEDS}", part)
+    return part
 
 
 @cache

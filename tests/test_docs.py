@@ -33,6 +33,17 @@ def test_generated_pages_are_current() -> None:
     assert done.returncode == 0, f"{done.stderr}\nonce more: python docs/generate.py"
 
 
+def test_codes_that_tests_expect_are_listed() -> None:
+    page = (DOCS / "reference" / "errors.md").read_text("utf-8")
+    expected = {
+        code
+        for file in (ROOT / "tests").glob("test_*.py")
+        for code in re.findall(r"\brefused\(\s*\"([a-z0-9-]+)\"", file.read_text("utf-8"))
+    }
+    assert len(expected) > 50
+    assert not [code for code in sorted(expected) if f"| `{code}` |" not in page]
+
+
 @pytest.mark.parametrize("page", [*sorted(ROOT.glob("README*.md")), *PAGES], ids=lambda page: page.name)
 def test_links(page: Path) -> None:
     assert not dead_links(page)
@@ -252,6 +263,10 @@ def test_trainings_are_short(tmp_path: Path) -> None:
     )
     assert shortened("torchrun -m bertworks pretrain shards --steps 9 > log").split() == (
         "torchrun -m bertworks pretrain --steps 2 shards > log".split()
+    )
+    several = "bertworks pretrain s --out a && bertworks finetune tag --model a --epochs 9 --out b | tail -1"
+    assert shortened(several).split() == (
+        "bertworks pretrain --steps 2 s --out a && bertworks finetune --steps 2 tag --model a --out b | tail -1".split()
     )
     assert shortened("bertworks tour --budget 4m").split() == "bertworks tour --budget 20s".split()
     assert shortened("bertworks vocab train a.txt --out v") == "bertworks vocab train a.txt --out v"
