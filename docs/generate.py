@@ -442,6 +442,7 @@ ALIASES = {  # names that signatures use
     "Vectors": "numpy array of float32",
     "EventHandler": "called with each [event](events.md)",
     "Progress": "called with (done, of how many)",
+    "OnLayer": "called with each [AttentionLayer](#attentionlayer)",
 }
 
 
