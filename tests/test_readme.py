@@ -1,5 +1,4 @@
-"""What the README teaches works: its Python runs, its commands run, its files exist, and both languages show the same
-code."""
+"""What the README teaches works: its Python runs, its commands run, and both languages show the same code."""
 
 from __future__ import annotations
 
@@ -117,17 +116,6 @@ def test_every_verb_is_taught() -> None:
 
     assert {command.split()[1] for command in commands(README)} >= VERBS.keys() - {"tour"}
     assert "make tour" in README.read_text()
-
-
-def test_file_map_is_the_tree() -> None:
-    tree = blocks(README, "")[-1]
-    assert tree.startswith("src/bertworks/")
-    for path in sorted((ROOT / "src" / "bertworks").rglob("*.py")):
-        if path.name not in ("__init__.py", "__main__.py"):
-            assert path.name in tree, f"{path.name} is not in the README's file map"
-    ours = {path.name for folder in ("src", "tests", "benchmarks", "docs") for path in (ROOT / folder).rglob("*.*")}
-    named = set(re.findall(r"[a-z_]+\.(?:py|md)", tree))
-    assert named <= ours, f"the README's file map names what is not there: {named - ours}"
 
 
 def test_every_preset_is_named() -> None:
