@@ -74,9 +74,10 @@ def test_dead_links_are_noticed(tmp_path: Path) -> None:
 
 
 def stories() -> list[object]:
-    """Every page with something to run; a translation only if it runs something else than its original."""
+    """Every page with something to run; a translation only if it runs something else than its original. Concept pages
+    also show what is printed: tests/test_concepts.py runs them."""
     found: list[object] = []
-    for path in PAGES:
+    for path in (page for page in PAGES if page.parent.name != "concepts"):
         page, only_python = Page(path), not has_commands(path)
         if is_worth_running(page, only_python):
             marks = [pytest.mark.slow] if page.is_slow else []
