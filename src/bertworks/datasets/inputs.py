@@ -121,7 +121,7 @@ class Inputs:
         if isinstance(self._reader, TableReader):
             yield from self._table_parts(self._reader, path, report)
         elif self._reader is not None:
-            for examples in _in_parts(self._reader(path, report, answered=False)):
+            for examples in _in_parts(self._reader(path, report, labelled=False)):
                 yield InputBatch(list(examples), [self.schema.as_row(example, self.pairs) for example in examples])
         else:
             for lines in _in_parts(self._lines(read_lines(path if self.file != "-" else None, report), report)):
@@ -130,7 +130,7 @@ class Inputs:
     def _table_parts(self, reader: TableReader, path: Path, report: ReadReport) -> Iterator[InputBatch]:
         with reader.open(path, report) as rows:
             for part in _in_parts(rows):
-                read = {example.place: example for example in reader.examples(iter(part), report, answered=False)}
+                read = {example.place: example for example in reader.examples(iter(part), report, labelled=False)}
                 examples = [
                     self.schema.from_cell(read[place], row, reader.columns, as_trained=self._as_trained)
                     if place in read

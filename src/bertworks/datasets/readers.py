@@ -28,8 +28,8 @@ class FormatReader:
     read: ExampleReader
     schema: Schema
 
-    def __call__(self, path: Path, report: ReadReport, *, answered: bool = True) -> list[Example]:
-        return self.schema.readable(self.read(path, report, answered=answered), report)
+    def __call__(self, path: Path, report: ReadReport, *, labelled: bool = True) -> list[Example]:
+        return self.schema.readable(self.read(path, report, labelled=labelled), report)
 
 
 def read_json_file(path: Path, report: ReadReport) -> Any:
@@ -56,7 +56,7 @@ def is_squad(path: Path) -> bool:
     )
 
 
-def read_squad(path: Path, report: ReadReport, *, answered: bool = True) -> list[Example]:
+def read_squad(path: Path, report: ReadReport, *, labelled: bool = True) -> list[Example]:
     """SQuAD 1.1 and 2.0."""
     found = []
     try:
@@ -67,7 +67,7 @@ def read_squad(path: Path, report: ReadReport, *, answered: bool = True) -> list
             for passage, question in asked:
                 place = f"{path}, question {question['id']}"
                 try:
-                    answer = _answers(question, passage) if answered else None
+                    answer = _answers(question, passage) if labelled else None
                 except InvalidRow as error:
                     report.bad_row(error.cause, place, error.code)
                     continue
@@ -108,33 +108,33 @@ def check_span(span: Span, passage: str) -> None:
 # ---------------------------------------------------------------------- CoNLL
 
 
-def read_conll(path: Path, report: ReadReport, *, answered: bool = True, column: int | None = None) -> list[Example]:
+def read_conll(path: Path, report: ReadReport, *, labelled: bool = True, column: int | None = None) -> list[Example]:
     """A word and its tag on a line, first and last of its columns; a blank line ends a sentence. In CoNLL-U they are
     the second and the fourth of ten. Or a sentence and its tags on a line, between them a tab. `column`: of the tag,
     counted from 1."""
     lines = list(read_lines(path, report))
     if inner_suffix(path) == ".conllu":
-        columns = _word_and_tag(path, (2, 4 if column is None else column), 10, report, answered=answered)
+        columns = _word_and_tag(path, (2, 4 if column is None else column), 10, report, labelled=labelled)
         found = _sentences(_universal(lines), columns, 10, report)
     elif _are_sentences(line for _, line in lines):
         found = _one_per_line(lines, report)
     else:
         split = list(_without_comments(lines))
         width, _ = _usual_width(parts for _, parts in split)
-        columns = _word_and_tag(path, (1, width if column is None else column), width, report, answered=answered)
-        found = _sentences(split, columns, width, report, answered=answered)
-    return found if answered else [replace(example, answer=None) for example in found]
+        columns = _word_and_tag(path, (1, width if column is None else column), width, report, labelled=labelled)
+        found = _sentences(split, columns, width, report, labelled=labelled)
+    return found if labelled else [replace(example, answer=None) for example in found]
 
 
 def _word_and_tag(
-    path: Path, columns: tuple[int, int], width: int, report: ReadReport, *, answered: bool
+    path: Path, columns: tuple[int, int], width: int, report: ReadReport, *, labelled: bool
 ) -> tuple[int, int]:
     """Their columns, counted from 0; which they are is said."""
     word, tag = columns
     if not 1 <= tag <= max(1, width):
         remedy = "--label names another, counted from 1"
         raise BadText(f"no column {tag}: there are {width}", place=str(path), remedy=remedy, code="missing-column")
-    if answered and width > 1:
+    if labelled and width > 1:
         report.notes.append(Remark("tag-column", f"words are in column {word}, tags in column {tag} of {width}"))
     return word - 1, tag - 1
 
@@ -156,7 +156,7 @@ def _sentences(
     width: int,
     report: ReadReport,
     *,
-    answered: bool = True,
+    labelled: bool = True,
 ) -> list[Example]:
     """`columns`: where word and tag stand, of so many. A sentence with a line that cannot be read is no sentence any
     more."""
@@ -169,7 +169,7 @@ def _sentences(
             if words and is_whole:
                 found.append(Example(tuple(words), tuple(tags), start))
             words, tags, is_whole = [], [], True
-        elif len(parts) == width and (width > 1 or not answered):
+        elif len(parts) == width and (width > 1 or not labelled):
             start = start if words else place
             words.append(parts[columns[0]])
             tags.append(parts[columns[1]])
@@ -243,14 +243,14 @@ def second_sentences(row: Row) -> Row:
     return {**row, **{name: f"{row.get('sent2') or ''} {row[name] or ''}".strip() for name in endings if name in row}}
 
 
-def read_dream(path: Path, report: ReadReport, *, answered: bool = True) -> list[Example]:
+def read_dream(path: Path, report: ReadReport, *, labelled: bool = True) -> list[Example]:
     """Questions about dialogues."""
     found = []
     try:
         for turns, questions, name in read_json_file(path, report):
             for at, question in enumerate(questions):
                 choices = tuple(f"{question['question']} {choice}" for choice in question["choice"])
-                answer = question["choice"].index(question["answer"]) if answered else None
+                answer = question["choice"].index(question["answer"]) if labelled else None
                 place = f"{path}, dialogue {name}, question {at + 1}"
                 found.append(Example(("\n".join(turns), *choices), answer, place, f"{name}-{at}", group=name))
     except (KeyError, TypeError, ValueError) as error:

@@ -31,9 +31,9 @@ IMPOSSIBLE = "nothing can be learned from it"
 
 
 class ExampleReader(Protocol):
-    """Reads the examples of a file; if not `answered`, without their answers, which may be missing or wrong."""
+    """Reads the examples of a file; if not `labelled`, without their answers, which may be missing or wrong."""
 
-    def __call__(self, path: Path, report: ReadReport, *, answered: bool = True) -> list[Example]: ...
+    def __call__(self, path: Path, report: ReadReport, *, labelled: bool = True) -> list[Example]: ...
 
 
 class Schema:

@@ -92,18 +92,18 @@ class TableReader:
         """Its rows as they stand there."""
         return open_table(path, report)
 
-    def examples(self, rows: Rows, report: ReadReport, *, answered: bool = True) -> list[Example]:
-        return self.schema.examples(rows, self.columns if answered else self.columns.without_labels(), report)
+    def examples(self, rows: Rows, report: ReadReport, *, labelled: bool = True) -> list[Example]:
+        return self.schema.examples(rows, self.columns if labelled else self.columns.without_labels(), report)
 
-    def __call__(self, path: Path, report: ReadReport, *, answered: bool = True) -> list[Example]:
+    def __call__(self, path: Path, report: ReadReport, *, labelled: bool = True) -> list[Example]:
         with self.open(path, report) as rows:
-            return self.examples(rows, report, answered=answered)
+            return self.examples(rows, report, labelled=labelled)
 
-    def fits(self, path: Path, *, answered: bool) -> bool:
-        """Whether the first row of a file has its texts and, if `answered`, its label."""
+    def fits(self, path: Path, *, labelled: bool) -> bool:
+        """Whether the first row of a file has its texts and, if `labelled`, its label."""
         with self.open(path, ReadReport()) as rows:
             _, row = next(rows, ("", {}))
-        wanted = (*self.columns.texts, *(self.columns.labels if answered else ()))
+        wanted = (*self.columns.texts, *(self.columns.labels if labelled else ()))
         if not all(name in row for name in wanted):
             return False
         known = self.columns.names
@@ -146,9 +146,9 @@ class GlueReader(TableReader):
             elif line:
                 yield place, dict(zip(header, fields, strict=True))
 
-    def examples(self, rows: Rows, report: ReadReport, *, answered: bool = True) -> list[Example]:
+    def examples(self, rows: Rows, report: ReadReport, *, labelled: bool = True) -> list[Example]:
         return super().examples(
-            self._filled(rows, report) if self.malformed and answered else rows, report, answered=answered
+            self._filled(rows, report) if self.malformed and labelled else rows, report, labelled=labelled
         )
 
     def _filled(self, rows: Rows, report: ReadReport) -> Rows:
@@ -166,8 +166,8 @@ class MappedTableReader(TableReader):
         super().__init__(Columns(texts, (label,)), schema)
         self.change = change
 
-    def examples(self, rows: Rows, report: ReadReport, *, answered: bool = True) -> list[Example]:
-        return super().examples(((place, self.change(row)) for place, row in rows), report, answered=answered)
+    def examples(self, rows: Rows, report: ReadReport, *, labelled: bool = True) -> list[Example]:
+        return super().examples(((place, self.change(row)) for place, row in rows), report, labelled=labelled)
 
 
 class ReviewsReader(MappedTableReader):
@@ -176,9 +176,9 @@ class ReviewsReader(MappedTableReader):
     def __init__(self, schema: Schema) -> None:
         super().__init__(schema, "text", label="label", change=_with_line_breaks)
 
-    def __call__(self, path: Path, report: ReadReport, *, answered: bool = True) -> list[Example]:
+    def __call__(self, path: Path, report: ReadReport, *, labelled: bool = True) -> list[Example]:
         if not path.is_dir():
-            return super().__call__(path, report, answered=answered)
+            return super().__call__(path, report, labelled=labelled)
         found = []
         sides = [sorted((path / name).glob("*.txt")) for name in ("neg", "pos")]
         for file in (

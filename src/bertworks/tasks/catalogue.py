@@ -50,18 +50,18 @@ class DataSet:
         """Of a table."""
         return self.read.columns if isinstance(self.read, TableReader) else None
 
-    def has(self, path: Path, *, answered: bool) -> bool:
-        """Whether a file is one of the data set, with labels if `answered`: a table by its columns, others by their
+    def has(self, path: Path, *, labelled: bool) -> bool:
+        """Whether a file is one of the data set, with labels if `labelled`: a table by its columns, others by their
         name."""
         is_named = any(path.name in names for names in self.files.values())
         if not isinstance(self.read, TableReader) or path.is_dir():
-            return is_named and (answered or self.known_by_name)
+            return is_named and (labelled or self.known_by_name)
         is_likely = is_table(path)
         if isinstance(
             self.read, GlueReader
         ):  # tables of other names may have quotes, and a header says what is in them
             is_likely = is_named or not is_table(path) or (table_format(path) == "tsv" and self.read.header is not None)
-        return is_likely and self.read.fits(path, answered=answered)
+        return is_likely and self.read.fits(path, labelled=labelled)
 
     def splits(self, folder: Path) -> dict[str, Path]:
         """Those with answers that are there."""

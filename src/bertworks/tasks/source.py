@@ -238,7 +238,7 @@ def read_eval_data(source: Source, where: Path, task: TaskConfig, *, named: Name
     names now."""
     report, row, path = ReadReport(), CATALOGUE.get(source.dataset or ""), where
     extra: dict[str, Path] = {}
-    if row is not None and where.is_dir() and not row.has(where, answered=True):
+    if row is not None and where.is_dir() and not row.has(where, labelled=True):
         extra = row.splits(where)
         extra.pop("train", None)
         if "dev" not in extra:
@@ -275,7 +275,7 @@ def _eval_reader(
     """How further examples are read for a model that was fine-tuned on `source`: a file of the data set, whatever its
     name; or a table."""
     strict = named is not None
-    if row is not None and not strict and row.has(path, answered=True):
+    if row is not None and not strict and row.has(path, labelled=True):
         return row.read
     wanted = source.columns.model_copy(
         update={option: getattr(named, option) for option in named.named()} if named is not None else {}
