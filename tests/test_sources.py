@@ -753,7 +753,7 @@ def test_what_cannot_be_meant_is_said(task: str, named: dict[str, Any], code: st
 def test_columns_that_a_shape_does_not_have_are_refused_wherever_they_are_named(tmp_path: Path) -> None:
     for shape in ("classify", "span"):
         with refused("too-many-columns") as error:
-            shape_of(shape).schema.named_before("a", ("b", "c"), None)
+            shape_of(shape).schema.legacy_named_columns("a", ("b", "c"), None)
         assert "--pair" in error.value.cause, "of before version 0.2"
     path = write(tmp_path / "a.csv", "text,b,label", *[f"t {at},x,{at % 2}" for at in range(20)])
     source, task = named_source(train=str(path)), TaskConfig(shape="classify", labels=("0", "1"))

@@ -77,7 +77,7 @@ class Schema:
         text, text2 = (*columns.texts, None)[:2]
         return NamedColumns(text=text, text2=text2, label=columns.labels)
 
-    def named_before(self, text: str | None, pair: Sequence[str], label: str | None) -> NamedColumns:
+    def legacy_named_columns(self, text: str | None, pair: Sequence[str], label: str | None) -> NamedColumns:
         """What --text, --pair and --label named before version 0.2."""
         return NamedColumns(text=text, text2=only_one(pair), label=(label,) if label else ())
 

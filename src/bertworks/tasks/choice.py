@@ -85,7 +85,7 @@ class ChoiceSchema(Schema):
         text, *choices = columns.texts
         return NamedColumns(text=text, choices=tuple(choices), label=columns.labels)
 
-    def named_before(self, text: str | None, pair: Sequence[str], label: str | None) -> NamedColumns:
+    def legacy_named_columns(self, text: str | None, pair: Sequence[str], label: str | None) -> NamedColumns:
         return NamedColumns(text=text, choices=tuple(pair), label=(label,) if label else ())
 
     def label_format(self, rows: Sequence[Row], columns: Columns) -> Columns:

@@ -53,11 +53,11 @@ class MultilabelSchema(Schema):
         ("multilabel", "text, labels; or a column of 0 and 1 for each class", "the bill is wrong, money|complaint"),
     )
 
-    def named_before(self, text: str | None, pair: Sequence[str], label: str | None) -> NamedColumns:
+    def legacy_named_columns(self, text: str | None, pair: Sequence[str], label: str | None) -> NamedColumns:
         """Columns of several classes were one string."""
         return (
             super()
-            .named_before(text, pair, None)
+            .legacy_named_columns(text, pair, None)
             .model_copy(update={"label": tuple(label.split(",")) if label else ()})
         )
 

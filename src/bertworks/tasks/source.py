@@ -52,7 +52,7 @@ class Source(Frozen):
             return values
         values = dict(values)
         text, pair, label = (values.pop(name, None) for name in ("text", "pair", "label"))
-        return {**values, "columns": shape_of(values["shape"]).schema.named_before(text, pair or (), label)}
+        return {**values, "columns": shape_of(values["shape"]).schema.legacy_named_columns(text, pair or (), label)}
 
     @property
     def row_schema(self) -> Schema:

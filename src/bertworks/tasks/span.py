@@ -104,7 +104,7 @@ class SpanSchema(Schema):
         question, context = columns.texts
         return NamedColumns(question=question, context=context, label=columns.labels)
 
-    def named_before(self, text: str | None, pair: Sequence[str], label: str | None) -> NamedColumns:
+    def legacy_named_columns(self, text: str | None, pair: Sequence[str], label: str | None) -> NamedColumns:
         return NamedColumns(context=text, question=only_one(pair), label=(label,) if label else ())
 
     def answer(self, row: Row, texts: tuple[str, ...], columns: Columns) -> tuple[Span, ...]:
