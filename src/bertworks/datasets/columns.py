@@ -60,7 +60,7 @@ class NamedColumns(Frozen):
     choices: tuple[str, ...] = Field((), description="columns of the choices, or the one that lists them")
     label: tuple[str, ...] = Field((), description="column of the labels; several: one for each class")
 
-    def named(self) -> dict[str, tuple[str, ...]]:
+    def by_option(self) -> dict[str, tuple[str, ...]]:
         """The options that were given, and the columns they name."""
         values = {name: (value,) if isinstance(value, str) else tuple(value or ()) for name, value in self}
         return {name: columns for name, columns in values.items() if columns}
@@ -140,7 +140,7 @@ def find_columns(
     """The columns that the user named, and usual names for the others; what is guessed is for the caller to say."""
     check_options(schema, named, place)
     known = tuple(dict.fromkeys(key for row in rows for key in row if key is not None))
-    options = named.named()
+    options = named.by_option()
     for name in (name for columns in options.values() for name in columns):
         if name not in known:
             raise BadText(f"no column {name!r}", place=place, remedy=nearest(name, known), code="missing-column")
@@ -171,7 +171,7 @@ def find_columns(
 
 def check_options(schema: Schema, named: NamedColumns, place: str | None = None) -> None:
     """Options that name columns which this shape does not have."""
-    idle = [f"--{option}" for option in named.named() if option not in schema.column_options]
+    idle = [f"--{option}" for option in named.by_option() if option not in schema.column_options]
     if idle:
         remedy = f"{schema.shape} has {', '.join(f'--{option}' for option in schema.column_options)}"
         raise BadText(f"no effect with {schema.shape}: {', '.join(idle)}", place=place, remedy=remedy, code="no-effect")

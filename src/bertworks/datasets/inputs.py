@@ -66,8 +66,8 @@ class Inputs:
         path = Path(file)
         if file != "-":
             check_file(path)
-        if named.named() and (file == "-" or not is_table(path)):
-            options = ", ".join(f"--{option}" for option in named.named())
+        if named.by_option() and (file == "-" or not is_table(path)):
+            options = ", ".join(f"--{option}" for option in named.by_option())
             raise BadConfig(f"{options}: this is no table", place=file, remedy="leave it out", code="no-named-columns")
         if file != "-":
             self._reader = official or schema.input_reader(path, labels)
@@ -109,7 +109,7 @@ class Inputs:
     def _columns(self, path: Path, named: NamedColumns, trained_on: tuple[str, ...]) -> Columns:
         """The columns that the user names, or those of the table it was trained on, or usual names."""
         rows = sample_rows(path)
-        if not named.named() and trained_on and all(name in rows[0] for name in trained_on):
+        if not named.by_option() and trained_on and all(name in rows[0] for name in trained_on):
             columns = Columns(trained_on)
         else:
             columns = find_columns(self.schema, rows, named, str(path), paired=bool(self.pairs), labelled=False)

@@ -49,7 +49,7 @@ def inputs_for(predictor: Predictor, file: str, *, named: NamedColumns | None = 
     artifact, schema = predictor.artifact, predictor.task.schema
     row = CATALOGUE.get(artifact.dataset or "")
     is_official = (
-        row is not None and file != "-" and not (named and named.named()) and row.has(Path(file), labelled=False)
+        row is not None and file != "-" and not (named and named.by_option()) and row.has(Path(file), labelled=False)
     )
     return Inputs(
         file,

@@ -89,7 +89,7 @@ def find_source(
         if data is None:
             remedy = f"--data FOLDER with {CATALOGUE[task].files['train'][0]}"
             raise BadText(f"{task} is a data set: name the folder with its files", remedy=remedy, code="missing-option")
-        given = {"train": train, "dev": dev, **columns.named()}
+        given = {"train": train, "dev": dev, **columns.by_option()}
         idle = [f"--{name}" for name, value in given.items() if value]
         if idle:
             raise BadText(
@@ -181,7 +181,7 @@ def _file_reader(source: Source, path: Path, columns: Columns | None = None, *, 
     labels = source.columns.label
     special = source.row_schema.file_reader(path, labels[0] if labels else None)
     if special is not None or not is_table(path):
-        named = [option for option in source.columns.named() if option != "label" or special is None]
+        named = [option for option in source.columns.by_option() if option != "label" or special is None]
         if special is None:
             remedy = "known kinds: .csv, .tsv (tab-separated), .jsonl, .json, .parquet; save a spreadsheet as .csv"
             raise BadText("not a table", place=str(path), remedy=remedy, code="not-a-table")
@@ -203,7 +203,7 @@ def _columns(source: Source, path: Path, *, strict: bool) -> Columns:
     rows = sample_rows(path)
     known, named = {name for row in rows for name in row}, source.columns
     if not strict:
-        texts = [name for option, names in named.named().items() if option != "label" for name in names]
+        texts = [name for option, names in named.by_option().items() if option != "label" for name in names]
         labels = named.label if set(named.label) <= known else ()
         named = named.model_copy(update={"label": labels}) if set(texts) <= known else NamedColumns(label=labels)
     columns = find_columns(source.row_schema, rows, named, str(path), paired=source.paired)
@@ -278,15 +278,15 @@ def _eval_reader(
     if row is not None and not strict and row.has(path, labelled=True):
         return row.read
     wanted = source.columns.model_copy(
-        update={option: getattr(named, option) for option in named.named()} if named is not None else {}
+        update={option: getattr(named, option) for option in named.by_option()} if named is not None else {}
     )
     columns = row.columns if row is not None else None
     if columns is not None:
         usual = source.row_schema.named_columns(columns)
-        given = wanted.named()
+        given = wanted.by_option()
         fitting = {
             option: getattr(usual, option)
-            for option, names in usual.named().items()
+            for option, names in usual.by_option().items()
             if not strict or (option not in given and has_columns(path, names))
         }
         wanted = wanted.model_copy(update=fitting)
