@@ -27,7 +27,7 @@ from bertworks.runs.predictions import inputs_for
 from bertworks.tasks.catalogue import CATALOGUE
 from bertworks.tasks.evaluation import metric_values
 from bertworks.tasks.inference import evaluation_mode, run_windows
-from bertworks.tasks.shapes import make_task, shape_of
+from bertworks.tasks.shapes import make_task, task_class
 from bertworks.tasks.source import Source, describe_task, find_source, read_data, read_eval_data
 from bertworks.tasks.task import Task
 from bertworks.tasks.windows import SlidingWindows
@@ -53,7 +53,7 @@ def recorded(source: Source, columns: Columns | None) -> Source:
 def inputs_of(path: Path | str, artifact: TaskArtifact, **named: Any) -> Inputs:
     """A file as a model that was fine-tuned so reads it."""
     predictor: Any = SimpleNamespace(
-        artifact=artifact, task=SimpleNamespace(schema=shape_of(artifact.task.shape).schema)
+        artifact=artifact, task=SimpleNamespace(schema=task_class(artifact.task.shape).schema)
     )
     return inputs_for(predictor, str(path), **named)
 
@@ -753,7 +753,7 @@ def test_what_cannot_be_meant_is_said(task: str, named: dict[str, Any], code: st
 def test_columns_that_a_shape_does_not_have_are_refused_wherever_they_are_named(tmp_path: Path) -> None:
     for shape in ("classify", "span"):
         with refused("too-many-columns") as error:
-            shape_of(shape).schema.legacy_named_columns("a", ("b", "c"), None)
+            task_class(shape).schema.legacy_named_columns("a", ("b", "c"), None)
         assert "--pair" in error.value.cause, "of before version 0.2"
     path = write(tmp_path / "a.csv", "text,b,label", *[f"t {at},x,{at % 2}" for at in range(20)])
     source, task = named_source(train=str(path)), TaskConfig(shape="classify", labels=("0", "1"))
@@ -1372,7 +1372,7 @@ def test_many_blank_lines_before_the_first_text(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("given", [{"text": "hello"}, None, 5, [["a"]], {"a", "b"}])
 def test_what_is_no_text(shape: str, given: Any) -> None:
     with refused("wrong-input", place="input 0"):
-        as_example(given, shape_of(shape).schema, False, 0)
+        as_example(given, task_class(shape).schema, False, 0)
 
 
 HAND_MADE = {  # file -> lines, in the official format

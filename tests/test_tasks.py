@@ -30,7 +30,7 @@ from bertworks.tasks.evaluation import calibrate_and_score, metric_values
 from bertworks.tasks.features import Features, TaskBatch, TokenCounts, Window, collate, token_ids
 from bertworks.tasks.inference import BATCH_TOKENS, AnyTask, evaluation_mode, run_windows
 from bertworks.tasks.multilabel import MultilabelPrediction
-from bertworks.tasks.shapes import SHAPES, make_task, shape_of, task_model
+from bertworks.tasks.shapes import SHAPES, make_task, task_class, task_model
 from bertworks.tasks.span import MAX_ANSWER_TOKENS, SpanPrediction, SpanTask, best_span
 from bertworks.tasks.tag import Entity, Tag, TagPrediction, nearest_middle
 from bertworks.tasks.viterbi import ViterbiDecoder, observed_transitions
@@ -74,7 +74,7 @@ def config_of(shape: str) -> TaskConfig:
     labels = {"classify": ("high", "low"), "multilabel": ("ba", "ku"), "tag": ("B-x", "O")}.get(shape, ())
     scale = {"shift": 110.0, "scale": 20.0} if shape == "regress" else {}
     return TaskConfig(
-        shape=shape, labels=labels, metric=shape_of(shape).metrics[0].name, pairs=shape == "regress", **scale
+        shape=shape, labels=labels, metric=task_class(shape).metrics[0].name, pairs=shape == "regress", **scale
     )
 
 
@@ -94,7 +94,7 @@ def small(preset: str, shape: str) -> AnyTask:
 def fresh(preset: str, shape: str, **overrides: Any) -> AnyTask:
     bench = bertworks.new(preset, tokenizer=tiny_tokenizer(), **overrides)
     config = task_model(bench.config, config_of(shape))
-    return make_task(Model.fresh(config, [shape_of(shape).head], seed=1), config_of(shape))
+    return make_task(Model.fresh(config, [task_class(shape).head], seed=1), config_of(shape))
 
 
 def reader(limit: int = 64, overlap: int = 4, on_long: Any = "window") -> SlidingWindows:

@@ -33,7 +33,7 @@ from bertworks.objectives.objective import Objective
 from bertworks.objectives.table import OBJECTIVES, objective_class
 from bertworks.presets import preset as preset_config
 from bertworks.presets import recipe
-from bertworks.tasks.shapes import SHAPES, shape_of, task_model
+from bertworks.tasks.shapes import SHAPES, task_class, task_model
 from bertworks.text.ledger import OnLong
 from bertworks.text.tokenizer import Tokenizer
 from bertworks.train.policy import EVALUATION_SHARE
@@ -226,7 +226,7 @@ def resolve_finetune(
     )
     longest = [n for n in limits if n is not None]
     data = {"max_length": min(longest, default=512), **asked["data"], **({"on_long": on_long} if on_long else {})}
-    train = {**shape_of(task.shape).loop_defaults, **asked["train"], **options}
+    train = {**task_class(task.shape).loop_defaults, **asked["train"], **options}
     if "attention_dropout" in asked["model"]:
         train.setdefault("attention_dropout", None)  # whoever sets the model's own wants it
     if not any(train.get(name) is not None for name in ("steps", "epochs", "budget")):
@@ -261,7 +261,7 @@ def _check_task(task: TaskConfig, asked: Mapping[str, Any]) -> None:
     if fixed:
         cause = f"this follows from the examples: {', '.join(fixed)}"
         raise BadConfig(cause, remedy="leave it out", code="follows-from-examples", fields=fixed)
-    shape = shape_of(task.shape)
+    shape = task_class(task.shape)
     of_some = frozenset().union(*(other.options for other in SHAPES.values()))
     idle = [f"task.{name}" for name in asked if name in of_some - shape.options]
     if idle:

@@ -23,7 +23,7 @@ SHAPES: dict[str, TaskClass] = {
 }
 
 
-def shape_of(name: str) -> TaskClass:
+def task_class(name: str) -> TaskClass:
     if name not in SHAPES:
         raise NotFound(f"no task is called {name!r}", remedy=nearest(name, SHAPES), code="unknown-task")
     return SHAPES[name]
@@ -31,7 +31,7 @@ def shape_of(name: str) -> TaskClass:
 
 def make_task(model: Model, config: TaskConfig, train: Sequence[Example] = ()) -> Task[Any, Any]:
     """`train`: examples that it will be trained on."""
-    task = shape_of(config.shape)(model, config)
+    task = task_class(config.shape)(model, config)
     task.fit(train)
     return task
 
@@ -61,4 +61,4 @@ def guess_artifact(model: Model, problem_type: str | None, limit: int) -> TaskAr
 
 def task_model(config: ModelConfig, task: TaskConfig) -> ModelConfig:
     """A model's config with the classes of a task."""
-    return config.override(labels=shape_of(task.shape).head_labels(task))
+    return config.override(labels=task_class(task.shape).head_labels(task))

@@ -18,7 +18,7 @@ from bertworks.datasets.split import SEED, split
 from bertworks.datasets.tables import TableReader, check_file, has_columns, is_table, sample_rows
 from bertworks.errors import BadText, NotFound, Remark, nearest
 from bertworks.tasks.catalogue import CATALOGUE, DataSet
-from bertworks.tasks.shapes import SHAPES, TaskClass, shape_of
+from bertworks.tasks.shapes import SHAPES, TaskClass, task_class
 
 PAIR = "pair"  # a task for users: two texts, one of several classes
 NO_COLUMNS = "columns are named, and this is no table"
@@ -52,11 +52,11 @@ class Source(Frozen):
             return values
         values = dict(values)
         text, pair, label = (values.pop(name, None) for name in ("text", "pair", "label"))
-        return {**values, "columns": shape_of(values["shape"]).schema.legacy_named_columns(text, pair or (), label)}
+        return {**values, "columns": task_class(values["shape"]).schema.legacy_named_columns(text, pair or (), label)}
 
     @property
     def row_schema(self) -> Schema:
-        return shape_of(self.shape).schema
+        return task_class(self.shape).schema
 
     def resolved(self, columns: Columns | None) -> Source:
         """For a record: files by their absolute paths, so that a run can go on from another folder, and the columns
@@ -118,7 +118,7 @@ def schema_for(task: str) -> Schema:
         raise NotFound(
             f"no task is called {task!r}", remedy=nearest(task, [*CATALOGUE, *SHAPES, PAIR]), code="unknown-task"
         )
-    return shape_of(next(iter(SHAPES)) if task == PAIR else task).schema
+    return task_class(next(iter(SHAPES)) if task == PAIR else task).schema
 
 
 # ---------------------------------------------------------------------- to train on
@@ -195,7 +195,7 @@ def _dev_reader(source: Source, path: Path, columns: Columns | None) -> ExampleR
     """A table like that of train; one with columns of other names, if it is clear which they are."""
     if columns is None or not is_table(path) or has_columns(path, columns.texts):
         return _file_reader(source, path, columns, strict=columns is None)  # what is named is named for train
-    paired = shape_of(source.shape).reads_pairs and len(columns.texts) == 2
+    paired = task_class(source.shape).reads_pairs and len(columns.texts) == 2
     return _file_reader(source.model_copy(update={"paired": paired, "by_text": None}), path, strict=False)
 
 
@@ -219,7 +219,7 @@ def _no_examples(report: ReadReport) -> str:
 def describe_task(data: TaskData, source: Source) -> TaskConfig:
     """What is asked, as the examples show it."""
     row = CATALOGUE[source.dataset] if source.dataset is not None else None
-    task: TaskClass = shape_of(source.shape)
+    task: TaskClass = task_class(source.shape)
     labels = tuple(sorted({label for example in data.train for label in example.labels}))
     known = dict.fromkeys(row.labels) if row is not None else {}
     values = {"metric": task.metrics_for(labels)[0].name, **task.describe(data, labels)}
