@@ -1272,7 +1272,7 @@ def test_data_sets_under_other_names(dataset: str, name: str, tmp_path: Path) ->
     lines, expected = ELSEWHERE[dataset, name]
     row = CATALOGUE[dataset]
     shape = row.task.schema.shape
-    labels = (*row.labels, *row.columns.names.values()) if row.columns is not None else ()
+    labels = (*row.labels, *row.columns.label_map.values()) if row.columns is not None else ()
     known = tuple(
         dict.fromkeys([*labels, *(["entailment", "neutral", "pos"] if not labels and shape == "classify" else [])])
     )

@@ -72,7 +72,7 @@ class Columns:
 
     texts: tuple[str, ...]
     labels: tuple[str, ...] = ()  # none: not known; several: a column for each class
-    names: Mapping[str, str] = field(default_factory=dict)  # what the data set's own labels are called here
+    label_map: Mapping[str, str] = field(default_factory=dict)  # what the data set's own labels are called here
     by_text: bool = False  # choice: the label is the text of the right one
     separator: str | None = None  # multilabel: what lies between the classes of a cell
     counted_from: CountedFrom | None = None  # choice: the first one's number or letter; None: they have none

@@ -106,7 +106,7 @@ class TableReader:
         wanted = (*self.columns.texts, *(self.columns.labels if labelled else ()))
         if not all(name in row for name in wanted):
             return False
-        known = self.columns.names
+        known = self.columns.label_map
         return not known or all(str(row.get(label) or "").strip() in ("", *known) for label in self.columns.labels)
 
 
@@ -120,11 +120,11 @@ class GlueReader(TableReader):
         schema: Schema,
         *texts: str,
         label: str,
-        names: Mapping[str, str] | None = None,
+        label_map: Mapping[str, str] | None = None,
         header: Sequence[str] | None = None,
         malformed: bool = False,
     ) -> None:
-        super().__init__(Columns(texts, (label,), names or {}), schema)
+        super().__init__(Columns(texts, (label,), label_map or {}), schema)
         self.header, self.malformed = header, malformed
 
     @contextmanager

@@ -83,7 +83,7 @@ CATALOGUE: dict[str, DataSet] = {
         Classify,
         "accuracy",
         _GLUE,
-        GlueReader(Classify.schema, "sentence", label="label", names=POLARITY),
+        GlueReader(Classify.schema, "sentence", label="label", label_map=POLARITY),
         "sentiment of a sentence (GLUE)",
         tested_on_official_files=True,
     ),
@@ -92,7 +92,11 @@ CATALOGUE: dict[str, DataSet] = {
         "matthews",
         _GLUE,
         GlueReader(
-            Classify.schema, "sentence", label="label", names=ACCEPTABLE, header=("source", "label", "star", "sentence")
+            Classify.schema,
+            "sentence",
+            label="label",
+            label_map=ACCEPTABLE,
+            header=("source", "label", "star", "sentence"),
         ),
         "is it English? (GLUE)",
         tuple(ACCEPTABLE.values()),
@@ -102,7 +106,7 @@ CATALOGUE: dict[str, DataSet] = {
         Classify,
         "f1",
         _GLUE,
-        GlueReader(Classify.schema, "#1 String", "#2 String", label="Quality", names=EQUIVALENT),
+        GlueReader(Classify.schema, "#1 String", "#2 String", label="Quality", label_map=EQUIVALENT),
         "do two sentences say the same? (GLUE)",
         tuple(EQUIVALENT.values()),
         tested_on_official_files=True,
@@ -111,7 +115,9 @@ CATALOGUE: dict[str, DataSet] = {
         Classify,
         "f1",
         _GLUE,
-        GlueReader(Classify.schema, "question1", "question2", label="is_duplicate", names=DUPLICATE, malformed=True),
+        GlueReader(
+            Classify.schema, "question1", "question2", label="is_duplicate", label_map=DUPLICATE, malformed=True
+        ),
         "are two questions one? (GLUE)",
         tuple(DUPLICATE.values()),
     ),
@@ -146,7 +152,7 @@ CATALOGUE: dict[str, DataSet] = {
         Classify,
         "accuracy",
         _GLUE,
-        GlueReader(Classify.schema, *_PAIR, label="label", names=ENTAILED),
+        GlueReader(Classify.schema, *_PAIR, label="label", label_map=ENTAILED),
         "what a pronoun stands for (GLUE)",
         tested_on_official_files=True,
     ),
@@ -215,7 +221,7 @@ CATALOGUE: dict[str, DataSet] = {
             Classify.schema,
             "text_a",
             label="label",
-            names={**POLARITY, **{name: name for name in POLARITY.values()}},
+            label_map={**POLARITY, **{name: name for name in POLARITY.values()}},
             header=("text_a", "label"),
         ),
         "sentiment of Chinese reviews",
@@ -226,7 +232,7 @@ CATALOGUE: dict[str, DataSet] = {
         "accuracy",
         {"train": ("train.txt", "train.tsv"), "dev": ("dev.txt", "dev.tsv"), "test": ("test.txt", "test.tsv")},
         GlueReader(
-            Classify.schema, "text_a", "text_b", label="label", names=SIMILAR, header=("text_a", "text_b", "label")
+            Classify.schema, "text_a", "text_b", label="label", label_map=SIMILAR, header=("text_a", "text_b", "label")
         ),
         "do two Chinese questions ask the same?",
         tested_on_official_files=True,

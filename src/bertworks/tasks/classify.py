@@ -58,9 +58,9 @@ class ClassifySchema(Schema):
         if not isinstance(value, str | int | float | bool):
             raise InvalidRow(f"a label that is a {type(value).__name__}", "bad-label")
         name = str(int(value) if isinstance(value, float) and value.is_integer() else value).strip()
-        if columns.names and name not in columns.names:
-            raise InvalidRow(f"label {name!r}, known are {', '.join(columns.names)}", "unknown-label")
-        return columns.names.get(name, name)
+        if columns.label_map and name not in columns.label_map:
+            raise InvalidRow(f"label {name!r}, known are {', '.join(columns.label_map)}", "unknown-label")
+        return columns.label_map.get(name, name)
 
     def check_labels(self, labels: Set[str], n_rows: int, *, place: str | None) -> None:
         if len(labels) > max(2, n_rows / 2):

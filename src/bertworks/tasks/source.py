@@ -301,6 +301,6 @@ def _eval_reader(
     if not isinstance(read, TableReader):
         return read
     source.row_schema.check_columns(read.columns, task.pairs, str(path))
-    if columns is not None and columns.names:  # labels as they are written there, or as they are called here
-        read.columns = replace(read.columns, names={**columns.names, **{label: label for label in task.labels}})
+    if columns is not None and columns.label_map:  # labels as they are written there, or as they are called here
+        read.columns = replace(read.columns, label_map={**columns.label_map, **{label: label for label in task.labels}})
     return read
