@@ -31,7 +31,7 @@ from bertworks.model.pooling import Pooling
 from bertworks.model.weights import as_numpy
 from bertworks.tasks.features import Features, Numbers, TokenCounts, Window
 from bertworks.tasks.inference import BATCH_TOKENS, Progress, no_progress, run_windows, token_batches
-from bertworks.tasks.shapes import ready_task
+from bertworks.tasks.shapes import restore_task
 from bertworks.tasks.task import Outputs, Prediction
 from bertworks.tasks.windows import SlidingWindows
 from bertworks.text.ledger import Ledger, OnLong
@@ -59,7 +59,7 @@ class Predictor:
 
     def __init__(self, model: Model, tokenizer: Tokenizer, artifact: TaskArtifact) -> None:
         self.artifact, self.tokenizer = artifact, tokenizer
-        self.task = ready_task(model, artifact)
+        self.task = restore_task(model, artifact)
 
     def prepare(self, inputs: Iterable[Input | Example], on_long: OnLong | None = None) -> list[PreparedInput]:
         """An input is what the shape takes (`task.schema.input_help`), or an example, as files have them."""

@@ -36,7 +36,7 @@ def make_task(model: Model, config: TaskConfig, train: Sequence[Example] = ()) -
     return task
 
 
-def ready_task(model: Model, artifact: TaskArtifact) -> Task[Any, Any]:
+def restore_task(model: Model, artifact: TaskArtifact) -> Task[Any, Any]:
     """As it was fine-tuned, in evaluation mode."""
     task = make_task(model, artifact.task)
     task.restore(artifact)
