@@ -30,7 +30,7 @@ from bertworks.tasks.evaluation import calibrate_and_score, metric_values
 from bertworks.tasks.features import Features, TaskBatch, TokenCounts, Window, collate, token_ids
 from bertworks.tasks.inference import BATCH_TOKENS, AnyTask, evaluation_mode, run_windows
 from bertworks.tasks.multilabel import MultilabelPrediction
-from bertworks.tasks.shapes import SHAPES, make_task, task_class, task_model
+from bertworks.tasks.shapes import SHAPES, make_task, task_class, task_model_config
 from bertworks.tasks.span import MAX_ANSWER_TOKENS, SpanPrediction, SpanTask, best_span
 from bertworks.tasks.tag import Entity, Tag, TagPrediction, nearest_middle
 from bertworks.tasks.viterbi import ViterbiDecoder, observed_transitions
@@ -93,7 +93,7 @@ def small(preset: str, shape: str) -> AnyTask:
 
 def fresh(preset: str, shape: str, **overrides: Any) -> AnyTask:
     bench = bertworks.new(preset, tokenizer=tiny_tokenizer(), **overrides)
-    config = task_model(bench.config, config_of(shape))
+    config = task_model_config(bench.config, config_of(shape))
     return make_task(Model.fresh(config, [task_class(shape).head], seed=1), config_of(shape))
 
 

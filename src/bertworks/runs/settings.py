@@ -33,7 +33,7 @@ from bertworks.objectives.objective import Objective
 from bertworks.objectives.table import OBJECTIVES, objective_class
 from bertworks.presets import preset as preset_config
 from bertworks.presets import recipe
-from bertworks.tasks.shapes import SHAPES, task_class, task_model
+from bertworks.tasks.shapes import SHAPES, task_class, task_model_config
 from bertworks.text.ledger import OnLong
 from bertworks.text.tokenizer import Tokenizer
 from bertworks.train.policy import EVALUATION_SHARE
@@ -214,7 +214,7 @@ def resolve_finetune(
     _check_once([f"train.{name}" for name in options] + ["data.on_long"] * (on_long is not None), asked)
     _check_task(task, asked["task"])
     task = task.model_copy(update={"labels": tuple(asked["task"].get("labels", task.labels))})
-    model = task_model(_changed(init, asked["model"]), task)
+    model = task_model_config(_changed(init, asked["model"]), task)
     lr = (
         3e-5 * (768 / model.encoder.hidden_size) ** 1.5
     )  # BERT-base was fine-tuned with 2e-5 to 5e-5; narrower models bear more

@@ -59,6 +59,6 @@ def guess_artifact(model: Model, problem_type: str | None, limit: int) -> TaskAr
     )
 
 
-def task_model(config: ModelConfig, task: TaskConfig) -> ModelConfig:
+def task_model_config(config: ModelConfig, task: TaskConfig) -> ModelConfig:
     """A model's config with the classes of a task."""
     return config.override(labels=task_class(task.shape).head_labels(task))
