@@ -104,7 +104,7 @@ class Predictor:
         prepared = self.prepare(inputs, on_long)
         ledger = Ledger() if ledger is None else ledger
         for one in prepared:
-            one.features.count_in(ledger)
+            one.features.add_to_ledger(ledger)
         outputs = self.run([one.features for one in prepared], progress)
         return Predictions(self.finish(prepared, outputs, min_confidence), ledger)
 
@@ -157,7 +157,7 @@ class Embedder:
         ]
         if ledger is not None:
             for one in prepared:
-                one.count_in(ledger)
+                one.add_to_ledger(ledger)
         return prepared
 
     def _features(self, ids: Numbers, windows: SlidingWindows, place: str) -> Features:

@@ -191,5 +191,5 @@ def count_tokens(task: AnyTask, features: Sequence[Features], examples: Sequence
     has_few = task.labels_whole_texts and len(task.labels) <= FEW_CLASSES
     for one, example in zip(features, examples, strict=True):
         for name in ("", *(example.labels if has_few else ())):
-            one.count_in(found.setdefault(name, Ledger()))
+            one.add_to_ledger(found.setdefault(name, Ledger()))
     return found

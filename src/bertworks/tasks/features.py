@@ -62,7 +62,7 @@ class Features:
     def length(self) -> int:
         return sum(len(window.ids) for window in self.windows)
 
-    def count_in(self, ledger: Ledger) -> None:
+    def add_to_ledger(self, ledger: Ledger) -> None:
         ledger.limit = self.capacity
         is_windowed = len(self.windows) > self.n_choices
         ledger.count(self.tokens.total, windows=is_windowed, lost=self.tokens.lost, unknown=self.tokens.unknown)
