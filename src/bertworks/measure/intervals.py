@@ -22,12 +22,12 @@ SeedScores = Sequence[Floats]
 """For each seed, the scores of the same examples, one in each row."""
 
 
-def mean(function: MetricFunction, seeds: SeedScores) -> MetricValues:
+def seed_mean(function: MetricFunction, seeds: SeedScores) -> MetricValues:
     values = [nan_to_zero(function(scores)) for scores in seeds]
     return {name: float(np.mean([one[name] for one in values])) for name in values[0]}
 
 
-def std(function: MetricFunction, seeds: SeedScores) -> MetricValues:
+def seed_std(function: MetricFunction, seeds: SeedScores) -> MetricValues:
     """From seed to seed; of a single one, nothing is known."""
     values = [nan_to_zero(function(scores)) for scores in seeds]
     return {
@@ -88,7 +88,7 @@ def _seed_noise(function: MetricFunction, *sides: SeedScores) -> dict[str, Float
     """By how much the seeds may have moved a mean, or the difference of two; degrees of freedom as Welch (1947) counts
     them."""
     draw, found = np.random.default_rng(1), {}
-    stds = [std(function, seeds) for seeds in sides]
+    stds = [seed_std(function, seeds) for seeds in sides]
     for name in stds[0]:
         parts = [
             (one[name] ** 2 / len(seeds), len(seeds) - 1) for one, seeds in zip(stds, sides, strict=True) if one[name]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertworks.errors import Remark, Unsupported
-from bertworks.measure.intervals import Interval, difference_intervals, mean
+from bertworks.measure.intervals import Interval, difference_intervals, seed_mean
 from bertworks.measure.metrics import Metric
 from bertworks.runs.seeds import finished_results, seed_scores
 from bertworks.tasks.evaluation import metrics_of
@@ -59,7 +59,7 @@ def compare(first: Path, second: Path) -> Comparison:
         )
         raise Unsupported(cause, place=place, remedy=remedy, code=code)
     scores = seed_scores(first), seed_scores(second)
-    means = [mean(task.metric_values, side) for side in scores]
+    means = [seed_mean(task.metric_values, side) for side in scores]
     metrics = metrics_of(task)
     found = difference_intervals(task.metric_values, metrics, *scores)
     n_pruned = {

@@ -23,7 +23,7 @@ import numpy as np
 from bertworks.config import check_finetune
 from bertworks.errors import BertworksError, NotFound, Unsupported
 from bertworks.files import locked, new_folder
-from bertworks.measure.intervals import SeedScores, intervals, mean, std
+from bertworks.measure.intervals import SeedScores, intervals, seed_mean, seed_std
 from bertworks.model.locate import MODEL, RUN
 from bertworks.reports.page import REPORT
 from bertworks.runs import finetune
@@ -166,8 +166,8 @@ def _summarise(out: Path, seeds: list[int], metric: str) -> SeedSummary:
     return SeedSummary(
         metrics=metrics,
         pruned={seed: result["metrics"] for seed, result in results.items() if result["pruned"]},
-        mean=mean(task.metric_values, scores),
-        std=std(task.metric_values, scores),
+        mean=seed_mean(task.metric_values, scores),
+        std=seed_std(task.metric_values, scores),
         intervals=intervals(task.metric_values, metrics_of(task), scores),
         best=max(metrics, key=lambda seed: metrics[seed][metric]),
         extra_eval=extra,
