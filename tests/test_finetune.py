@@ -28,7 +28,7 @@ from bertworks.data.batches import RankShard
 from bertworks.datasets.checks import WITHOUT_COPIES, TaskData
 from bertworks.datasets.columns import Columns
 from bertworks.datasets.example import Example
-from bertworks.datasets.inputs import AT_ONCE, InputBatch, as_example
+from bertworks.datasets.inputs import INPUT_BATCH_SIZE, InputBatch, as_example
 from bertworks.datasets.report import BadRows
 from bertworks.errors import BadConfig, BadText, SaveFailed, Unsupported
 from bertworks.measure.metrics import entities
@@ -934,13 +934,15 @@ def test_tables_are_answered_beside_their_columns(start: Path, table: Path, tmp_
         ("", ""),
     ]
     assert refusal("predict", tmp_path / "run", given, "--out", tmp_path / "a.xls")["code"] == "unknown-file-type"
-    given.write_text("".join('{"text": "de ba"}\n' for _ in range(AT_ONCE + 3)) + '{"text": "go ku", "late": [1]}\n')
+    given.write_text(
+        "".join('{"text": "de ba"}\n' for _ in range(INPUT_BATCH_SIZE + 3)) + '{"text": "go ku", "late": [1]}\n'
+    )
     done = run("predict", tmp_path / "run", given.rename(tmp_path / "long.jsonl"), "--out", said)
     rows = list(csv.DictReader(said.open()))
-    assert [row["predicted_label"] for row in rows] == ["first"] * (AT_ONCE + 3) + ["second"] and rows[-1][
+    assert [row["predicted_label"] for row in rows] == ["first"] * (INPUT_BATCH_SIZE + 3) + ["second"] and rows[-1][
         "late"
     ] == "[1]"
-    assert f"{AT_ONCE + 4:,}" in done.stderr
+    assert f"{INPUT_BATCH_SIZE + 4:,}" in done.stderr
     given.write_text("body\nde ba\n")
     assert run("predict", tmp_path / "run", given, "--json").stdout.startswith('{"place"')
 

@@ -1,6 +1,4 @@
-"""The one room that reads users' files: tables, their columns, other formats, inputs for a trained model, and what is
-wrong with them.
+"""Reads users' files: tables and their columns, other formats, inputs for a trained model; reports invalid rows.
 
-No torch in here. How a row becomes an example is said by a `Schema`; each shape of task brings its own
-(`tasks/<shape>.py`).
+No torch in here. A `Schema` defines how a row becomes an example; each task shape has its own (`tasks/<shape>.py`).
 """

@@ -1,4 +1,4 @@
-"""What is wrong with the examples of a data set, and what else is worth knowing of them, before a minute is spent."""
+"""Checks of the examples of a data set before any training: errors, and remarks on what may be a mistake."""
 
 from __future__ import annotations
 
@@ -16,20 +16,19 @@ from bertworks.errors import BadText, Remark
 
 LABELS_SHOWN = 12
 WITHOUT_COPIES = "dev without those in train"
-MANY_COPIES = 0.01  # of dev: from there on it is also evaluated without them
+MIN_COPIED_SHARE = 0.01  # of dev: from there on, metrics are also computed without the copies
 
 
 @dataclass
 class TaskData:
-    """Examples to train on and to evaluate on, and what is worth knowing of them."""
+    """Examples to train on and to evaluate on, and remarks on them."""
 
     train: list[Example]
     dev: list[Example]
     columns: Columns | None = None
     remarks: list[Remark] = field(default_factory=list)
-    extra_eval: dict[str, list[Example]] = field(
-        default_factory=dict
-    )  # also to evaluate on: MNLI's mismatched, dev without copies
+    # Further evaluation splits: MNLI's mismatched, dev without the examples that are also in train.
+    extra_eval: dict[str, list[Example]] = field(default_factory=dict)
 
     @property
     def fingerprint(self) -> str:
@@ -49,29 +48,27 @@ def fingerprint(examples: Sequence[Example]) -> str:
 def check_data(
     data: TaskData, schema: Schema, report: ReadReport, *, place: str | None, first: int | None, skip_bad: bool
 ) -> None:
-    """Leaves examples in `data` that can be trained and evaluated on, and remarks; or says why there are none. `first`:
-    only so many were taken for train."""
+    """Remove examples without a usable label from `data` and add remarks, or raise an error that says what is wrong.
+    `first`: train was cut to so many rows."""
     labels = {label for example in data.train for label in example.labels}
-    data.dev = list(
-        usable(data.dev, labels, report, otherwise=" of dev never occurs in train", code="label-not-in-train")
-    )
-    extra = {
-        name: list(
-            usable(examples, labels, report, otherwise=f" of {name} never occurs in train", code="label-not-in-train")
-        )
-        for name, examples in data.extra_eval.items()
-    }
+
+    def labelled(examples: Sequence[Example], split: str) -> list[Example]:
+        problem = f" of {split} does not occur in train"
+        return list(with_known_labels(examples, labels, report, problem=problem, code="label-not-in-train"))
+
+    data.dev = labelled(data.dev, "dev")
+    extra = {name: labelled(examples, name) for name, examples in data.extra_eval.items()}
     data.extra_eval = {name: examples for name, examples in extra.items() if examples}
     data.remarks += [
-        Remark("empty-split", f"{name}: no examples, left out") for name, examples in extra.items() if not examples
+        Remark("empty-split", f"{name}: no examples, skipped") for name, examples in extra.items() if not examples
     ]
-    data.train = list(usable(data.train, labels, report, otherwise="", code="label-not-in-train"))
+    data.train = labelled(data.train, "train")
     report.check_rows(skip=skip_bad)
     data.remarks += report.remarks()
     schema.check_labels(labels, len(data.train) + len(data.dev), place=place)
     for name, examples in (("train", data.train), ("dev", data.dev)):
         if not examples:
-            raise BadText(f"no examples for {name}", place=place, remedy="more rows are needed", code="no-examples")
+            raise BadText(f"no examples for {name}", place=place, remedy="add more rows", code="no-examples")
     schema.check_learnable(data.train, labels, len(data.train) + len(data.dev), place=place, first=first)
     data.remarks += [*_label_counts(data.train), *_similar_labels(labels)]
     data.remarks += schema.data_remarks(data.train, data.dev, labels)
@@ -79,22 +76,23 @@ def check_data(
     _find_copies(data)
 
 
-def usable(
-    examples: Sequence[Example], labels: Set[str], report: ReadReport, *, otherwise: str, code: str
+def with_known_labels(
+    examples: Sequence[Example], labels: Set[str], report: ReadReport, *, problem: str, code: str
 ) -> Iterator[Example]:
-    """Those with an answer that a model can give: with classes and tags, one of `labels`."""
+    """The examples that have an answer and, where answers are classes or tags, only ones of `labels`. The others are
+    reported as invalid rows; `problem` ends the message "label 'x' ...", `code` is its code."""
     for example in examples:
         unknown = [label for label in example.labels if label not in labels]
         if example.answer is None:
             report.bad_row("no label", example.place, "no-label")
         elif unknown and labels:
-            report.bad_row(f"label {unknown[0]!r}{otherwise}", example.place, code)
+            report.bad_row(f"label {unknown[0]!r}{problem}", example.place, code)
         else:
             yield example
 
 
 def _label_counts(examples: Sequence[Example]) -> list[Remark]:
-    """How often each occurs, or the range of numbers."""
+    """How often each label occurs, or the range of numeric ones."""
     counts = Counter(label for example in examples for label in example.labels)
     if counts:
         shown = ", ".join(f"{label} {count:,}" for label, count in counts.most_common(LABELS_SHOWN))
@@ -108,13 +106,13 @@ def _more(n_labels: int) -> str:
 
 
 def _similar_labels(labels: Set[str]) -> list[Remark]:
-    """Labels that are probably one: they differ in capitals and spaces, or are the same number."""
+    """Labels that are probably the same: they differ only in case and spaces, or are equal numbers."""
     groups: dict[str, list[str]] = {}
     for label in sorted(labels):
         groups.setdefault(as_number(label) or "".join(label.casefold().split()), []).append(label)
     similar = [" / ".join(group) for group in groups.values() if len(group) > 1]
     return (
-        [Remark("similar-labels", f"labels that look alike: {', '.join(similar[:LABELS_SHOWN])}; are they one?")]
+        [Remark("similar-labels", f"similar labels: {', '.join(similar[:LABELS_SHOWN])}; are they the same?")]
         if similar
         else []
     )
@@ -128,7 +126,7 @@ def as_number(label: str) -> str | None:
 
 
 def _contradictions(examples: Sequence[Example]) -> list[Remark]:
-    """Equal texts with different classes: one of them is wrong."""
+    """Equal texts with different labels: one of the labels is wrong."""
     seen: dict[tuple[str, ...], Example] = {}
     pairs = []
     for example in examples:
@@ -142,19 +140,22 @@ def _contradictions(examples: Sequence[Example]) -> list[Remark]:
     return [
         Remark(
             "contradictions",
-            f"{len(pairs):,} examples have the text of an earlier one and another label, the first: {where}",
+            f"{len(pairs):,} examples have the text of an earlier one but another label, the first: {where}",
         )
     ]
 
 
 def _labels_not_in_dev(dev: Sequence[Example], labels: Set[str]) -> list[Remark]:
     missing = sorted(labels - {label for example in dev for label in example.labels})
-    text = f"not evaluated, since dev has none of them: {', '.join(missing[:LABELS_SHOWN])}{_more(len(missing))}"
+    text = (
+        f"labels that do not occur in dev are not evaluated: {', '.join(missing[:LABELS_SHOWN])}{_more(len(missing))}"
+    )
     return [Remark("labels-not-in-dev", text)] if missing else []
 
 
 def _find_copies(data: TaskData) -> None:
-    """Dev examples that train has too: they are said, and if they are many, dev is also evaluated without them."""
+    """A remark on dev examples that are also in train; from `MIN_COPIED_SHARE` on, dev without them becomes a further
+    evaluation split."""
     seen = {example.texts: example.place for example in data.train}
     copies = [example for example in data.dev if example.texts in seen]
     if copies:
@@ -163,8 +164,8 @@ def _find_copies(data: TaskData) -> None:
         data.remarks.append(
             Remark(
                 "copies-in-dev",
-                f"{len(copies):,} of {len(data.dev):,} dev examples are in train too, the first: {where}",
+                f"{len(copies):,} of {len(data.dev):,} dev examples are also in train, the first: {where}",
             )
         )
-    if MANY_COPIES * len(data.dev) <= len(copies) < len(data.dev):
+    if MIN_COPIED_SHARE * len(data.dev) <= len(copies) < len(data.dev):
         data.extra_eval[WITHOUT_COPIES] = [example for example in data.dev if example.texts not in seen]

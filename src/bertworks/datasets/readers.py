@@ -1,4 +1,4 @@
-"""Files of examples that are no tables: SQuAD's JSON, CoNLL's columns, DREAM's dialogues."""
+"""Readers of files that are not tables: SQuAD's JSON, CoNLL's columns, DREAM's dialogues; and SWAG's endings."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from bertworks.datasets.tables import open_stream, read_lines
 from bertworks.errors import BadText, Remark
 
 NEARLY_ALL = 0.9
-WORD_RANGE = re.compile(r"\d+[-.]\d+")
+NON_WORD_ID = re.compile(r"\d+[-.]\d+")  # of CoNLL-U: multiword tokens (1-2) and empty nodes (1.1)
 
 
 @dataclass(frozen=True)
 class FormatReader:
-    """Reads a file in a format of its own; examples without anything to read in them are reported."""
+    """Reads a file that is not a table; blank texts are reported as invalid rows."""
 
     read: ExampleReader
     schema: Schema
 
     def __call__(self, path: Path, report: ReadReport, *, labelled: bool = True) -> list[Example]:
-        return self.schema.readable(self.read(path, report, labelled=labelled), report)
+        return self.schema.without_blank(self.read(path, report, labelled=labelled), report)
 
 
 def read_json_file(path: Path, report: ReadReport) -> Any:
-    """All of a file: SQuAD's are one long line."""
+    """The whole file at once: SQuAD's are one long line."""
     try:
         with open_stream(path) as stream:
             return repair_surrogates(json.loads(stream.read()), str(path), report)
@@ -47,10 +47,10 @@ def read_json_file(path: Path, report: ReadReport) -> Any:
 def is_squad(path: Path) -> bool:
     """Whether a file has articles with paragraphs."""
     try:
-        found = read_json_file(path, ReadReport()) if inner_suffix(path) == ".json" else None
+        content = read_json_file(path, ReadReport()) if inner_suffix(path) == ".json" else None
     except BadText:
         return False
-    articles = found.get("data") if isinstance(found, dict) else None
+    articles = content.get("data") if isinstance(content, dict) else None
     return isinstance(articles, list) and all(
         isinstance(article, dict) and "paragraphs" in article for article in articles[:1]
     )
@@ -58,13 +58,13 @@ def is_squad(path: Path) -> bool:
 
 def read_squad(path: Path, report: ReadReport, *, labelled: bool = True) -> list[Example]:
     """SQuAD 1.1 and 2.0."""
-    found = []
+    examples = []
     try:
         for article in read_json_file(path, report)["data"]:
-            asked = (
+            questions = (
                 (paragraph["context"], question) for paragraph in article["paragraphs"] for question in paragraph["qas"]
             )
-            for passage, question in asked:
+            for passage, question in questions:
                 place = f"{path}, question {question['id']}"
                 try:
                     answer = _answers(question, passage) if labelled else None
@@ -72,16 +72,16 @@ def read_squad(path: Path, report: ReadReport, *, labelled: bool = True) -> list
                     report.bad_row(error.cause, place, error.code)
                     continue
                 texts = question["question"].strip(), passage
-                found.append(Example(texts, answer, place, question["id"], group=article.get("title") or passage))
+                examples.append(Example(texts, answer, place, question["id"], group=article.get("title") or passage))
     except (KeyError, TypeError, AttributeError) as error:
-        remedy = "known: SQuAD 1.1 and 2.0; or a table with columns for question, context and answer"
+        remedy = "supported: SQuAD 1.1 and 2.0; or a table with the columns question, context and answer"
         raise BadText(f"not a SQuAD file: {error!r}", place=str(path), remedy=remedy, code="not-squad") from None
-    return found
+    return examples
 
 
 def _answers(question: Row, passage: str) -> tuple[Span, ...]:
     if "answers" not in question:
-        raise InvalidRow("no answers, not even an empty list", "no-answer-list")
+        raise InvalidRow("the field answers is missing; unanswerable questions have an empty list", "no-answer-list")
     listed = question["answers"]
     spans = listed_spans([answer["answer_start"] for answer in listed], [answer["text"] for answer in listed])
     for span in spans:
@@ -95,7 +95,7 @@ def listed_spans(starts: Sequence[Any], texts: Sequence[Any]) -> list[Span]:
     for start, text in zip(starts, texts, strict=True):
         if type(start) is not int or not isinstance(text, str):
             raise InvalidRow(
-                f"the answer {str(text)[:60]!r} at {start!r}: a text and a whole number are expected", "bad-answer"
+                f"the answer {str(text)[:60]!r} at {start!r}: expected a text and an integer", "bad-answer"
             )
     return [Span(start, text) for start, text in zip(starts, texts, strict=True)]
 
@@ -109,45 +109,45 @@ def check_span(span: Span, passage: str) -> None:
 
 
 def read_conll(path: Path, report: ReadReport, *, labelled: bool = True, column: int | None = None) -> list[Example]:
-    """A word and its tag on a line, first and last of its columns; a blank line ends a sentence. In CoNLL-U they are
-    the second and the fourth of ten. Or a sentence and its tags on a line, between them a tab. `column`: of the tag,
-    counted from 1."""
+    """Three formats. CoNLL: one word per line, the word in the first column and its tag in the last; a blank line ends
+    a sentence. CoNLL-U: the same, in columns 2 and 4 of 10. Or one sentence per line: words, a tab, tags. `column`: that
+    of the tag, from 1."""
     lines = list(read_lines(path, report))
     if inner_suffix(path) == ".conllu":
         columns = _word_and_tag(path, (2, 4 if column is None else column), 10, report, labelled=labelled)
-        found = _sentences(_universal(lines), columns, 10, report)
-    elif _are_sentences(line for _, line in lines):
-        found = _one_per_line(lines, report)
+        examples = _sentences(_conllu_rows(lines), columns, 10, report)
+    elif _is_sentence_per_line(line for _, line in lines):
+        examples = _sentence_per_line(lines, report)
     else:
-        split = list(_without_comments(lines))
-        width, _ = _usual_width(parts for _, parts in split)
+        rows = list(_without_comments(lines))
+        width, _ = _most_common_width(fields for _, fields in rows)
         columns = _word_and_tag(path, (1, width if column is None else column), width, report, labelled=labelled)
-        found = _sentences(split, columns, width, report, labelled=labelled)
-    return found if labelled else [replace(example, answer=None) for example in found]
+        examples = _sentences(rows, columns, width, report, labelled=labelled)
+    return examples if labelled else [replace(example, answer=None) for example in examples]
 
 
 def _word_and_tag(
     path: Path, columns: tuple[int, int], width: int, report: ReadReport, *, labelled: bool
 ) -> tuple[int, int]:
-    """Their columns, counted from 0; which they are is said."""
+    """The indices of both columns, from 0, after a remark which they are. `columns`: the same from 1."""
     word, tag = columns
     if not 1 <= tag <= max(1, width):
-        remedy = "--label names another, counted from 1"
+        remedy = "give the number of the tag column, from 1, with --label"
         raise BadText(f"no column {tag}: there are {width}", place=str(path), remedy=remedy, code="missing-column")
     if labelled and width > 1:
         report.notes.append(Remark("tag-column", f"words are in column {word}, tags in column {tag} of {width}"))
     return word - 1, tag - 1
 
 
-def _one_per_line(lines: Iterable[tuple[str, str]], report: ReadReport) -> list[Example]:
-    found = []
+def _sentence_per_line(lines: Iterable[tuple[str, str]], report: ReadReport) -> list[Example]:
+    examples = []
     for place, line in lines:
-        words, tags = (part.split() for part in line.partition("\t")[::2])
+        words, tags = (half.split() for half in line.partition("\t")[::2])
         if len(words) != len(tags):
             report.bad_row(f"{len(words)} words, {len(tags)} tags", place, "wrong-tag-count")
         elif words:
-            found.append(Example(tuple(words), tuple(tags), place))
-    return found
+            examples.append(Example(tuple(words), tuple(tags), place))
+    return examples
 
 
 def _sentences(
@@ -158,78 +158,78 @@ def _sentences(
     *,
     labelled: bool = True,
 ) -> list[Example]:
-    """`columns`: where word and tag stand, of so many. A sentence with a line that cannot be read is no sentence any
-    more."""
-    found: list[Example] = []
+    """Sentences from lines of `width` fields; `columns`: the indices of word and tag. A sentence with an invalid line is
+    dropped."""
+    examples: list[Example] = []
     words: list[str] = []
     tags: list[str] = []
-    start, is_whole = "", True
-    for place, parts in [*lines, ("", [])]:
-        if not parts or parts[0] == "-DOCSTART-":
-            if words and is_whole:
-                found.append(Example(tuple(words), tuple(tags), start))
-            words, tags, is_whole = [], [], True
-        elif len(parts) == width and (width > 1 or not labelled):
-            start = start if words else place
-            words.append(parts[columns[0]])
-            tags.append(parts[columns[1]])
+    sentence_place = ""
+    is_valid = True
+    for place, fields in [*lines, ("", [])]:
+        if not fields or fields[0] == "-DOCSTART-":
+            if words and is_valid:
+                examples.append(Example(tuple(words), tuple(tags), sentence_place))
+            words, tags, is_valid = [], [], True
+        elif len(fields) == width and (width > 1 or not labelled):
+            sentence_place = sentence_place if words else place
+            words.append(fields[columns[0]])
+            tags.append(fields[columns[1]])
         else:
-            if len(parts) == 1:
+            if len(fields) == 1:
                 report.bad_row("a word without a tag", place, "word-without-tag")
             else:
-                report.bad_row(f"{len(parts)} columns, {width} expected", place, "wrong-field-count")
-            is_whole = False
-    return found
+                report.bad_row(f"{len(fields)} columns, {width} expected", place, "wrong-field-count")
+            is_valid = False
+    return examples
 
 
-def _usual_width(split: Iterable[list[str]]) -> tuple[int, int]:
-    """The usual number of columns, and how many lines have so many."""
-    counts = Counter(len(parts) for parts in split if parts and parts[0] != "-DOCSTART-")
+def _most_common_width(rows: Iterable[list[str]]) -> tuple[int, int]:
+    """The most common number of fields, and how many lines have it."""
+    counts = Counter(len(fields) for fields in rows if fields and fields[0] != "-DOCSTART-")
     return max(counts.items(), key=lambda item: item[1], default=(0, 0))
 
 
-def _columns(line: str) -> list[str]:
-    """Between tabs, if there are any, so that a word may have spaces in it; else between spaces. Nothing else divides:
-    other blanks may be words."""
-    parts = line.split("\t" if "\t" in line else " ") if line.strip() else []
-    return [part.strip(" ") for part in parts if part.strip(" ")]
+def _fields(line: str) -> list[str]:
+    """Separated by tabs, if there are any, so that a word may contain spaces; else by spaces. No other whitespace
+    separates: it may be a word."""
+    fields = line.split("\t" if "\t" in line else " ") if line.strip() else []
+    return [field.strip(" ") for field in fields if field.strip(" ")]
 
 
 def _without_comments(lines: Sequence[tuple[str, str]]) -> Iterator[tuple[str, list[str]]]:
-    """A comment stands before a sentence, begins with a hash and a space, and ends like no word's line: its last column
-    is no tag."""
-    split = [(place, _columns(line), line.startswith("# ")) for place, line in lines]
-    ends = {parts[-1] for _, parts, hashed in split if parts and not hashed}
-    before: list[str] = []
-    for place, parts, hashed in split:
-        if not (hashed and not before and len(parts) > 1 and parts[-1] not in ends):
-            yield place, parts
-            before = parts
+    """The fields of each line. A comment is a line before a sentence that begins with "# " and whose last field is not
+    the last field of any other line, so not a tag."""
+    rows = [(place, _fields(line), line.startswith("# ")) for place, line in lines]
+    tags = {fields[-1] for _, fields, has_hash in rows if fields and not has_hash}
+    previous: list[str] = []
+    for place, fields, has_hash in rows:
+        if not (has_hash and not previous and len(fields) > 1 and fields[-1] not in tags):
+            yield place, fields
+            previous = fields
 
 
-def are_tagged(lines: Sequence[str], tags: Collection[str]) -> bool:
-    """Whether lines are sentences with their tags, or words with theirs: nearly all have the same number of columns,
-    and nearly all end in one of these tags."""
-    if _are_sentences(lines):
+def looks_like_conll(lines: Sequence[str], tags: Collection[str]) -> bool:
+    """Whether lines are tagged sentences, or tagged words: nearly all have the same number of fields, and nearly all
+    end in one of these tags."""
+    if _is_sentence_per_line(lines):
         return True
-    words = [parts for line in lines if (parts := _columns(line)) and parts[0] != "-DOCSTART-"]
-    width, n_usual = _usual_width(words)
-    n_known = sum(parts[-1] in tags for parts in words)
-    return width > 1 and min(n_usual, n_known) >= NEARLY_ALL * len(words)
+    rows = [fields for line in lines if (fields := _fields(line)) and fields[0] != "-DOCSTART-"]
+    width, n_of_width = _most_common_width(rows)
+    n_tagged = sum(fields[-1] in tags for fields in rows)
+    return width > 1 and min(n_of_width, n_tagged) >= NEARLY_ALL * len(rows)
 
 
-def _universal(lines: Iterable[tuple[str, str]]) -> Iterator[tuple[str, list[str]]]:
-    """The columns of CoNLL-U, without comments, words written together, which follow one by one, and words that are not
-    there."""
+def _conllu_rows(lines: Iterable[tuple[str, str]]) -> Iterator[tuple[str, list[str]]]:
+    """The fields of CoNLL-U's lines, without comments, multiword tokens (their words follow) and empty nodes."""
     for place, line in lines:
-        parts = line.split("\t") if line.strip() else []
-        if not line.startswith("#") and not (parts and WORD_RANGE.fullmatch(parts[0])):
-            yield place, parts
+        fields = line.split("\t") if line.strip() else []
+        if not line.startswith("#") and not (fields and NON_WORD_ID.fullmatch(fields[0])):
+            yield place, fields
 
 
-def _are_sentences(lines: Iterable[str]) -> bool:
-    """Whether nearly all lines have as many words before their tab as tags behind it, and some have several."""
-    halves = [[part.split() for part in line.split("\t")] for line in lines if line.strip()]
+def _is_sentence_per_line(lines: Iterable[str]) -> bool:
+    """Whether nearly all lines have as many words before their tab as tags after it, and some have several."""
+    halves = [[half.split() for half in line.split("\t")] for line in lines if line.strip()]
     equal = [pair for pair in halves if len(pair) == 2 and len(pair[0]) == len(pair[1])]
     return len(equal) >= NEARLY_ALL * len(halves) and any(len(pair[0]) > 1 for pair in equal)
 
@@ -237,23 +237,23 @@ def _are_sentences(lines: Iterable[str]) -> bool:
 # ---------------------------------------------------------------------- multiple choice
 
 
-def second_sentences(row: Row) -> Row:
-    """SWAG's second sentence begins the same in all endings."""
-    endings = [f"ending{at}" for at in range(4)]
+def with_full_endings(row: Row) -> Row:
+    """A row of SWAG: the beginning of the second sentence, the same for all endings, is put before each of them."""
+    endings = [f"ending{i}" for i in range(4)]
     return {**row, **{name: f"{row.get('sent2') or ''} {row[name] or ''}".strip() for name in endings if name in row}}
 
 
 def read_dream(path: Path, report: ReadReport, *, labelled: bool = True) -> list[Example]:
-    """Questions about dialogues."""
-    found = []
+    """DREAM: multiple-choice questions about dialogues."""
+    examples = []
     try:
         for turns, questions, name in read_json_file(path, report):
-            for at, question in enumerate(questions):
+            for i, question in enumerate(questions):
                 choices = tuple(f"{question['question']} {choice}" for choice in question["choice"])
                 answer = question["choice"].index(question["answer"]) if labelled else None
-                place = f"{path}, dialogue {name}, question {at + 1}"
-                found.append(Example(("\n".join(turns), *choices), answer, place, f"{name}-{at}", group=name))
+                place = f"{path}, dialogue {name}, question {i + 1}"
+                examples.append(Example(("\n".join(turns), *choices), answer, place, f"{name}-{i}", group=name))
     except (KeyError, TypeError, ValueError) as error:
-        remedy = "or a table with the choices in columns"
+        remedy = "supported: DREAM's own files; or a table with the choices in columns"
         raise BadText(f"not a DREAM file: {error!r}", place=str(path), remedy=remedy, code="not-dream") from None
-    return found
+    return examples

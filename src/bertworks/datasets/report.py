@@ -1,4 +1,4 @@
-"""What reading users' files found: invalid rows, malformed ones of official files, characters that are not UTF-8."""
+"""Problems met while reading files: invalid rows, malformed rows of official files, characters that are not UTF-8."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from bertworks.errors import BadText, Remark
 
 ROWS_SHOWN = 5  # in a message
-FEW_DAMAGED, MOST_DAMAGED = 5, 0.1  # lines with damaged characters: so many may be, or so many for each example
+# Above both, undecodable lines mean that the file is in another encoding.
+MAX_UNDECODABLE_LINES = 5
+MAX_UNDECODABLE_SHARE = 0.1  # lines per example
 
 
 @dataclass(frozen=True)
 class BadRow:
-    """A row that is no example, and why."""
+    """A row that cannot be read as an example, and why."""
 
     code: str
     cause: str
@@ -22,7 +24,7 @@ class BadRow:
 
 
 class BadRows(BadText):
-    """Rows that are no examples; none, where there was nothing to read."""
+    """There are invalid rows; `rows` is empty if the file had none at all."""
 
     code = "bad-rows"
 
@@ -41,13 +43,13 @@ class BadRows(BadText):
 
 @dataclass
 class ReadReport:
-    """A `data.tables.ReadErrors` that keeps what it is told."""
+    """A `data.tables.ReadErrors` that collects what is reported to it."""
 
     bad: list[BadRow] = field(default_factory=list)
-    malformed: list[BadRow] = field(default_factory=list)  # of official files: everybody leaves them out
-    damaged: list[str] = field(default_factory=list)  # places with characters that are not UTF-8
-    replaced: int = 0
-    notes: list[Remark] = field(default_factory=list)  # how it was read
+    malformed: list[BadRow] = field(default_factory=list)  # of official files, where skipping them is customary
+    undecodable: list[str] = field(default_factory=list)  # places with characters that are not UTF-8
+    n_replaced: int = 0  # characters
+    notes: list[Remark] = field(default_factory=list)  # how the file was read
 
     def bad_row(self, cause: str, place: str, code: str = "bad-row") -> None:
         self.bad.append(BadRow(code, cause, place))
@@ -56,9 +58,9 @@ class ReadReport:
         self.malformed.append(BadRow(code, cause, place))
 
     def bad_characters(self, count: int, cause: str, place: str, code: str = "not-utf8") -> None:
-        self.replaced += count
+        self.n_replaced += count
         if code == "not-utf8":
-            self.damaged.append(place)
+            self.undecodable.append(place)
 
     def remarks(self) -> list[Remark]:
         remarks = list(dict.fromkeys(self.notes))
@@ -68,37 +70,33 @@ class ReadReport:
             first = self.malformed[0]
             cause = f"skipped {len(self.malformed):,} malformed rows, the first: {first.place}: {first.cause}"
             remarks.append(Remark("malformed-rows", cause))
-        if self.replaced:
-            where = f", the first in {self.damaged[0]}" if self.damaged else ""
-            remarks.append(
-                Remark(
-                    "replaced-characters", f"{self.replaced:,} characters could not be decoded and became U+FFFD{where}"
-                )
-            )
+        if self.n_replaced:
+            where = f", the first in {self.undecodable[0]}" if self.undecodable else ""
+            cause = f"{self.n_replaced:,} characters could not be decoded and became U+FFFD{where}"
+            remarks.append(Remark("replaced-characters", cause))
         return remarks
 
     def check_rows(self, *, skip: bool) -> None:
-        """Invalid rows are an error, unless they may be left out."""
+        """Invalid rows are an error, unless they are to be skipped."""
         if self.bad and not skip:
-            raise BadRows(self.summary(), self.bad, remedy="correct them, or --skip-bad goes on without them")
+            raise BadRows(self.summary(), self.bad, remedy="correct them, or skip them with --skip-bad")
 
     def check_encoding(self, n_examples: int) -> None:
-        """A few damaged characters are a remark; a file in another encoding is an error."""
-        if len(self.damaged) > max(FEW_DAMAGED, MOST_DAMAGED * n_examples):
-            remedy = "is it in another encoding? convert it: iconv -f CP1252 -t UTF-8 FILE > NEW (Excel's CSV), or -f GB18030 (Chinese)"
-            raise BadText(
-                f"{self.replaced:,} characters that are not UTF-8",
-                place=self.damaged[0],
-                remedy=remedy,
-                code="not-utf8",
+        """A few undecodable lines are a remark; a file in another encoding is an error."""
+        if len(self.undecodable) > max(MAX_UNDECODABLE_LINES, MAX_UNDECODABLE_SHARE * n_examples):
+            cause = f"{self.n_replaced:,} characters that are not UTF-8"
+            remedy = (
+                "is it in another encoding? convert it: "
+                "iconv -f CP1252 -t UTF-8 FILE > NEW (Excel's CSV), or -f GB18030 (Chinese)"
             )
+            raise BadText(cause, place=self.undecodable[0], remedy=remedy, code="not-utf8")
 
     def summary(self) -> str:
-        """The invalid rows: where the first of them are and why, and if there are many, how many for which reason."""
+        """Place and cause of the first invalid rows; if there are more, the most frequent causes."""
         lines = [f"{row.place}: {row.cause}" for row in self.bad[:ROWS_SHOWN]]
         if len(self.bad) > ROWS_SHOWN:
             causes = Counter(row.cause for row in self.bad).most_common(ROWS_SHOWN)
-            most = "; ".join(f"{cause} ({n:,})" for cause, n in causes)
-            lines.append(f"and {len(self.bad) - ROWS_SHOWN:,} more; most often: {most}")
+            frequent = "; ".join(f"{cause} ({n:,})" for cause, n in causes)
+            lines.append(f"and {len(self.bad) - ROWS_SHOWN:,} more; most frequent: {frequent}")
         rows = "1 invalid row" if len(self.bad) == 1 else f"{len(self.bad):,} invalid rows"
         return f"{rows}:" + "".join(f"\n  {line}" for line in lines)

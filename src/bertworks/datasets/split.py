@@ -1,4 +1,4 @@
-"""A part of train kept as dev, where there is no dev file."""
+"""Splits dev off train, where there is no dev file."""
 
 from __future__ import annotations
 
@@ -8,49 +8,53 @@ from bertworks.data.rng import Stream, rng
 from bertworks.datasets.example import Example
 from bertworks.datasets.schema import Schema
 
-DEV_SHARE, SEED = 0.1, 0
-FEW = 4  # of a class: with fewer, all are needed to learn from
+DEV_SHARE = 0.1
+SEED = 0
+MIN_STRATUM = 4  # groups of a class: smaller classes stay in train
 
 
 def split(examples: Sequence[Example], schema: Schema) -> tuple[list[Example], list[Example]]:
-    """That share of each class, and one at least of each that is not tiny; if that is nothing of any, one of each. What
-    belongs together is on one side, and so are all examples of a label that would be in dev only: in train."""
-    units: dict[Hashable, list[int]] = {}
-    for at, key in enumerate(_groups(examples, schema)):
-        units.setdefault(key, []).append(at)
+    """A stratified split into train and dev: `DEV_SHARE` of each class, at least `schema.min_dev`, none of classes
+    below `MIN_STRATUM`; if that leaves dev empty, small classes are split too. Examples of a group stay together, and
+    no label is in dev only."""
+    groups: dict[Hashable, list[int]] = {}
+    for i, key in enumerate(_group_keys(examples, schema)):
+        groups.setdefault(key, []).append(i)
     strata: dict[str, list[list[int]]] = {}
-    for members in units.values():
+    for members in groups.values():
         strata.setdefault(schema.stratum(examples[members[0]]), []).append(members)
-    dev: list[list[int]] = []
-    for fewest in (FEW, 2):
-        draw = rng(SEED, Stream.HELD_OUT)
+    dev_groups: list[list[int]] = []
+    for min_stratum in (MIN_STRATUM, 2):
+        generator = rng(SEED, Stream.HELD_OUT)
         for _, stratum in sorted(strata.items()):
-            n_dev = max(schema.fewest_dev, round(DEV_SHARE * len(stratum)))
-            count = min(n_dev, len(stratum) // 2) if len(stratum) >= fewest else 0
-            dev += [stratum[unit] for unit in draw.permutation(len(stratum))[:count].tolist()]
-        if dev:
+            n_wanted = max(schema.min_dev, round(DEV_SHARE * len(stratum)))
+            n_dev = min(n_wanted, len(stratum) // 2) if len(stratum) >= min_stratum else 0
+            dev_groups += [stratum[i] for i in generator.permutation(len(stratum))[:n_dev].tolist()]
+        if dev_groups:
             break
-    kept = _with_known_labels(dev, examples)
-    return [example for at, example in enumerate(examples) if at not in kept], [examples[at] for at in sorted(kept)]
+    in_dev = _with_labels_of_train(dev_groups, examples)
+    train = [example for i, example in enumerate(examples) if i not in in_dev]
+    dev = [examples[i] for i in sorted(in_dev)]
+    return train, dev
 
 
-def _with_known_labels(dev: Sequence[list[int]], examples: Sequence[Example]) -> set[int]:
-    """What is left in dev, if all labels in it are to be in train too."""
-    kept = {at for members in dev for at in members}
-    known = {label for at, example in enumerate(examples) if at not in kept for label in example.labels}
-    for members in dev:
-        labels = {label for at in members for label in examples[at].labels}
-        if not labels <= known:
-            known |= labels
-            kept -= set(members)
-    return kept
+def _with_labels_of_train(dev_groups: Sequence[list[int]], examples: Sequence[Example]) -> set[int]:
+    """The examples of dev, without the groups whose labels would not all occur in train."""
+    in_dev = {i for members in dev_groups for i in members}
+    train_labels = {label for i, example in enumerate(examples) if i not in in_dev for label in example.labels}
+    for members in dev_groups:
+        labels = {label for i in members for label in examples[i].labels}
+        if not labels <= train_labels:
+            train_labels |= labels
+            in_dev -= set(members)
+    return in_dev
 
 
-def _groups(examples: Sequence[Example], schema: Schema) -> list[Hashable]:
-    """For each example what it has in common with those that stay with it: an article or dialogue, a passage, or its
-    texts; as long as that leaves something to divide."""
+def _group_keys(examples: Sequence[Example], schema: Schema) -> list[Hashable]:
+    """For each example the key of its group: an article or dialogue, a passage, or its texts; the first kind that gives
+    enough groups to split."""
     texts: list[Hashable] = [example.texts for example in examples]
-    for keys, fewest in (*schema.groups(examples), (texts, 1 / DEV_SHARE)):
-        if len(set(keys)) >= fewest:
+    for keys, min_groups in (*schema.groups(examples), (texts, 1 / DEV_SHARE)):
+        if len(set(keys)) >= min_groups:
             return keys
     return list(range(len(examples)))

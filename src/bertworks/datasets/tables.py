@@ -1,4 +1,4 @@
-"""Files with examples opened for reading: streams of lines, and tables row by row."""
+"""Opening files of examples: streams of lines, and tables row by row."""
 
 from __future__ import annotations
 
@@ -17,28 +17,29 @@ from bertworks.datasets.schema import Schema
 from bertworks.errors import BadText, NotFound
 
 Rows = Iterator[tuple[str, Row]]
+"""Each row with its place: file and row number, for messages."""
 
 
 @contextmanager
 def open_stream(path: Path | None) -> Iterator[IO[bytes]]:
-    """Without a path, standard input."""
+    """A file, decompressed if need be; None: standard input."""
     try:
         with decompressed(path) as (stream, _):
             yield stream
     except CORRUPT as error:
         cause = f"cannot be read: {getattr(error, 'strerror', None) or error}"
-        raise NotFound(cause, place=_name(path), code="unreadable") from None
+        raise NotFound(cause, place=_display_name(path), code="unreadable") from None
 
 
-def _name(path: Path | None) -> str:
+def _display_name(path: Path | None) -> str:
     return str(path) if path is not None else "standard input"
 
 
 def read_lines(path: Path | None, report: ReadReport) -> Iterator[tuple[str, str]]:
     """Each line with its place."""
     with open_stream(path) as stream:
-        for number, line in enumerate(decoded_lines(stream, _name(path), report), start=1):
-            yield f"{_name(path)}, line {number}", line
+        for number, line in enumerate(decoded_lines(stream, _display_name(path), report), start=1):
+            yield f"{_display_name(path)}, line {number}", line
 
 
 def is_table(path: Path) -> bool:
@@ -62,15 +63,15 @@ def check_file(path: Path) -> None:
     if not path.exists():
         raise NotFound("no such file", place=str(path))
     if not path.is_file():
-        remedy = "write it into one first, or give it to `predict RUN -`"
-        raise NotFound("not a file that can be read twice", place=str(path), remedy=remedy, code="not-a-file")
+        remedy = "save it as a file, or pipe it to `predict RUN -`"
+        raise NotFound("not a regular file, which can be read twice", place=str(path), remedy=remedy, code="not-a-file")
 
 
 def sample_rows(path: Path) -> list[Row]:
-    """The first of a table, to guess its columns from."""
+    """The first rows of a table, to guess its columns from."""
     report = ReadReport()
-    with open_table(path, report) as found:
-        rows = [row for _, row in islice(found, SAMPLED_ROWS)]
+    with open_table(path, report) as all_rows:
+        rows = [row for _, row in islice(all_rows, SAMPLED_ROWS)]
     if not rows:
         if report.bad:
             raise BadRows(report.summary(), report.bad, place=str(path))
@@ -83,13 +84,14 @@ def has_columns(path: Path, columns: Sequence[str]) -> bool:
 
 
 class TableReader:
-    """Reads examples off the columns of a table."""
+    """Reads examples from the columns of a table."""
 
     def __init__(self, columns: Columns, schema: Schema) -> None:
-        self.columns, self.schema = columns, schema
+        self.columns = columns
+        self.schema = schema
 
     def open(self, path: Path, report: ReadReport) -> AbstractContextManager[Rows]:
-        """Its rows as they stand there."""
+        """The rows of a file, unchanged."""
         return open_table(path, report)
 
     def examples(self, rows: Rows, report: ReadReport, *, labelled: bool = True) -> list[Example]:
@@ -99,21 +101,20 @@ class TableReader:
         with self.open(path, report) as rows:
             return self.examples(rows, report, labelled=labelled)
 
-    def fits(self, path: Path, *, labelled: bool) -> bool:
-        """Whether the first row of a file has its texts and, if `labelled`, its label."""
+    def matches(self, path: Path, *, labelled: bool) -> bool:
+        """Whether the first row of a file has the text columns and, if `labelled`, a known label."""
         with self.open(path, ReadReport()) as rows:
             _, row = next(rows, ("", {}))
-        wanted = (*self.columns.texts, *(self.columns.labels if labelled else ()))
-        if not all(name in row for name in wanted):
+        required = (*self.columns.texts, *(self.columns.labels if labelled else ()))
+        if not all(name in row for name in required):
             return False
-        known = self.columns.label_map
-        return not known or all(str(row.get(label) or "").strip() in ("", *known) for label in self.columns.labels)
+        labels = self.columns.label_map
+        return not labels or all(str(row.get(name) or "").strip() in ("", *labels) for name in self.columns.labels)
 
 
 class GlueReader(TableReader):
-    """Rows separated by tabs as GLUE has them: quotes are characters like any other. `header`: for files that have
-    none; `malformed`: the official file has rows of another width, or with an empty text, and everybody leaves them
-    out."""
+    """GLUE's tab-separated files, in which quotes have no meaning. `header`: for files without one. `malformed`: the
+    official files have rows of another width or with an empty text, which are customarily skipped."""
 
     def __init__(
         self,
@@ -125,7 +126,8 @@ class GlueReader(TableReader):
         malformed: bool = False,
     ) -> None:
         super().__init__(Columns(texts, (label,), label_map or {}), schema)
-        self.header, self.malformed = header, malformed
+        self.header = header
+        self.malformed = malformed
 
     @contextmanager
     def open(self, path: Path, report: ReadReport) -> Iterator[Rows]:
@@ -141,17 +143,17 @@ class GlueReader(TableReader):
                 if is_header:
                     continue
             if line and len(fields) != len(header):
-                note = report.malformed_row if self.malformed else report.bad_row
-                note(f"{len(fields)} fields, {len(header)} expected", place, "wrong-field-count")
+                report_row = report.malformed_row if self.malformed else report.bad_row
+                report_row(f"{len(fields)} fields, {len(header)} expected", place, "wrong-field-count")
             elif line:
                 yield place, dict(zip(header, fields, strict=True))
 
     def examples(self, rows: Rows, report: ReadReport, *, labelled: bool = True) -> list[Example]:
-        return super().examples(
-            self._filled(rows, report) if self.malformed and labelled else rows, report, labelled=labelled
-        )
+        if self.malformed and labelled:
+            rows = self._without_empty_texts(rows, report)
+        return super().examples(rows, report, labelled=labelled)
 
-    def _filled(self, rows: Rows, report: ReadReport) -> Rows:
+    def _without_empty_texts(self, rows: Rows, report: ReadReport) -> Rows:
         for place, row in rows:
             if any(is_blank(row.get(name, "")) for name in self.columns.texts):
                 report.malformed_row("empty text", place, "empty-text")
@@ -160,33 +162,32 @@ class GlueReader(TableReader):
 
 
 class MappedTableReader(TableReader):
-    """Rows of any table that are changed before they are read."""
+    """Any table whose rows are transformed before they are read."""
 
-    def __init__(self, schema: Schema, *texts: str, label: str, change: Callable[[Row], Row]) -> None:
+    def __init__(self, schema: Schema, *texts: str, label: str, transform: Callable[[Row], Row]) -> None:
         super().__init__(Columns(texts, (label,)), schema)
-        self.change = change
+        self.transform = transform
 
     def examples(self, rows: Rows, report: ReadReport, *, labelled: bool = True) -> list[Example]:
-        return super().examples(((place, self.change(row)) for place, row in rows), report, labelled=labelled)
+        return super().examples(((place, self.transform(row)) for place, row in rows), report, labelled=labelled)
 
 
-class ReviewsReader(MappedTableReader):
-    """The folders pos/ and neg/ of aclImdb, or rows with text and label."""
+class ImdbReader(MappedTableReader):
+    """The folders pos/ and neg/ of aclImdb, or a table with the columns text and label."""
 
     def __init__(self, schema: Schema) -> None:
-        super().__init__(schema, "text", label="label", change=_with_line_breaks)
+        super().__init__(schema, "text", label="label", transform=_with_line_breaks)
 
     def __call__(self, path: Path, report: ReadReport, *, labelled: bool = True) -> list[Example]:
         if not path.is_dir():
             return super().__call__(path, report, labelled=labelled)
-        found = []
-        sides = [sorted((path / name).glob("*.txt")) for name in ("neg", "pos")]
-        for file in (
-            file for pair in zip_longest(*sides) for file in pair if file is not None
-        ):  # in turn: the first ones are of both
+        examples = []
+        by_label = [sorted((path / name).glob("*.txt")) for name in ("neg", "pos")]
+        # Interleaved, so that the first examples have both labels.
+        for file in (file for pair in zip_longest(*by_label) for file in pair if file is not None):
             text = "\n".join(line for _, line in read_lines(file, report))
-            found.append(Example((text.replace("<br />", "\n"),), file.parent.name, str(file)))
-        return self.schema.readable(found, report)
+            examples.append(Example((text.replace("<br />", "\n"),), file.parent.name, str(file)))
+        return self.schema.without_blank(examples, report)
 
 
 def _with_line_breaks(row: Row) -> Row:

@@ -13,9 +13,9 @@ from typing import Any
 
 from bertworks.data.tables import table_format
 from bertworks.datasets.columns import Columns
-from bertworks.datasets.readers import FormatReader, read_conll, read_dream, read_squad, second_sentences
+from bertworks.datasets.readers import FormatReader, read_conll, read_dream, read_squad, with_full_endings
 from bertworks.datasets.schema import ExampleReader
-from bertworks.datasets.tables import GlueReader, MappedTableReader, ReviewsReader, TableReader, is_table
+from bertworks.datasets.tables import GlueReader, ImdbReader, MappedTableReader, TableReader, is_table
 from bertworks.tasks.choice import Choice
 from bertworks.tasks.classify import Classify
 from bertworks.tasks.regress import Regress
@@ -61,7 +61,7 @@ class DataSet:
             self.read, GlueReader
         ):  # tables of other names may have quotes, and a header says what is in them
             is_likely = is_named or not is_table(path) or (table_format(path) == "tsv" and self.read.header is not None)
-        return is_likely and self.read.fits(path, labelled=labelled)
+        return is_likely and self.read.matches(path, labelled=labelled)
 
     def splits(self, folder: Path) -> dict[str, Path]:
         """Those with answers that are there."""
@@ -167,7 +167,7 @@ CATALOGUE: dict[str, DataSet] = {
         Classify,
         "accuracy",
         {"train": ("train", "train.jsonl"), "dev": ("test", "test.jsonl")},
-        ReviewsReader(Classify.schema),
+        ImdbReader(Classify.schema),
         "sentiment of film reviews, many longer than a model",
         tested_on_official_files=True,
     ),
@@ -201,7 +201,7 @@ CATALOGUE: dict[str, DataSet] = {
         "accuracy",
         {"train": ("train.csv",), "dev": ("val.csv",), "test": ("test.csv",)},
         MappedTableReader(
-            Choice.schema, "sent1", *(f"ending{at}" for at in range(4)), label="label", change=second_sentences
+            Choice.schema, "sent1", *(f"ending{at}" for at in range(4)), label="label", transform=with_full_endings
         ),
         "what happens next?",
     ),

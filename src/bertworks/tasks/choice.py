@@ -20,14 +20,14 @@ from bertworks.datasets.columns import (
     Columns,
     MissingColumn,
     NamedColumns,
-    Table,
+    TableSample,
     cell,
     is_missing,
     parse_list,
     text_cell,
 )
 from bertworks.datasets.example import Example, InvalidRow, is_blank
-from bertworks.datasets.schema import Schema, strings
+from bertworks.datasets.schema import Schema, as_strings
 from bertworks.measure import metrics
 from bertworks.measure.metrics import Floats, MetricValues
 from bertworks.model.loss import Loss, Term, accuracy
@@ -73,13 +73,13 @@ class ChoiceSchema(Schema):
     )
     input_help = "a text and a list of at least two choices"
 
-    def text_columns(self, table: Table, named: NamedColumns, *, paired: bool) -> tuple[str, ...]:
-        choices = named.choices or tuple(name for name in table.free if NUMBERED.fullmatch(name))
-        choices = choices or tuple(name for name in table.free if name.lower() in LISTS)[:1]
-        choices = choices or tuple(name for name in table.free if name in LETTERS)
+    def text_columns(self, table: TableSample, named: NamedColumns, *, paired: bool) -> tuple[str, ...]:
+        choices = named.choices or tuple(name for name in table.columns if NUMBERED.fullmatch(name))
+        choices = choices or tuple(name for name in table.columns if name.lower() in LISTS)[:1]
+        choices = choices or tuple(name for name in table.columns if name in LETTERS)
         if not choices:
             raise MissingColumn("choices", "choices")
-        return named.text or table.without(choices).usual(FIRST_TEXTS, "the text", "text"), *choices
+        return named.text or table.without(choices).require(FIRST_TEXTS, "the text", "text"), *choices
 
     def named_columns(self, columns: Columns) -> NamedColumns:
         text, *choices = columns.texts
@@ -162,7 +162,7 @@ class ChoiceSchema(Schema):
         if not isinstance(given, list | tuple) or len(given) < 2:
             return None
         first, rest = given[0], given[1] if len(given) == 2 and isinstance(given[1], list | tuple) else given[1:]
-        texts = strings([first, *rest])
+        texts = as_strings([first, *rest])
         return Example(texts) if texts is not None and len(texts) > 2 else None
 
     def splits_lines(self, pairs: bool | None) -> bool:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertworks.data.tables import Row
-from bertworks.datasets.columns import LABEL_NAMES, Columns, NamedColumns, Table, parse_list
+from bertworks.datasets.columns import LABEL_NAMES, Columns, NamedColumns, TableSample, parse_list
 from bertworks.datasets.example import Example, InvalidRow
 from bertworks.datasets.schema import Schema
 from bertworks.errors import BadText
@@ -61,14 +61,16 @@ class MultilabelSchema(Schema):
             .model_copy(update={"label": tuple(label.split(",")) if label else ()})
         )
 
-    def label_columns(self, table: Table) -> tuple[str, ...]:
-        named = table.first((*self.label_names, *LABEL_NAMES))
+    def label_columns(self, table: TableSample) -> tuple[str, ...]:
+        named = table.find((*self.label_names, *LABEL_NAMES))
         return (named,) if named is not None else self._flags(table) or super().label_columns(table)
 
-    def _flags(self, table: Table) -> tuple[str, ...]:
+    def _flags(self, table: TableSample) -> tuple[str, ...]:
         """Columns with nothing but 0 and 1 in them, or the like, if there are several: one for each class."""
         flags = [
-            name for name in table.free if {str(row.get(name)).strip().lower() for row in table.rows} <= {*SET, *UNSET}
+            name
+            for name in table.columns
+            if {str(row.get(name)).strip().lower() for row in table.rows} <= {*SET, *UNSET}
         ]
         return tuple(flags) if len(flags) > 1 else ()
 

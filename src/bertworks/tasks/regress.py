@@ -17,7 +17,7 @@ from bertworks.data.tables import Row
 from bertworks.datasets.checks import TaskData
 from bertworks.datasets.columns import Columns
 from bertworks.datasets.example import Example, InvalidRow
-from bertworks.datasets.schema import IMPOSSIBLE, Schema
+from bertworks.datasets.schema import NOTHING_TO_LEARN, Schema
 from bertworks.errors import BadText
 from bertworks.measure import metrics
 from bertworks.measure.metrics import Floats, MetricValues
@@ -38,7 +38,7 @@ class RegressSchema(Schema):
     shape = "regress"
     label_names = ("score", "rating")
     table_help = (("regress", "text, score", "I loved it, 4.5"),)
-    fewest_dev = 5  # that correlations say anything of
+    min_dev = 5  # that correlations say anything of
 
     def answer(self, row: Row, texts: tuple[str, ...], columns: Columns) -> float:
         value: Any = row[columns.labels[0]]
@@ -56,7 +56,7 @@ class RegressSchema(Schema):
         self, train: Sequence[Example], labels: Set[str], n_rows: int, *, place: str | None, first: int | None
     ) -> None:
         if len({example.answer for example in train}) == 1:
-            remedy = f"{IMPOSSIBLE}; is it the right column?"
+            remedy = f"{NOTHING_TO_LEARN}; is it the right column?"
             raise BadText("all rows have the same number", place=place, remedy=remedy, code="one-number")
 
 

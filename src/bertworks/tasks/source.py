@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from bertworks.config import CountedFrom, Frozen, TaskConfig
-from bertworks.datasets.checks import TaskData, check_data, usable
+from bertworks.datasets.checks import TaskData, check_data, with_known_labels
 from bertworks.datasets.columns import Columns, NamedColumns, check_options, find_columns
 from bertworks.datasets.example import Example
 from bertworks.datasets.report import BadRows, ReadReport
@@ -255,8 +255,8 @@ def read_eval_data(source: Source, where: Path, task: TaskConfig, *, named: Name
     report.check_encoding(sum(map(len, found.values())))
     data.extra_eval = {
         name: list(
-            usable(
-                examples, set(task.labels), report, otherwise=", which the model does not know", code="unknown-label"
+            with_known_labels(
+                examples, set(task.labels), report, problem=" is not one of the model's", code="unknown-label"
             )
         )
         for name, examples in found.items()

@@ -23,10 +23,10 @@ from torch import Tensor
 from bertworks.config import TaskArtifact, TaskConfig
 from bertworks.data.tables import Row
 from bertworks.datasets.checks import TaskData
-from bertworks.datasets.columns import Columns, NamedColumns, Table
+from bertworks.datasets.columns import Columns, NamedColumns, TableSample
 from bertworks.datasets.example import Example, InvalidRow, Span
 from bertworks.datasets.readers import FormatReader, check_span, is_squad, listed_spans, read_squad
-from bertworks.datasets.schema import IMPOSSIBLE, SECOND_NAMES, ExampleReader, Schema, only_one
+from bertworks.datasets.schema import NOTHING_TO_LEARN, SECOND_TEXT_NAMES, ExampleReader, Schema, single_pair_column
 from bertworks.errors import BadText, Remark
 from bertworks.measure import metrics
 from bertworks.measure.calibration import Cost, answer_cost
@@ -95,17 +95,19 @@ class SpanSchema(Schema):
     )
     input_help = "a question and a passage"
 
-    def text_columns(self, table: Table, named: NamedColumns, *, paired: bool) -> tuple[str, ...]:
-        context = named.context or table.usual(CONTEXT_NAMES, "the passage", "context")
+    def text_columns(self, table: TableSample, named: NamedColumns, *, paired: bool) -> tuple[str, ...]:
+        context = named.context or table.require(CONTEXT_NAMES, "the passage", "context")
         rest = table.without([context])
-        return named.question or rest.usual((*QUESTION_NAMES, *SECOND_NAMES), "the question", "question"), context
+        return named.question or rest.require(
+            (*QUESTION_NAMES, *SECOND_TEXT_NAMES), "the question", "question"
+        ), context
 
     def named_columns(self, columns: Columns) -> NamedColumns:
         question, context = columns.texts
         return NamedColumns(question=question, context=context, label=columns.labels)
 
     def legacy_named_columns(self, text: str | None, pair: Sequence[str], label: str | None) -> NamedColumns:
-        return NamedColumns(context=text, question=only_one(pair), label=(label,) if label else ())
+        return NamedColumns(context=text, question=single_pair_column(pair), label=(label,) if label else ())
 
     def answer(self, row: Row, texts: tuple[str, ...], columns: Columns) -> tuple[Span, ...]:
         """A text to be found in the passage, or the lists of texts and starts that SQuAD has; nothing: there is no
@@ -149,7 +151,7 @@ class SpanSchema(Schema):
         self, train: Sequence[Example], labels: Set[str], n_rows: int, *, place: str | None, first: int | None
     ) -> None:
         if not any(example.answer for example in train):
-            remedy = f"{IMPOSSIBLE}; is it the right column?"
+            remedy = f"{NOTHING_TO_LEARN}; is it the right column?"
             raise BadText("no question has an answer", place=place, remedy=remedy, code="no-answers")
 
     def data_remarks(self, train: Sequence[Example], dev: Sequence[Example], labels: Set[str]) -> list[Remark]:

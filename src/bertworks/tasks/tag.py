@@ -27,15 +27,15 @@ from bertworks.datasets.columns import (
     TEXT_NAMES,
     Columns,
     NamedColumns,
-    Table,
+    TableSample,
     cell,
     parse_list,
     word_list,
 )
 from bertworks.datasets.example import Example, InvalidRow, check_readable, is_blank
-from bertworks.datasets.readers import FormatReader, are_tagged, read_conll
+from bertworks.datasets.readers import FormatReader, looks_like_conll, read_conll
 from bertworks.datasets.report import ReadReport
-from bertworks.datasets.schema import ExampleReader, Schema, one_label_error, strings
+from bertworks.datasets.schema import ExampleReader, Schema, as_strings, one_label_error
 from bertworks.datasets.tables import is_table, read_lines
 from bertworks.errors import BadText, Remark
 from bertworks.measure import metrics
@@ -98,8 +98,8 @@ class TagSchema(Schema):
     )
     input_help = "a text, or a list of words"
 
-    def text_columns(self, table: Table, named: NamedColumns, *, paired: bool) -> tuple[str, ...]:
-        return (named.text or table.usual(("words", "tokens", *TEXT_NAMES), "the text", "text"),)
+    def text_columns(self, table: TableSample, named: NamedColumns, *, paired: bool) -> tuple[str, ...]:
+        return (named.text or table.require(("words", "tokens", *TEXT_NAMES), "the text", "text"),)
 
     def texts(self, row: Row, columns: Columns) -> tuple[str, ...]:
         (name,) = columns.texts
@@ -109,7 +109,7 @@ class TagSchema(Schema):
         return words
 
     def check_texts(self, texts: Sequence[str]) -> None:
-        check_readable(texts, all_blank=True)
+        check_readable(texts, allow_some_blank=True)
 
     def answer(self, row: Row, texts: tuple[str, ...], columns: Columns) -> tuple[str, ...]:
         (name,) = columns.labels
@@ -133,7 +133,7 @@ class TagSchema(Schema):
         if is_table(path):
             return None
         lines = [line for _, line in islice(read_lines(path, ReadReport()), SAMPLED_ROWS)]
-        is_conll = inner_suffix(path) in CONLL_SUFFIXES or are_tagged(lines, labels)
+        is_conll = inner_suffix(path) in CONLL_SUFFIXES or looks_like_conll(lines, labels)
         return FormatReader(read_conll, self) if is_conll else None
 
     def expects(self, pairs: bool | None) -> str:
@@ -144,7 +144,7 @@ class TagSchema(Schema):
             found = split_words(given)
             starts = tuple(start for start, _ in found)
             return Example(tuple(word for _, word in found), source_text=given, word_starts=starts) if found else None
-        words = strings(given)
+        words = as_strings(given)
         return Example(words) if words else None
 
     def from_cell(self, example: Example, row: Row, columns: Columns, *, as_trained: bool) -> Example:
