@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from bertworks.measure import intervals as bootstrap
 from bertworks.measure import metrics
 from bertworks.measure.calibration import (
-    answer_cost,
+    answer_calibration_loss,
     calibration_error,
-    class_cost,
+    class_calibration_loss,
     fit_temperature,
     reliability,
     with_temperature,
@@ -118,7 +118,7 @@ def test_tags_that_only_name_a_kind() -> None:
         (["B", "M", "E", "S"], True),
         (["B-x", "I-x"], True),
     ):
-        assert metrics.mark_entities(tags) == expected
+        assert metrics.has_entity_tags(tags) == expected
 
 
 @given(CLASSES)
@@ -239,7 +239,7 @@ def test_temperature_is_found_again() -> None:
     honest = with_temperature(np.exp(logits) / np.exp(logits).sum(1, keepdims=True), 1.0)
     truth = np.array([draw.choice(3, p=row) for row in honest])
     boastful = with_temperature(honest, 1 / 2.5)
-    assert fit_temperature(class_cost(boastful, truth)) == pytest.approx(2.5, rel=0.1)
+    assert fit_temperature(class_calibration_loss(boastful, truth)) == pytest.approx(2.5, rel=0.1)
     right = boastful.argmax(1) == truth
     assert (
         calibration_error(boastful.max(1), right)
@@ -258,21 +258,21 @@ def test_temperature_of_answers_in_two_parts_is_found_again() -> None:
     chances = np.prod([part.max(1) for part in honest], 0)
     right = draw.random(4000) < chances
     boastful = [(with_temperature(part, 1 / 2.5), one) for part, one in zip(honest, said, strict=True)]
-    assert fit_temperature(answer_cost(boastful, right)) == pytest.approx(2.5, rel=0.1)
+    assert fit_temperature(answer_calibration_loss(boastful, right)) == pytest.approx(2.5, rel=0.1)
 
 
 def test_few_examples_with_an_error_do_not_make_a_model_doubt_everything() -> None:
     scores = np.array([[0.99, 0.01], [0.98, 0.02]])
-    assert 1 < fit_temperature(class_cost(scores, np.array([0, 1]))) < 3
-    assert fit_temperature(class_cost(scores.repeat(500, 0), np.array([0, 1]).repeat(500))) > 10
+    assert 1 < fit_temperature(class_calibration_loss(scores, np.array([0, 1]))) < 3
+    assert fit_temperature(class_calibration_loss(scores.repeat(500, 0), np.array([0, 1]).repeat(500))) > 10
 
 
 def test_few_examples_without_an_error_do_not_make_a_model_sure() -> None:
     scores = np.array([[0.9, 0.1]] * 12)
-    temperature = fit_temperature(class_cost(scores, np.zeros(12, int)))
+    temperature = fit_temperature(class_calibration_loss(scores, np.zeros(12, int)))
     assert with_temperature(scores, temperature).max() == pytest.approx(1 - 1 / 14, abs=0.02)
     with_impossible = np.array([[0.9, 0.1, 0.0]] * 12)  # a choice between fewer than others have
-    assert fit_temperature(class_cost(with_impossible, np.zeros(12, int))) == pytest.approx(temperature)
+    assert fit_temperature(class_calibration_loss(with_impossible, np.zeros(12, int))) == pytest.approx(temperature)
 
 
 def test_intervals_hold_the_truth_and_narrow_with_more_examples() -> None:
@@ -324,7 +324,7 @@ def test_luck_of_the_seed_widens_an_interval() -> None:
 def test_few_seeds_do_not_make_noise_a_difference(seeds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two ways of training that are equally good, but for the luck of their seeds: called different in about 5 of 100
     cases."""
-    monkeypatch.setattr(bootstrap, "RESAMPLES", 150)
+    monkeypatch.setattr(bootstrap, "MAX_RESAMPLES", 150)
     draw, trials = np.random.default_rng(4), 40
 
     def measure(rows: metrics.Floats) -> dict[str, float]:

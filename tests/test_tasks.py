@@ -464,7 +464,7 @@ def test_what_a_temperature_costs_is_about_the_confidence_of_answers(no_answer: 
     features = task.features(many, reader(32, 12))
     outputs = [[5 * table for table in tables] for tables in run_windows(task, features)]
     predictions = task.decode_all(outputs, features, many)
-    cost = task.calibration_cost(outputs, predictions, features, many)
+    cost = task.calibration_loss(outputs, predictions, features, many)
     for task.temperature in (0.7, 1.0, 5.0):
         sure = np.array([one.confidence for one in task.decode_all(outputs, features, many)])
         right = np.array([exact for score in task.scores(predictions, many) for _, exact in score.confidences])

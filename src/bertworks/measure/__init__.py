@@ -1,2 +1,1 @@
-"""How good predictions are: metrics as the papers have them, their intervals, and confidence that is what it says. No
-torch in here."""
+"""Metrics as the papers define them, their confidence intervals, and calibration. No torch in here."""

@@ -1,8 +1,8 @@
-"""Metrics as the papers have them; each is compared with its official scorer in the tests.
+"""Metrics as the papers define them; the tests compare each with its official scorer.
 
-A metric is a function of each example's scores, one row of numbers, so that rows can be drawn again for an interval. It
-is NaN where the examples cannot show it, such as F1 of a class that neither occurs nor is predicted; `nan_to_zero`
-makes 0 of that, as the official scorers do.
+A metric is a function of a table with one row of numbers per example, so that rows can be resampled for an interval. It
+is NaN where it is undefined, such as the F1 of a class that neither occurs nor is predicted; `nan_to_zero` replaces
+that by 0, as the official scorers do.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from numpy.typing import NDArray
 from bertworks.text.words import CJK
 
 Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
-Counts = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
 MetricValues = dict[str, float]
 Item = tuple[str, Hashable]
-"""Something that is predicted: its class, and what tells it from others of that class."""
+"""Something that is predicted: its class, and what distinguishes it from others of that class."""
 TAG = re.compile(r"([BIOESMLU])(?:[-_](.+))?")
-BILOU = {"L": "E", "U": "S"}  # its names of last and only
-WITHOUT_SPACES = re.compile(f"[{CJK}]")
+BILOU_TO_BIOES = {"L": "E", "U": "S"}
+CJK_CHARACTER = re.compile(f"[{CJK}]")
 ARTICLES = re.compile(r"\b(a|an|the)\b", re.UNICODE)
 
 
 @dataclass(frozen=True)
 class Metric:
-    """What is said of a metric wherever it is shown."""
+    """A metric's titles, range and format, wherever it is shown."""
 
     name: str
     title: tuple[str, str]  # English, Chinese
@@ -89,7 +89,7 @@ METRICS = {
 
 @dataclass(frozen=True)
 class ClassCounts:
-    """Of one class, over all examples."""
+    """Counts of one class over all examples."""
 
     true_positives: int
     support: int  # how often it occurs
@@ -109,183 +109,193 @@ class ClassCounts:
 
 
 def count_classes(pairs: Iterable[tuple[Set[Item], Set[Item]]]) -> dict[str, ClassCounts]:
-    """`pairs`: what is right in an example, and what was predicted."""
-    hits, support, predicted = Counter[str](), Counter[str](), Counter[str]()
-    for right, said in pairs:
-        hits.update(name for name, _ in right & said)
-        support.update(name for name, _ in right)
-        predicted.update(name for name, _ in said)
-    return {name: ClassCounts(hits[name], support[name], predicted[name]) for name in sorted(support | predicted)}
+    """`pairs`: the expected and the predicted items of each example."""
+    hits = Counter[str]()
+    support = Counter[str]()
+    n_predicted = Counter[str]()
+    for expected, predicted in pairs:
+        hits.update(name for name, _ in expected & predicted)
+        support.update(name for name, _ in expected)
+        n_predicted.update(name for name, _ in predicted)
+    return {name: ClassCounts(hits[name], support[name], n_predicted[name]) for name in sorted(support | n_predicted)}
 
 
-def class_metrics(truth: Floats, predicted: Floats, n_classes: int) -> MetricValues:
+def class_metrics(targets: Floats, predicted: Floats, n_classes: int) -> MetricValues:
     """Accuracy, F1 (of the second class if there are two, else the mean over classes), and Matthews' correlation;
     classes by number."""
-    right = truth == predicted
-    hits, support, found = (
-        np.bincount(classes.astype(np.int64), minlength=n_classes) for classes in (truth[right], truth, predicted)
+    is_correct = targets == predicted
+    hits, support, n_predicted = (
+        np.bincount(classes.astype(np.int64), minlength=n_classes)
+        for classes in (targets[is_correct], targets, predicted)
     )
-    f1 = class_f1(hits, support + found)
+    f1 = class_f1(hits, support + n_predicted)
     return {
-        "accuracy": float(right.mean()),
+        "accuracy": float(is_correct.mean()),
         "f1": float(f1[1]) if n_classes == 2 else mean_f1(f1),
-        "matthews": matthews(int(right.sum()), support, found),
+        "matthews": matthews(int(is_correct.sum()), support, n_predicted),
     }
 
 
 def nan_to_zero(values: MetricValues) -> MetricValues:
-    """With 0 for what the examples cannot show."""
     return {name: 0.0 if np.isnan(value) else value for name, value in values.items()}
 
 
-def confusion(truth: Floats, predicted: Floats, n_classes: int) -> Counts:
-    """(right class, predicted class)."""
-    places = truth.astype(np.int64) * n_classes + predicted.astype(np.int64)
-    return np.bincount(places, minlength=n_classes**2).reshape(n_classes, n_classes)
+def confusion(targets: Floats, predicted: Floats, n_classes: int) -> Ints:
+    """Confusion matrix (target class, predicted class)."""
+    cells = targets.astype(np.int64) * n_classes + predicted.astype(np.int64)
+    return np.bincount(cells, minlength=n_classes**2).reshape(n_classes, n_classes)
 
 
-def class_f1(hits: Counts, both: Counts) -> Floats:
-    """Of each class. `both`: how often it occurs plus how often it is predicted; where that is never, there is none."""
-    found: Floats = np.divide(2 * hits, both, out=np.full(len(both), np.nan), where=both > 0)
-    return found
+def class_f1(hits: Ints, n_targets_and_predicted: Ints) -> Floats:
+    """F1 of each class; NaN for one that neither occurs nor is predicted."""
+    undefined = np.full(len(n_targets_and_predicted), np.nan)
+    f1: Floats = np.divide(2 * hits, n_targets_and_predicted, out=undefined, where=n_targets_and_predicted > 0)
+    return f1
 
 
-def mean_f1(found: Floats) -> float:
-    """Over the classes that have one. Others say nothing about a model, and examples drawn again often miss a rare
-    class."""
-    known = found[~np.isnan(found)]
-    return float(known.mean()) if len(known) else np.nan
+def mean_f1(f1: Floats) -> float:
+    """Over the classes for which F1 is defined: resamples often miss a rare class."""
+    defined = f1[~np.isnan(f1)]
+    return float(defined.mean()) if len(defined) else np.nan
 
 
-def matthews(n_right: int, support: Counts, predicted: Counts) -> float:
-    """Matthews' correlation for any number of classes (Gorodkin 2004), from how many are right, and how often each
-    class occurs and is predicted; 0 where only one is predicted, unknown where only one occurs."""
-    n, occurring, predicting = float(support.sum()), support.astype(np.float64), predicted.astype(np.float64)
-    truth_spread, predicted_spread = n**2 - occurring @ occurring, n**2 - predicting @ predicting
-    if truth_spread <= 0:
+def matthews(n_correct: int, support: Ints, n_predicted: Ints) -> float:
+    """Matthews' correlation for any number of classes (Gorodkin 2004), from how many examples are correct, and how
+    often each class occurs and is predicted; 0 where only one class is predicted, NaN where only one occurs."""
+    n = float(support.sum())
+    occurs = support.astype(np.float64)
+    predicted = n_predicted.astype(np.float64)
+    target_variance = n**2 - occurs @ occurs
+    predicted_variance = n**2 - predicted @ predicted
+    if target_variance <= 0:
         return np.nan
-    return (
-        float((n_right * n - predicting @ occurring) / np.sqrt(predicted_spread * truth_spread))
-        if predicted_spread > 0
-        else 0.0
-    )
+    if predicted_variance <= 0:
+        return 0.0
+    return float((n_correct * n - predicted @ occurs) / np.sqrt(predicted_variance * target_variance))
 
 
-def regression_metrics(truth: Floats, predicted: Floats) -> MetricValues:
-    pearson, spearman = correlation(truth, predicted), correlation(average_ranks(truth), average_ranks(predicted))
+def regression_metrics(targets: Floats, predicted: Floats) -> MetricValues:
+    pearson = correlation(targets, predicted)
+    spearman = correlation(average_ranks(targets), average_ranks(predicted))
     return {
         "pearson_spearman": (pearson + spearman) / 2,
         "pearson": pearson,
         "spearman": spearman,
-        "mae": float(np.abs(truth - predicted).mean()),
+        "mae": float(np.abs(targets - predicted).mean()),
     }
 
 
 def correlation(a: Floats, b: Floats) -> float:
-    """Pearson's; 0 where one of the two never changes."""
+    """Pearson's correlation; 0 where one of the two is constant."""
     a, b = a - a.mean(), b - b.mean()
-    spread = np.sqrt((a @ a) * (b @ b))
-    return float(a @ b / spread) if spread > 0 else 0.0
+    scale = np.sqrt((a @ a) * (b @ b))
+    return float(a @ b / scale) if scale > 0 else 0.0
 
 
 def average_ranks(values: Floats) -> Floats:
-    """From 1; equal values share the mean of theirs."""
-    _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
+    """Ranks from 1; equal values get the mean of their ranks."""
+    _, value_of, counts = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
-    return (ends - (counts - 1) / 2)[which]
+    return (ends - (counts - 1) / 2)[value_of]
 
 
-def multilabel_metrics(truth: Flags, predicted: Flags) -> MetricValues:
-    """(B, C) each: micro and macro F1, and how many examples are right in every class."""
-    hits, both = (truth & predicted).sum(0), truth.sum(0) + predicted.sum(0)
-    micro = 2 * hits.sum() / both.sum() if both.sum() else np.nan
+def multilabel_metrics(targets: Bools, predicted: Bools) -> MetricValues:
+    """Micro and macro F1, and the share of examples with all classes correct; (B, C) each."""
+    hits = (targets & predicted).sum(0)
+    n_targets_and_predicted = targets.sum(0) + predicted.sum(0)
+    total = n_targets_and_predicted.sum()
     return {
-        "f1": float(micro),
-        "f1_macro": mean_f1(class_f1(hits, both)),
-        "exact": float((truth == predicted).all(1).mean()),
+        "f1": float(2 * hits.sum() / total if total else np.nan),
+        "f1_macro": mean_f1(class_f1(hits, n_targets_and_predicted)),
+        "exact": float((targets == predicted).all(1).mean()),
     }
 
 
 def entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
-    """(kind, first, last) of each stretch of words with one name, for BIO, BIOES, BMES, BILOU and names alone.
+    """(type, first word, last word) of each entity, for BIO, BIOES, BMES, BILOU and tags without a prefix.
 
-    As the CoNLL scorer does: a stretch begins at B, S, or where the kind changes or nothing was open, and ends at E, S
-    or before the next.
+    As the CoNLL scorer does: an entity begins at B, S, where the type changes, or where no entity is open; it ends at
+    E, S, or before the next O or beginning.
     """
-    found, kind, first, ended = [], "", 0, True
-    for at, tag in enumerate([*tags, "O"]):
-        sign, name = prefix_and_type(tag)
-        begins = sign in ("B", "S") or (sign != "O" and (ended or name != kind))
-        if not ended and (sign == "O" or begins):
-            found.append((kind, first, at - 1))
-            ended = True
-        if sign != "O" and begins:
-            kind, first, ended = name, at, False
-        if sign in ("E", "S"):
-            found.append((kind, first, at))
-            ended = True
-    return found
+    spans = []
+    open_type = ""
+    first = 0
+    is_open = False
+    for i, tag in enumerate([*tags, "O"]):
+        prefix, entity_type = prefix_and_type(tag)
+        begins = prefix in ("B", "S") or (prefix != "O" and (not is_open or entity_type != open_type))
+        if is_open and (prefix == "O" or begins):
+            spans.append((open_type, first, i - 1))
+            is_open = False
+        if prefix != "O" and begins:
+            open_type, first, is_open = entity_type, i, True
+        if prefix in ("E", "S"):
+            spans.append((open_type, first, i))
+            is_open = False
+    return spans
 
 
 def prefix_and_type(tag: str) -> tuple[str, str]:
-    """Where in a stretch a word stands, and of which kind it is; a tag that says only the kind may be anywhere in
-    it."""
-    parts = TAG.fullmatch(tag)
-    return (BILOU.get(parts[1], parts[1]), parts[2] or "_") if parts else ("I", tag)
+    """The BIOES prefix and the entity type of a tag; a tag without a prefix counts as inside (I)."""
+    match = TAG.fullmatch(tag)
+    return (BILOU_TO_BIOES.get(match[1], match[1]), match[2] or "_") if match else ("I", tag)
 
 
-def mark_entities(tags: Sequence[str]) -> bool:
-    """Whether these tags say where something begins and ends, or at least where nothing is; parts of speech do not."""
+def has_entity_tags(tags: Sequence[str]) -> bool:
+    """Whether tags mark entities: by prefixes such as B and I, or at least by O. Part-of-speech tags do not."""
     return "O" in tags or all(TAG.fullmatch(tag) for tag in tags)
 
 
-def entity_counts(truth: Sequence[str], predicted: Sequence[str]) -> tuple[int, int, int, int, int]:
-    """Of a sentence: entities with the right ends and kind, all there are, all that were found; words with the right
-    tag, all words."""
-    right, found = set(entities(truth)), set(entities(predicted))
+def entity_counts(target_tags: Sequence[str], predicted_tags: Sequence[str]) -> tuple[int, int, int, int, int]:
+    """Of a sentence: entities with correct boundaries and type, expected entities, predicted entities; words with the
+    correct tag, all words."""
+    expected = set(entities(target_tags))
+    predicted = set(entities(predicted_tags))
     return (
-        len(right & found),
-        len(right),
-        len(found),
-        sum(a == b for a, b in zip(truth, predicted, strict=True)),
-        len(truth),
+        len(expected & predicted),
+        len(expected),
+        len(predicted),
+        sum(a == b for a, b in zip(target_tags, predicted_tags, strict=True)),
+        len(target_tags),
     )
 
 
 def entity_metrics(scores: Floats) -> MetricValues:
-    """Sums of what `entity_counts` says."""
-    hits, right, found, same, words = scores.sum(0).tolist()
+    """From the `entity_counts` of each sentence."""
+    hits, n_expected, n_predicted, n_correct_tags, n_words = scores.sum(0).tolist()
     return {
-        "entity_f1": 2 * hits / (right + found) if right or found else np.nan,
-        "precision": hits / found if found else 0.0,
-        "recall": hits / right if right else 0.0,
-        "tag_accuracy": same / max(1, words),
+        "entity_f1": 2 * hits / (n_expected + n_predicted) if n_expected or n_predicted else np.nan,
+        "precision": hits / n_predicted if n_predicted else 0.0,
+        "recall": hits / n_expected if n_expected else 0.0,
+        "tag_accuracy": n_correct_tags / max(1, n_words),
     }
 
 
 def answer_scores(answers: Sequence[str], predicted: str) -> tuple[float, float]:
-    """F1 and exact match by SQuAD's rules: case, punctuation and articles do not count, the best of all right answers
-    does; "" is right if there is none."""
-    right = answers or [""]
-    exact = any(normalized_answer(answer) == normalized_answer(predicted) for answer in right)
-    return max(answer_f1(answer, predicted) for answer in right), float(exact)
+    """F1 and exact match by SQuAD's rules: case, punctuation and articles are ignored, and the correct answer that fits
+    best counts; without any, "" is correct."""
+    expected = answers or [""]
+    exact = any(normalized_answer(answer) == normalized_answer(predicted) for answer in expected)
+    return max(answer_f1(answer, predicted) for answer in expected), float(exact)
 
 
 def normalized_answer(answer: str) -> str:
-    """What SQuAD's rules leave of an answer. Where it is Chinese or Japanese, each character is a word, and their
-    punctuation does not count."""
-    is_cjk = WITHOUT_SPACES.search(answer) is not None
-    kept = "".join(
+    """Lower case, without punctuation and articles. In Chinese or Japanese each character is a word, and full-width
+    punctuation is removed, too."""
+    is_cjk = CJK_CHARACTER.search(answer) is not None
+    text = "".join(
         character
         for character in answer.lower()
         if character not in string.punctuation and not (is_cjk and category(character)[0] == "P")
     )
-    return " ".join(ARTICLES.sub(" ", WITHOUT_SPACES.sub(r" \g<0> ", kept)).split())
+    return " ".join(ARTICLES.sub(" ", CJK_CHARACTER.sub(r" \g<0> ", text)).split())
 
 
 def answer_f1(answer: str, predicted: str) -> float:
-    a, b = normalized_answer(answer).split(), normalized_answer(predicted).split()
-    common = sum((Counter(a) & Counter(b)).values())
-    if not a or not b:
-        return float(a == b)
-    return 2 * common / (len(a) + len(b)) if common else 0.0
+    """F1 of the words."""
+    expected_words = normalized_answer(answer).split()
+    predicted_words = normalized_answer(predicted).split()
+    n_common = sum((Counter(expected_words) & Counter(predicted_words)).values())
+    if not expected_words or not predicted_words:
+        return float(expected_words == predicted_words)
+    return 2 * n_common / (len(expected_words) + len(predicted_words)) if n_common else 0.0

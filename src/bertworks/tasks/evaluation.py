@@ -15,8 +15,8 @@ from bertworks.datasets.example import Example
 from bertworks.measure.calibration import Bin, calibration_error, fit_temperature, reliability
 from bertworks.measure.intervals import Interval, intervals
 from bertworks.measure.metrics import (
+    Bools,
     ClassCounts,
-    Flags,
     Floats,
     Metric,
     MetricValues,
@@ -127,7 +127,7 @@ def calibrate_and_score(
     predictions, tuned = tuned_predictions(task, outputs, features, examples)
     calibration = None
     if task.has_confidence:
-        task.temperature = fit_temperature(task.calibration_cost(outputs, predictions, features, examples))
+        task.temperature = fit_temperature(task.calibration_loss(outputs, predictions, features, examples))
         calibrated = task.decode_all(outputs, features, examples)
         calibration = _calibration(task, predictions, calibrated, examples)
         predictions = calibrated
@@ -180,7 +180,7 @@ def _calibration(
     return Calibration(task.temperature, *errors, reliability(confidences, right))
 
 
-def _confidences(task: AnyTask, predictions: Sequence[Any], examples: Sequence[Example]) -> tuple[Floats, Flags]:
+def _confidences(task: AnyTask, predictions: Sequence[Any], examples: Sequence[Example]) -> tuple[Floats, Bools]:
     pairs = np.array([pair for one in task.scores(predictions, examples) for pair in one.confidences])
     return pairs[:, 0], pairs[:, 1] > 0
 

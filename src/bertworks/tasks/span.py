@@ -29,7 +29,7 @@ from bertworks.datasets.readers import FormatReader, check_span, is_squad, liste
 from bertworks.datasets.schema import NOTHING_TO_LEARN, SECOND_TEXT_NAMES, ExampleReader, Schema, single_pair_column
 from bertworks.errors import BadText, Remark
 from bertworks.measure import metrics
-from bertworks.measure.calibration import Cost, answer_cost
+from bertworks.measure.calibration import CalibrationLoss, answer_calibration_loss
 from bertworks.measure.metrics import Floats, MetricValues
 from bertworks.model.loss import Loss, Term, accuracy
 from bertworks.model.model import Model
@@ -309,13 +309,13 @@ class SpanTask(Task[tuple[Span, ...], SpanPrediction]):
         )
         return float(edges[int((first_answered + rest_silent).argmax())])
 
-    def calibration_cost(
+    def calibration_loss(
         self,
         outputs: Sequence[Outputs],
         predictions: Sequence[SpanPrediction],
         features: Sequence[Features],
         examples: Sequence[Example],
-    ) -> Cost:
+    ) -> CalibrationLoss:
         """How unlikely it makes that just the answers which are exact are so: first and last token of several spans may
         be right."""
         predicted = [no_answer if is_silent else best for best, no_answer, is_silent in map(self._best, outputs)]
@@ -325,7 +325,7 @@ class SpanTask(Task[tuple[Span, ...], SpanPrediction]):
         ]
         places = np.array([[one.first, one.last] for one in predicted])
         parts = [(pad_columns([table[None, :, end] for table in tables]), places[:, end]) for end in (0, 1)]
-        return answer_cost(parts, score_table(self.scores(predictions, examples))[:, 1] > 0)
+        return answer_calibration_loss(parts, score_table(self.scores(predictions, examples))[:, 1] > 0)
 
     def score(self, prediction: SpanPrediction, answer: tuple[Span, ...], texts: tuple[str, ...]) -> Score:
         right = [span.text for span in answer]

@@ -207,16 +207,16 @@ class Tag(Task[tuple[str, ...], TagPrediction]):
         super().__init__(model, config)
         self.label_smoothing = config.label_smoothing
         self.viterbi = ViterbiDecoder(config.labels, config.transitions) if config.transitions else None
-        self.marks_entities = metrics.mark_entities(config.labels)
+        self.marks_entities = metrics.has_entity_tags(config.labels)
 
     @classmethod
     def describe(cls, data: TaskData, labels: tuple[str, ...]) -> dict[str, Any]:
-        is_marked = metrics.mark_entities(labels)
+        is_marked = metrics.has_entity_tags(labels)
         return {"transitions": observed_transitions(example.labels for example in data.train) if is_marked else ()}
 
     @classmethod
     def metrics_for(cls, labels: Sequence[str]) -> tuple[Metric, ...]:
-        return cls.metrics if metrics.mark_entities(labels) else (metrics.TAG_ACCURACY,)
+        return cls.metrics if metrics.has_entity_tags(labels) else (metrics.TAG_ACCURACY,)
 
     def features(self, examples: Sequence[Example], windows: SlidingWindows) -> list[Features]:
         encodings = windows.tokenizer.encodings([" ".join(example.texts) for example in examples])

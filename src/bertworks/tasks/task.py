@@ -21,7 +21,7 @@ from bertworks.config import HeadConfig, TaskArtifact, TaskConfig
 from bertworks.datasets.checks import TaskData
 from bertworks.datasets.example import Example
 from bertworks.datasets.schema import Schema
-from bertworks.measure.calibration import Cost, class_cost
+from bertworks.measure.calibration import CalibrationLoss, class_calibration_loss
 from bertworks.measure.metrics import Floats, Item, Metric, MetricValues
 from bertworks.model.layout import Tokens
 from bertworks.model.loss import Loss, Title, Trainable
@@ -166,17 +166,17 @@ class Task(Trainable, Generic[Answer, P]):
         """Set what was chosen on dev."""
         self.temperature = artifact.temperature
 
-    def calibration_cost(
+    def calibration_loss(
         self,
         outputs: Sequence[Outputs],
         predictions: Sequence[P],
         features: Sequence[Features],
         examples: Sequence[Example],
-    ) -> Cost:
+    ) -> CalibrationLoss:
         """Of a temperature: how unlikely it makes what is right. Rows of different length are filled up with what is
         impossible."""
         probabilities = pad_columns([self.probabilities(*pair) for pair in zip(outputs, features, strict=True)])
-        return class_cost(probabilities, np.concatenate([self.targets(one) for one in features]))
+        return class_calibration_loss(probabilities, np.concatenate([self.targets(one) for one in features]))
 
     def exported(self, config: TaskConfig) -> tuple[Model, TaskConfig]:
         """The model to be saved, its logits as far as can be in the user's units, and what is left to be done to
