@@ -325,7 +325,7 @@ def test_auc_is_the_chance_that_a_replaced_token_scores_higher() -> None:
     batches = [make_batch(seed=seed) for seed in range(5)]
     measures = objective.summarise(sum_over_batches(objective, batches))
     with torch.no_grad():
-        played = [objective._run_generator(batch)[1:] for batch in batches]
+        played = [objective._run_both(batch)[1:] for batch in batches]
     scores, replaced = (torch.cat(parts) for parts in zip(*played, strict=True))
     gaps = scores[replaced][:, None].double().sigmoid() - scores[~replaced][None].double().sigmoid()
     exact = float((gaps > 0).double().mean() + (gaps == 0).double().mean() / 2)

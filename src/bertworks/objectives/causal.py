@@ -1,4 +1,4 @@
-"""Left to right: the next token from those before it (Radford et al. 2019, section 2)."""
+"""Causal language model: the next token from those before it (Radford et al. 2019, section 2)."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Causal(Objective):
         return term_counts("next", len(batch.ids) - len(batch.lengths))
 
     def targets(self, batch: PretrainBatch) -> tuple[Numbers, Numbers]:
-        where = _inputs(batch) + 1
-        return where, batch.ids[where]
+        positions = _inputs(batch) + 1
+        return positions, batch.ids[positions]
 
     def target_states(self, batch: PretrainBatch) -> Tensor:
         return self.model.encoder(self.tokens(batch)).last.index_select(0, self.tensor(_inputs(batch)))  # type: ignore[no-any-return]
@@ -35,5 +35,5 @@ class Causal(Objective):
 
 
 def _inputs(batch: PretrainBatch) -> Numbers:
-    """The positions that have a next one in their sequence."""
+    """All positions but the last of each sequence."""
     return np.delete(np.arange(len(batch.ids)), np.cumsum(batch.lengths) - 1)

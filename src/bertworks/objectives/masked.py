@@ -11,11 +11,18 @@ from bertworks.config import DataConfig, PretrainConfig
 from bertworks.data.corruption import MaskTokens
 from bertworks.data.loader import PretrainBatch
 from bertworks.model.loss import Loss
-from bertworks.objectives.objective import LABELLED_PAIRS, Objective, misfit, per_sequence, term_counts, with_accuracy
+from bertworks.objectives.objective import (
+    LABELLED_PAIRS,
+    Objective,
+    config_conflict,
+    per_sequence,
+    term_counts,
+    with_accuracy,
+)
 
 
 class Masked(Objective):
-    """The vocabulary projection sees the targets only: 15 % of the tokens."""
+    """The vocabulary projection is computed for the targets only: 15 % of the tokens."""
 
     corruption = MaskTokens()
     has_pairs = True
@@ -31,8 +38,8 @@ class Masked(Objective):
         super().check(config)
         pairs = config.data.pairs
         if pairs in LABELLED_PAIRS and config.model.encoder.n_segments == 1:
-            cause = f"objective mlm+{pairs} tells two segments apart, the model has one: model.n_segments=2"
-            raise misfit(cause, "data.pairs", "model.n_segments")
+            cause = f"objective mlm+{pairs} needs two segments, the model has one: set model.n_segments=2"
+            raise config_conflict(cause, "data.pairs", "model.n_segments")
 
     def counts(self, batch: PretrainBatch) -> dict[str, int]:
         counts = term_counts("masked", len(batch.targets))
@@ -45,15 +52,20 @@ class Masked(Objective):
         if "pair" not in self.model.heads:
             predicted = self.model.lm_loss(self.target_states(batch), self.tensor(batch.labels))
             return with_accuracy("masked", predicted.loss, predicted.n_correct)
-        assert self.model.summary is not None  # made together with the head
+        assert self.model.summary is not None  # built together with the head
         ends = np.cumsum(batch.lengths)
-        edges = ends - batch.lengths if self.model.summary.of_first else ends - 1
-        read, labelled = np.union1d(batch.targets, edges), np.flatnonzero(batch.pairs >= 0)
-        states = self.model.encoder.states_at(self.tokens(batch), self.tensor(read), per_sequence(batch, read))
-        at_targets = states.index_select(0, self.tensor(np.searchsorted(read, batch.targets)))
-        predicted = self.model.lm_loss(at_targets, self.tensor(batch.labels))
-        at_edges = states.index_select(0, self.tensor(np.searchsorted(read, edges[labelled])))
-        logits, labels = self.model.read("pair", at_edges), self.tensor(batch.pairs[labelled])
-        right = (logits.detach().argmax(1) == labels).sum()
-        pairs = with_accuracy("pair", F.cross_entropy(logits, labels, reduction="sum"), right)
+        summaries = ends - batch.lengths if self.model.summary.of_first else ends - 1
+        labelled = np.flatnonzero(batch.pairs >= 0)
+        # One pass of the last layer for both heads: the targets, and the token of each sequence's summary.
+        positions = np.union1d(batch.targets, summaries)
+        states = self.model.encoder.states_at(
+            self.tokens(batch), self.tensor(positions), per_sequence(batch, positions)
+        )
+        target_states = states.index_select(0, self.tensor(np.searchsorted(positions, batch.targets)))
+        predicted = self.model.lm_loss(target_states, self.tensor(batch.labels))
+        summary_states = states.index_select(0, self.tensor(np.searchsorted(positions, summaries[labelled])))
+        logits = self.model.read("pair", summary_states)
+        labels = self.tensor(batch.pairs[labelled])
+        n_correct = (logits.detach().argmax(1) == labels).sum()
+        pairs = with_accuracy("pair", F.cross_entropy(logits, labels, reduction="sum"), n_correct)
         return *with_accuracy("masked", predicted.loss, predicted.n_correct), *pairs

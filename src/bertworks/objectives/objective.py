@@ -1,4 +1,4 @@
-"""What all objectives have in common: a model, the loader's batches as tensors, and how held-out text is judged.
+"""The base class of pre-training objectives: a model, the loader's batches as tensors, metrics on held-out text.
 
 N  tokens of the batch      B  sequences      M  targets      V  vocabulary
 """
@@ -25,19 +25,19 @@ from bertworks.model.model import Model
 Sums = dict[str, Tensor]
 LABELLED_PAIRS = ("nsp", "sop")
 BuildModel = Callable[[ModelConfig, list[str], str], Model]
-"""(config, heads, folder of its own) -> a model, new or grown from a trained one."""
+"""(config, heads, its folder within a saved model) -> a model, new or initialised from a trained one."""
 
 
 class Objective(Trainable):
     """An encoder plus a self-supervised loss."""
 
-    corruption: ClassVar[Corruption]  # what is done to a sequence before the model sees it
+    corruption: ClassVar[Corruption]  # of a sequence, before the model sees it
     options: ClassVar[frozenset[str]] = frozenset()  # fields of `ObjectiveConfig` that it uses, beside its name
-    is_causal: ClassVar[bool] = False  # it needs a left-to-right model
-    has_two_streams: ClassVar[bool] = False
-    has_pairs: ClassVar[bool] = False  # it can learn from labelled pairs of sentences, too
-    extra_metrics: ClassVar[dict[str, Title]] = {}  # beside the terms
-    main_term: str  # the term by which held-out text is judged
+    is_causal: ClassVar[bool] = False  # needs a left-to-right model
+    has_two_streams: ClassVar[bool] = False  # needs two-stream attention
+    has_pairs: ClassVar[bool] = False  # can also classify labelled sentence pairs
+    extra_metrics: ClassVar[dict[str, Title]] = {}  # beside the loss terms
+    main_term: str  # the loss term by which checkpoints are compared
 
     def __init__(self, model: Model) -> None:
         super().__init__()
@@ -45,60 +45,62 @@ class Objective(Trainable):
 
     @classmethod
     def heads(cls, data: DataConfig) -> list[str]:
-        """Of the model that is trained."""
+        """The heads of the model that is trained."""
         return ["lm"]
 
     @classmethod
     def check(cls, config: PretrainConfig) -> None:
-        """Whether it can be learned so; else a `BadConfig`."""
+        """A `BadConfig` where model or data do not suit the objective."""
         name = config.objective.name
         if not cls.has_pairs and config.data.pairs in LABELLED_PAIRS:
-            raise misfit(
-                f"objective {name} knows no pairs: use data.pairs none or stream", "objective.name", "data.pairs"
+            raise config_conflict(
+                f"objective {name} has no sentence pairs: use data.pairs none or stream", "objective.name", "data.pairs"
             )
         encoder = config.model.encoder
         if cls.is_causal != encoder.causal:
-            verb = "needs" if cls.is_causal else "does not fit"
-            raise misfit(
-                f"objective {name} {verb} a left-to-right model, from the beginning", "objective.name", "model.causal"
+            verb = "needs" if cls.is_causal else "does not work with"
+            raise config_conflict(
+                f"objective {name} {verb} a left-to-right model (model.causal)", "objective.name", "model.causal"
             )
-        if cls.has_two_streams != encoder.has_two_streams:
-            verb = "needs" if cls.has_two_streams else "does not fit"
-            raise misfit(
-                f"objective {name} {verb} two streams (model.attention relative)", "objective.name", "model.attention"
+        if cls.has_two_streams != (encoder.attention == "relative"):
+            verb = "needs" if cls.has_two_streams else "does not work with"
+            raise config_conflict(
+                f"objective {name} {verb} two-stream attention (model.attention relative)",
+                "objective.name",
+                "model.attention",
             )
         if "mask_rate" in cls.corruption.uses and not config.data.mask_rate:
-            raise misfit(
+            raise config_conflict(
                 f"objective {name} has nothing to predict with data.mask_rate 0", "objective.name", "data.mask_rate"
             )
 
     @classmethod
     def assemble(cls, model: Model, config: PretrainConfig, build: BuildModel) -> Objective:
-        """With a model that is built, and others that it needs."""
+        """The objective with its model, and with further ones that it needs, from `build`."""
         return cls(model)
 
     def targets(self, batch: PretrainBatch) -> tuple[Numbers, Numbers]:
-        """Where tokens are to be found, and which."""
+        """The positions to be predicted and their tokens, (M,) each."""
         return batch.targets, batch.labels
 
     def target_states(self, batch: PretrainBatch) -> Tensor:
-        """The states (M, hidden) from which the answers are read."""
+        """The states (M, hidden) from which the language-model head predicts the targets."""
         raise NotImplementedError
 
     @property
     def lm_model(self) -> Model:
-        """The model that finds tokens."""
+        """The model that predicts the targets."""
         return self.model
 
     @torch.no_grad()
     def top1(self, batch: PretrainBatch) -> tuple[Tensor, Tensor]:
-        """For each answer the likeliest token and its probability; dropout is the caller's matter."""
+        """The most probable token of each target and its probability; the caller sets evaluation mode."""
         logits = self.lm_model.read("lm", self.target_states(batch))
-        found = logits.softmax(-1).max(-1)
-        return found.indices, found.values
+        top = logits.softmax(-1).max(-1)
+        return top.indices, top.values
 
     def models(self) -> dict[str, Model]:
-        """What is saved, by folder; "" is the one that fine-tuning keeps."""
+        """The models to save, by subfolder; "" is the one to fine-tune."""
         return {"": self.model}
 
     @property
@@ -118,7 +120,7 @@ class Objective(Trainable):
         return Tokens.ragged(self.tensor(batch.ids), batch.lengths.tolist(), self.tensor(batch.segments))
 
     def eval_sums(self, batch: PretrainBatch) -> Sums:
-        """What a held-out batch says, in sums that can be added over batches and processes."""
+        """The sums of a held-out batch, which can be added over batches and processes."""
         return self.sums(self(batch), batch)
 
     def sums(self, loss: Loss, batch: PretrainBatch) -> Sums:
@@ -130,7 +132,7 @@ class Objective(Trainable):
         return totals | counts
 
     def summarise(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
-        """The metrics that the sums amount to."""
+        """Metrics from sums."""
         means = {
             name: float(total / sums[f"n {name}"])
             for name, total in sums.items()
@@ -141,29 +143,30 @@ class Objective(Trainable):
         return means
 
 
-def misfit(cause: str, *fields: str) -> BadConfig:
+def config_conflict(cause: str, *fields: str) -> BadConfig:
     return BadConfig(cause, remedy="correct these config fields", fields=fields)
 
 
-def with_accuracy(name: str, loss: Tensor, n_right: Tensor) -> Loss:
-    """A summed cross-entropy, and how often the likeliest prediction is right."""
-    return Term(name, loss), accuracy(name, n_right)
+def with_accuracy(name: str, loss: Tensor, n_correct: Tensor) -> Loss:
+    """A summed cross-entropy, and the top-1 accuracy."""
+    return Term(name, loss), accuracy(name, n_correct)
 
 
 def term_counts(name: str, n: int) -> dict[str, int]:
     return {name: n, f"{name}_accuracy": n}
 
 
-def per_sequence(batch: PretrainBatch, chosen: Numbers) -> list[int]:
-    """How many of the positions `chosen` each sequence has."""
-    sequence = np.searchsorted(np.cumsum(batch.lengths), chosen, side="right")
+def per_sequence(batch: PretrainBatch, positions: Numbers) -> list[int]:
+    """How many of these positions are in each sequence."""
+    sequence = np.searchsorted(np.cumsum(batch.lengths), positions, side="right")
     return np.bincount(sequence, minlength=len(batch.lengths)).tolist()  # type: ignore[no-any-return]
 
 
 @torch.no_grad()
 def sum_over_batches(objective: Objective, batches: Iterable[PretrainBatch]) -> Sums:
-    """Over batches, without dropout; the objective is left as it was."""
-    training, sums = objective.training, Sums()
+    """`eval_sums` over batches, in evaluation mode; the objective's mode is restored."""
+    training = objective.training
+    sums = Sums()
     objective.eval()
     try:
         for batch in batches:

@@ -1,7 +1,7 @@
-"""Permutation language model (Yang et al. 2019, section 2): targets in a random order, each from its place and what is
-ranked before it.
+"""Permutation language model (Yang et al. 2019, section 2): each target is predicted from its position and from the
+tokens before it in a random order.
 
-Partial prediction: only the last tokens of the order are targets, a share of `mask_rate`; the rest is given.
+Partial prediction: only the last tokens of the order are targets, a share of `mask_rate`; the others are context.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ class Permuted(Objective):
         return term_counts("permuted", len(batch.targets))
 
     def target_states(self, batch: PretrainBatch) -> Tensor:
-        assert batch.ranks is not None  # the loader made them
-        ranks, targets = self.tensor(batch.ranks), self.tensor(batch.targets)
+        assert batch.ranks is not None  # set by this objective's corruption
+        ranks = self.tensor(batch.ranks)
+        targets = self.tensor(batch.targets)
         return self.model.encoder.two_stream(self.tokens(batch), ranks, targets, per_sequence(batch, batch.targets))
 
     def forward(self, batch: PretrainBatch) -> Loss:

@@ -1,9 +1,9 @@
-"""Replaced token detection (Clark et al. 2020, section 3.1): a small generator fills the masks, a discriminator tells
-which tokens are not the original ones.
+"""Replaced token detection (Clark et al. 2020, section 3.1): a small generator fills the masks, a discriminator
+classifies each token as original or replaced.
 
-The two share their embedding. What the generator writes is drawn by the loader's uniform numbers from its softmax
-(inverse of the distribution function), so that it does not depend on the state of any generator of random numbers, and
-without a gradient. A token that the generator guessed right counts as original.
+The two share their embedding. The generator's tokens are sampled from its softmax by inverse transform of uniform
+numbers from the loader, so they do not depend on the state of any random number generator; no gradient flows through
+them. A sampled token that equals the original counts as original.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from bertworks.model.loss import Loss, Term, accuracy
 from bertworks.model.model import Model
 from bertworks.objectives.objective import BuildModel, Objective, Sums, term_counts, with_accuracy
 
-BINS = 100_000  # of the discriminator's scores; what AUC is read from
+AUC_BINS = 100_000  # of the histogram of the discriminator's probabilities, from which AUC is computed
 
 
 def generator_config(config: ModelConfig, share: float) -> ModelConfig:
-    """The discriminator's shape, narrower, on the same embedding."""
-    encoder = config.transformer
+    """The config of the generator: the discriminator's layers, narrower, with the same embedding."""
+    encoder = config.encoder
     n_heads = max(1, round(encoder.n_heads * share))
     hidden_size = max(1, round(encoder.hidden_size * share / n_heads)) * n_heads
     width = encoder.embedding_width
@@ -45,7 +45,8 @@ class Replaced(Objective):
 
     def __init__(self, model: Model, generator: Model, weight: float) -> None:
         super().__init__(model)
-        self.generator, self.weight = generator, weight
+        self.generator = generator
+        self.weight = weight
         generator.encoder.share_embedding(model.encoder)
 
     @classmethod
@@ -54,8 +55,8 @@ class Replaced(Objective):
 
     @classmethod
     def assemble(cls, model: Model, config: PretrainConfig, build: BuildModel) -> Replaced:
-        small = generator_config(config.model, config.objective.generator_size)
-        return cls(model, build(small, ["lm"], GENERATOR), config.objective.replaced_weight)
+        generator = build(generator_config(config.model, config.objective.generator_size), ["lm"], GENERATOR)
+        return cls(model, generator, config.objective.replaced_weight)
 
     def models(self) -> dict[str, Model]:
         return {"": self.model, GENERATOR: self.generator}
@@ -71,35 +72,38 @@ class Replaced(Objective):
         return term_counts("masked", len(batch.targets)) | term_counts("replaced", len(batch.ids))
 
     def forward(self, batch: PretrainBatch) -> Loss:
-        return self._loss(*self._run_generator(batch))
+        return self._loss(*self._run_both(batch))
 
-    def _loss(self, predicted: Loss, scores: Tensor, replaced: Tensor) -> Loss:
-        right = ((scores.detach() > 0) == replaced).sum()
-        loss = F.binary_cross_entropy_with_logits(scores, replaced.to(scores.dtype), reduction="sum")
-        return (*predicted, Term("replaced", loss, self.weight), accuracy("replaced", right))
+    def _loss(self, generator_loss: Loss, logits: Tensor, is_replaced: Tensor) -> Loss:
+        n_correct = ((logits.detach() > 0) == is_replaced).sum()
+        loss = F.binary_cross_entropy_with_logits(logits, is_replaced.to(logits.dtype), reduction="sum")
+        return (*generator_loss, Term("replaced", loss, self.weight), accuracy("replaced", n_correct))
 
     def eval_sums(self, batch: PretrainBatch) -> Sums:
-        predicted, scores, replaced = self._run_generator(batch)
-        bins = (scores.double().sigmoid() * BINS).long().clamp(max=BINS - 1)
-        return self.sums(self._loss(predicted, scores, replaced), batch) | {
-            "scores of replaced": torch.bincount(bins[replaced], minlength=BINS),
-            "scores of original": torch.bincount(bins[~replaced], minlength=BINS),
+        generator_loss, logits, is_replaced = self._run_both(batch)
+        bins = (logits.double().sigmoid() * AUC_BINS).long().clamp(max=AUC_BINS - 1)
+        return self.sums(self._loss(generator_loss, logits, is_replaced), batch) | {
+            "scores of replaced": torch.bincount(bins[is_replaced], minlength=AUC_BINS),
+            "scores of original": torch.bincount(bins[~is_replaced], minlength=AUC_BINS),
         }
 
     def summarise(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
         metrics = super().summarise(sums)
-        positive, negative = sums["scores of replaced"].double(), sums["scores of original"].double()
+        positive = sums["scores of replaced"].double()
+        negative = sums["scores of original"].double()
         if positive.sum() > 0 and negative.sum() > 0:
             below = negative.cumsum(0) - negative / 2  # ties count half
             metrics["replaced_auc"] = float((positive * below).sum() / (positive.sum() * negative.sum()))
         return metrics
 
-    def _run_generator(self, batch: PretrainBatch) -> tuple[Loss, Tensor, Tensor]:
-        """The generator's loss, the discriminator's scores (N,), and which tokens were replaced (N,)."""
-        assert batch.uniforms is not None  # the loader drew them
-        tokens, targets, labels = self.tokens(batch), self.tensor(batch.targets), self.tensor(batch.labels)
+    def _run_both(self, batch: PretrainBatch) -> tuple[Loss, Tensor, Tensor]:
+        """The generator's loss, the discriminator's logits (N,), and which tokens are replaced (N,)."""
+        assert batch.uniforms is not None  # set by this objective's corruption
+        tokens = self.tokens(batch)
+        targets = self.tensor(batch.targets)
+        labels = self.tensor(batch.labels)
         predicted = self.generator.lm_loss(self.target_states(batch), labels, self.tensor(batch.uniforms))
-        seen = Tokens(tokens.ids.index_copy(0, targets, predicted.samples), tokens.layout)
-        replaced = torch.zeros_like(tokens.ids, dtype=torch.bool).index_copy(0, targets, predicted.samples != labels)
-        scores = self.model.read("replaced", self.model.encoder(seen).last)
-        return with_accuracy("masked", predicted.loss, predicted.n_correct), scores, replaced
+        filled = Tokens(tokens.ids.index_copy(0, targets, predicted.samples), tokens.layout)
+        is_replaced = torch.zeros_like(tokens.ids, dtype=torch.bool).index_copy(0, targets, predicted.samples != labels)
+        logits = self.model.read("replaced", self.model.encoder(filled).last)
+        return with_accuracy("masked", predicted.loss, predicted.n_correct), logits, is_replaced

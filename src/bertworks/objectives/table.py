@@ -1,5 +1,5 @@
-"""The one table of objectives: what a config's `objective.name` stands for. docs/develop/add-an-objective.md says what
-another takes."""
+"""The table of objectives by `objective.name` of a config. docs/develop/add-an-objective.md describes how to add
+one."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ OBJECTIVES: dict[str, type[Objective]] = {"mlm": Masked, "rtd": Replaced, "plm":
 
 def objective_class(name: str) -> type[Objective]:
     if name not in OBJECTIVES:
-        raise NotFound(f"no objective is called {name!r}", remedy=nearest(name, OBJECTIVES), code="unknown-objective")
+        raise NotFound(f"unknown objective {name!r}", remedy=nearest(name, OBJECTIVES), code="unknown-objective")
     return OBJECTIVES[name]
