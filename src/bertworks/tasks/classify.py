@@ -102,7 +102,7 @@ class Classify(SequenceTask[str, ClassPrediction]):
         self.register_buffer("weights", None, persistent=False)
 
     @classmethod
-    def is_meant_by(cls, problem_type: str | None, n_labels: int) -> bool:
+    def fits_problem_type(cls, problem_type: str | None, n_labels: int) -> bool:
         return n_labels > 1 and problem_type != "multi_label_classification" and problem_type != "regression"
 
     def fit(self, train: Sequence[Example]) -> None:

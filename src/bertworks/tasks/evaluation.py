@@ -1,5 +1,4 @@
-"""How good a task's predictions are: metrics with their intervals, calibration, errors, and what became of long
-texts."""
+"""Evaluation of a task: metrics with confidence intervals, calibration, errors, and ledgers of long texts."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ from bertworks.tasks.task import Outputs, Score, score_table
 from bertworks.text.ledger import Ledger
 
 ERRORS_SHOWN = 20
-FEW_CLASSES = 40  # each shown against each, and with a ledger of its own
+FEW_CLASSES = 40  # for a confusion matrix, and for a ledger of each class
 
 
 @dataclass(frozen=True)
@@ -43,21 +42,20 @@ class Calibration:
 
 @dataclass(frozen=True)
 class EvalResults:
-    """On dev."""
+    """The evaluation of a model on dev."""
 
     metrics: dict[str, float]
     intervals: dict[str, Interval]
     labels: tuple[str, ...] = ()
     classes: dict[str, ClassCounts] = field(default_factory=dict)
-    confusion: list[list[int]] = field(default_factory=list)  # of few classes: right class, predicted class
+    confusion: list[list[int]] = field(default_factory=list)  # target class, predicted class
     calibration: Calibration | None = None
-    tuned: dict[str, float] = field(default_factory=dict)  # what else was chosen on dev
+    tuned: dict[str, float] = field(default_factory=dict)  # other parameters chosen on dev
     errors: list[tuple[Example, Score]] = field(default_factory=list)
-    example_scores: Floats = field(
-        default_factory=lambda: np.empty((0, 0))
-    )  # one row each, from which all metrics follow
-    ledgers: dict[str, dict[str, Ledger]] = field(default_factory=dict)  # split, class
-    extra_eval: dict[str, EvalResults] = field(default_factory=dict)  # on further examples
+    # One row per example, from which all metrics are computed.
+    example_scores: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    ledgers: dict[str, dict[str, Ledger]] = field(default_factory=dict)  # by split and class
+    extra_eval: dict[str, EvalResults] = field(default_factory=dict)  # on further splits
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -70,7 +68,8 @@ class EvalResults:
             "errors": [_error(*error) for error in self.errors],
             "example_scores": self.example_scores.tolist(),
             "extra_eval": {
-                name: {"metrics": one.metrics, "intervals": one.intervals} for name, one in self.extra_eval.items()
+                name: {"metrics": results.metrics, "intervals": results.intervals}
+                for name, results in self.extra_eval.items()
             },
             "ledgers": {
                 split: {name: vars(ledger) for name, ledger in ledgers.items()}
@@ -80,13 +79,18 @@ class EvalResults:
 
 
 def _error(example: Example, score: Score) -> dict[str, Any]:
-    shown = {"severity": score.severity, "expected": score.expected, "predicted": score.predicted}
-    return {"texts": example.texts, "place": example.place, **shown}
+    return {
+        "texts": example.texts,
+        "place": example.place,
+        "severity": score.severity,
+        "expected": score.expected,
+        "predicted": score.predicted,
+    }
 
 
 @dataclass(frozen=True)
 class SeedSummary:
-    """What several seeds came to. Those that were pruned are named, but not counted."""
+    """The results of several seeds. Pruned ones are listed, but not part of the means."""
 
     metrics: dict[int, dict[str, float]]  # of each seed
     pruned: dict[int, dict[str, float]]
@@ -94,15 +98,13 @@ class SeedSummary:
     std: dict[str, float]
     intervals: dict[str, Interval]
     best: int
-    extra_eval: dict[str, dict[int, dict[str, float]]] = field(
-        default_factory=dict
-    )  # on further examples: of each seed
+    extra_eval: dict[str, dict[int, dict[str, float]]] = field(default_factory=dict)  # by split and seed
 
     @property
     def extra_eval_means(self) -> dict[str, dict[str, float]]:
         return {
-            split: {name: fmean(one[name] for one in each.values()) for name in self.mean}
-            for split, each in self.extra_eval.items()
+            split: {name: fmean(values[name] for values in by_seed.values()) for name in self.mean}
+            for split, by_seed in self.extra_eval.items()
         }
 
     def as_dict(self) -> dict[str, Any]:
@@ -112,7 +114,7 @@ class SeedSummary:
 def evaluate_task(
     task: AnyTask, features: Sequence[Features], examples: Sequence[Example], progress: Progress = no_progress
 ) -> EvalResults:
-    """A task as it is, on these examples."""
+    """Evaluate a task on these examples; nothing is tuned."""
     with evaluation_mode(task):
         outputs = run_windows(task, features, progress)
     return score(task, task.decode_all(outputs, features, examples), examples)
@@ -121,7 +123,7 @@ def evaluate_task(
 def calibrate_and_score(
     task: AnyTask, features: Sequence[Features], examples: Sequence[Example], artifact: TaskArtifact
 ) -> tuple[EvalResults, TaskArtifact]:
-    """The best model on dev, and what it should know about itself."""
+    """Tune and calibrate the best model on dev and evaluate it; the artifact gets the chosen parameters."""
     with evaluation_mode(task):
         outputs = run_windows(task, features)
     predictions, tuned = tuned_predictions(task, outputs, features, examples)
@@ -138,32 +140,33 @@ def calibrate_and_score(
 def tuned_predictions(
     task: AnyTask, outputs: Sequence[Outputs], features: Sequence[Features], examples: Sequence[Example]
 ) -> tuple[list[Any], dict[str, float]]:
-    """With what is best chosen on these examples, such as from where on a model that may be silent is silent."""
+    """Predictions with parameters that are tuned on these examples, such as the threshold of "no answer"."""
     tuned = task.tune(outputs, features, examples)
     return task.decode_all(outputs, features, examples), tuned
 
 
 def metrics_of(task: AnyTask) -> dict[str, Metric]:
+    """By name."""
     return {metric.name: metric for metric in task.metrics}
 
 
 def metric_values(task: AnyTask, predictions: Sequence[Any], examples: Sequence[Example]) -> MetricValues:
-    """Without intervals, which take their time."""
+    """Metrics without intervals, which are slow to compute."""
     return nan_to_zero(task.metric_values(score_table(task.scores(predictions, examples))))
 
 
 def score(task: AnyTask, predictions: Sequence[Any], examples: Sequence[Example]) -> EvalResults:
-    """What predictions are worth."""
+    """Metrics, intervals and errors of predictions."""
     scores = task.scores(predictions, examples)
     table = score_table(scores)
-    order = sorted(range(len(scores)), key=lambda at: -scores[at].severity)
-    errors = [(examples[at], scores[at]) for at in order if scores[at].is_wrong][:ERRORS_SHOWN]
+    by_severity = sorted(range(len(scores)), key=lambda i: -scores[i].severity)
+    errors = [(examples[i], scores[i]) for i in by_severity if scores[i].is_wrong][:ERRORS_SHOWN]
     labels = task.confusion_labels
     return EvalResults(
         metrics=nan_to_zero(task.metric_values(table)),
         intervals=intervals(task.metric_values, metrics_of(task), [table]),
         labels=labels,
-        classes=count_classes((one.expected_items, one.predicted_items) for one in scores),
+        classes=count_classes((item.expected_items, item.predicted_items) for item in scores),
         confusion=confusion(table[:, 0], table[:, 1], len(labels)).tolist() if 0 < len(labels) <= FEW_CLASSES else [],
         errors=errors,
         example_scores=table,
@@ -173,23 +176,28 @@ def score(task: AnyTask, predictions: Sequence[Any], examples: Sequence[Example]
 def _calibration(
     task: AnyTask, before: Sequence[Any], after: Sequence[Any], examples: Sequence[Example]
 ) -> Calibration:
-    (uncalibrated, _), (confidences, right) = (
-        _confidences(task, predictions, examples) for predictions in (before, after)
+    """`before`, `after`: the predictions without and with the temperature."""
+    uncalibrated, _ = _confidences(task, before, examples)
+    confidences, is_correct = _confidences(task, after, examples)
+    return Calibration(
+        temperature=task.temperature,
+        error_before=calibration_error(uncalibrated, is_correct),
+        error_after=calibration_error(confidences, is_correct),
+        bins=reliability(confidences, is_correct),
     )
-    errors = calibration_error(uncalibrated, right), calibration_error(confidences, right)
-    return Calibration(task.temperature, *errors, reliability(confidences, right))
 
 
 def _confidences(task: AnyTask, predictions: Sequence[Any], examples: Sequence[Example]) -> tuple[Floats, Bools]:
-    pairs = np.array([pair for one in task.scores(predictions, examples) for pair in one.confidences])
+    """All confidences, and whether each prediction is correct."""
+    pairs = np.array([pair for item in task.scores(predictions, examples) for pair in item.confidences])
     return pairs[:, 0], pairs[:, 1] > 0
 
 
 def count_tokens(task: AnyTask, features: Sequence[Features], examples: Sequence[Example]) -> dict[str, Ledger]:
-    """What became of long texts: of all, and of each class where there are few."""
-    found: dict[str, Ledger] = {"": Ledger()}
-    has_few = task.labels_whole_texts and len(task.labels) <= FEW_CLASSES
-    for one, example in zip(features, examples, strict=True):
-        for name in ("", *(example.labels if has_few else ())):
-            one.add_to_ledger(found.setdefault(name, Ledger()))
-    return found
+    """Ledgers of long texts: of all examples (""), and of each class where there are few."""
+    ledgers: dict[str, Ledger] = {"": Ledger()}
+    by_class = task.labels_whole_texts and len(task.labels) <= FEW_CLASSES
+    for item, example in zip(features, examples, strict=True):
+        for name in ("", *(example.labels if by_class else ())):
+            item.add_to_ledger(ledgers.setdefault(name, Ledger()))
+    return ledgers

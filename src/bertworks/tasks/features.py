@@ -1,4 +1,4 @@
-"""How a model reads examples: windows of tokens, batches of windows, and the order in which examples are learned.
+"""Examples as model inputs: windows of tokens, batches of windows, and shuffled epochs.
 
 W  windows of a batch      M  tokens that heads read      B  examples
 """
@@ -17,7 +17,7 @@ from bertworks.text.ledger import Ledger
 
 Numbers = NDArray[np.int64]
 Array = NDArray[Any]
-NONE: Numbers = np.empty(0, np.int64)
+EMPTY: Numbers = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -27,22 +27,20 @@ class Window:
     ids: Numbers
     segments: Numbers
     positions: Numbers  # that the head reads
-    origins: Numbers = field(
-        default_factory=lambda: NONE
-    )  # of each position: its word (tag), its first and last character (span)
-    targets: Numbers = field(
-        default_factory=lambda: NONE
-    )  # tag: the right tag of each; span: which are the answer's first and last
-    choice: int = 0  # which of several texts to choose from this is
+    # Of each position: its word (tag), its first and last character (span).
+    origins: Numbers = field(default_factory=lambda: EMPTY)
+    # Tag: the correct tag of each position; span: the first and the last position of the answer.
+    targets: Numbers = field(default_factory=lambda: EMPTY)
+    choice: int = 0  # the choice that it is a window of
 
 
 @dataclass(frozen=True)
 class TokenCounts:
-    """How many an example's texts have, special ones not counted."""
+    """Tokens in the texts of an example, without special tokens."""
 
     total: int = 0
-    lost: int = 0  # of these, in no window
-    unknown: int = 0  # that stand for what has none of its own
+    lost: int = 0  # cut off: in no window
+    unknown: int = 0  # [UNK]
 
     def __add__(self, other: TokenCounts) -> TokenCounts:
         return TokenCounts(self.total + other.total, self.lost + other.lost, self.unknown + other.unknown)
@@ -50,12 +48,12 @@ class TokenCounts:
 
 @dataclass(frozen=True)
 class Features:
-    """An example as the model reads it."""
+    """An example as model input."""
 
     windows: tuple[Window, ...]
     tokens: TokenCounts
     capacity: int  # tokens of its texts that fit into one window
-    target: Array | None = None  # the right answer, where the example has one and not each window; None: not known
+    target: Array | None = None  # the correct answer; None: the windows have `targets`, or the example is unlabelled
     n_choices: int = 1
 
     @property
@@ -77,39 +75,43 @@ class TaskBatch:
     lengths: Numbers  # (W,)
     positions: Numbers  # (M,) in ids: the tokens that heads read
     n_positions: Numbers  # (W,)
-    owners: Numbers  # (W,) which example it is a window of, counted on through all choices
+    owners: Numbers  # (W,) the text that each is a window of: number of the example or, with choices, of the choice
     n_owners: int
-    targets: Array  # of windows or examples, as the shape has it
-    order: Numbers  # (W,) place of each window among those of the examples as given
-    examples: Numbers  # (B,)
+    targets: Array  # of windows or examples, depending on the shape
+    order: Numbers  # (W,) index of each window before sorting
+    examples: Numbers  # (B,) their indices
     n_choices: Numbers  # (B,)
 
 
 def token_ids(features: Sequence[Features]) -> Numbers:
-    """Those that occur, each once."""
-    return np.unique(np.concatenate([window.ids for one in features for window in one.windows]))
+    """The distinct token ids."""
+    return np.unique(np.concatenate([window.ids for item in features for window in item.windows]))
 
 
 def collate(features: Sequence[Features], members: Numbers) -> TaskBatch:
-    """A batch of the examples `members`."""
-    chosen = [features[member] for member in members]
-    n_choices = np.array([one.n_choices for one in chosen], np.int64)
-    first = np.cumsum(n_choices) - n_choices
-    owned = [(int(first[at]) + window.choice, window) for at, one in enumerate(chosen) for window in one.windows]
+    """A batch of the examples with the indices `members`."""
+    items = [features[member] for member in members]
+    n_choices = np.array([item.n_choices for item in items], np.int64)
+    first_owner = np.cumsum(n_choices) - n_choices
+    owned = [
+        (int(first) + window.choice, window)
+        for first, item in zip(first_owner, items, strict=True)
+        for window in item.windows
+    ]
     order = np.argsort([len(window.ids) for _, window in owned], kind="stable")
-    windows = [owned[at][1] for at in order]
+    windows = [owned[i][1] for i in order]
     lengths = np.array([len(window.ids) for window in windows], np.int64)
     starts = np.cumsum(lengths) - lengths
-    targets = [one.target for one in chosen if one.target is not None] or [window.targets for window in windows]
+    targets = [item.target for item in items if item.target is not None] or [window.targets for window in windows]
     return TaskBatch(
         ids=np.concatenate([window.ids for window in windows]),
         segments=np.concatenate([window.segments for window in windows]),
         lengths=lengths,
         positions=np.concatenate([window.positions + start for window, start in zip(windows, starts, strict=True)]),
         n_positions=np.array([len(window.positions) for window in windows], np.int64),
-        owners=np.array([owned[at][0] for at in order], np.int64),
+        owners=np.array([owned[i][0] for i in order], np.int64),
         n_owners=int(n_choices.sum()),
-        targets=np.stack(targets) if chosen[0].target is not None else np.concatenate(targets),
+        targets=np.stack(targets) if items[0].target is not None else np.concatenate(targets),
         order=order,
         examples=members,
         n_choices=n_choices,
@@ -117,12 +119,13 @@ def collate(features: Sequence[Features], members: Numbers) -> TaskBatch:
 
 
 class ShuffledExamples:
-    """A `data.batches.EpochSource` of examples that are all in memory: another order in every epoch, a function of seed
-    and epoch alone."""
+    """A `data.batches.EpochSource` of examples in memory; the order of an epoch depends only on seed and epoch."""
 
     def __init__(self, features: Sequence[Features], batch_size: int, seed: int) -> None:
-        self.features, self.batch_size, self.seed = features, batch_size, seed
-        self.lengths = np.array([one.length for one in features], np.int64)
+        self.features = features
+        self.batch_size = batch_size
+        self.seed = seed
+        self.lengths = np.array([item.length for item in features], np.int64)
 
     def epoch(self, number: int) -> ShuffledEpoch:
         return ShuffledEpoch(self, number)
@@ -130,7 +133,9 @@ class ShuffledExamples:
 
 class ShuffledEpoch:
     def __init__(self, source: ShuffledExamples, number: int) -> None:
-        self.source, self.number, self.lengths = source, number, source.lengths
+        self.source = source
+        self.number = number
+        self.lengths = source.lengths
         self.permutation = rng(source.seed, Stream.ORDER, number).permutation(len(source.features))
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""Windows through a model: batches of about the same length, results in the order of the examples."""
+"""Running a model on windows, in batches of similar length; results are in the order of the examples."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from bertworks.tasks.task import Outputs, Task
 
 BATCH_TOKENS = 2048
 Progress = Callable[[int, int], None]
-"""(done, of how many)."""
+"""Called with (examples done, all examples)."""
 AnyTask = Task[Any, Any]
 
 
 def no_progress(done: int, total: int) -> None:
-    """Nobody looks."""
+    """Reports nothing."""
 
 
 @contextmanager
 def evaluation_mode(task: AnyTask) -> Iterator[None]:
-    """Without dropout; afterwards as it was."""
+    """Without dropout; the task's mode is restored afterwards."""
     training = task.training
     task.eval()
     try:
@@ -37,33 +37,33 @@ def evaluation_mode(task: AnyTask) -> Iterator[None]:
 
 @torch.inference_mode()
 def run_windows(task: AnyTask, features: Sequence[Features], progress: Progress = no_progress) -> list[Outputs]:
-    """The logits of each example, in their order. Windows go through the model by themselves, so a text may be of any
-    length. Whether there is dropout is the caller's matter."""
-    parts = [replace(one, windows=(window,)) for one in features for window in one.windows]
-    owners = [at for at, one in enumerate(features) for _ in one.windows]
-    n_left = [len(one.windows) for one in features]
-    tables: list[Array] = [np.empty(0)] * len(parts)
-    for members in token_batches([one.length for one in parts], BATCH_TOKENS):
-        batch = collate(parts, members)
-        split = np.split(task.logits(batch).float().cpu().numpy(), np.cumsum(batch.n_positions)[:-1])
-        for place, table in zip(members[batch.order].tolist(), split, strict=True):
-            tables[place] = table
-            n_left[owners[place]] -= 1
-        progress(n_left.count(0), len(features))
-    rest = iter(tables)
-    return [list(islice(rest, len(one.windows))) for one in features]
+    """The logits of each example. Windows are batched independently of their examples, so a text may be of any length.
+    The caller sets evaluation mode."""
+    single_windows = [replace(item, windows=(window,)) for item in features for window in item.windows]
+    owners = [i for i, item in enumerate(features) for _ in item.windows]
+    n_pending = [len(item.windows) for item in features]
+    logits: list[Array] = [np.empty(0)] * len(single_windows)
+    for members in token_batches([item.length for item in single_windows], BATCH_TOKENS):
+        batch = collate(single_windows, members)
+        by_window = np.split(task.logits(batch).float().cpu().numpy(), np.cumsum(batch.n_positions)[:-1])
+        for i, window_logits in zip(members[batch.order].tolist(), by_window, strict=True):
+            logits[i] = window_logits
+            n_pending[owners[i]] -= 1
+        progress(n_pending.count(0), len(features))
+    iterator = iter(logits)
+    return [list(islice(iterator, len(item.windows))) for item in features]
 
 
 def token_batches(lengths: Sequence[int], budget: int) -> Iterator[Numbers]:
-    """Sequences of about the same length together, as many as the budget of tokens takes, at least one."""
+    """Indices of sequences, batched by similar length; a batch has at most `budget` tokens, or a single sequence."""
     order = np.argsort(lengths, kind="stable")
     batch: list[int] = []
-    size = 0
-    for at in order.tolist():
-        if batch and size + lengths[at] > budget:
+    n_tokens = 0
+    for i in order.tolist():
+        if batch and n_tokens + lengths[i] > budget:
             yield np.array(batch, np.int64)
-            batch, size = [], 0
-        batch.append(at)
-        size += lengths[at]
+            batch, n_tokens = [], 0
+        batch.append(i)
+        n_tokens += lengths[i]
     if batch:
         yield np.array(batch, np.int64)

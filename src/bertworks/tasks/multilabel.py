@@ -135,7 +135,7 @@ class Multilabel(SequenceTask[tuple[str, ...], MultilabelPrediction]):
     abstained_help = "with classes below a confidence of {}: these are undecided"
 
     @classmethod
-    def is_meant_by(cls, problem_type: str | None, n_labels: int) -> bool:
+    def fits_problem_type(cls, problem_type: str | None, n_labels: int) -> bool:
         return n_labels > 1 and problem_type == "multi_label_classification"
 
     def target(self, example: Example) -> Array:

@@ -82,7 +82,7 @@ class Regress(SequenceTask[float, ValuePrediction]):
         return {**super().describe(data, labels), "shift": float(values.mean()), "scale": float(values.std()) or 1.0}
 
     @classmethod
-    def is_meant_by(cls, problem_type: str | None, n_labels: int) -> bool:
+    def fits_problem_type(cls, problem_type: str | None, n_labels: int) -> bool:
         return n_labels == 1 or problem_type == "regression"
 
     @classmethod

@@ -1,7 +1,6 @@
-"""What shapes with one answer for a whole text or pair have in common: classify, regress, multilabel; and choice, for
-each of its texts.
+"""Shared by shapes with one answer for a text or pair (classify, regress, multilabel), and by choice, for each choice.
 
-A text longer than the model is read in windows; the logits of its windows are averaged, in training as in prediction.
+A text longer than the model is read in windows; the logits of its windows are averaged, in training and in prediction.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from bertworks.datasets.checks import TaskData
 from bertworks.datasets.example import Example
 from bertworks.errors import BadText
 from bertworks.tasks.features import Array, Features, Numbers, TaskBatch, TokenCounts, Window
-from bertworks.tasks.task import Answer, Outputs, P, Task
+from bertworks.tasks.task import Answer, Outputs, PredictionT, Task
 from bertworks.tasks.windows import SlidingWindows
 
 
-class SequenceTask(Task[Answer, P]):
-    """A row of logits for each window, whose mean is the text's."""
+class SequenceTask(Task[Answer, PredictionT]):
+    """The head reads one token of each window; the logits of a text are the mean over its windows."""
 
     head = "sequence"
     reads_pairs = True
@@ -36,15 +35,15 @@ class SequenceTask(Task[Answer, P]):
         return [self._features(example, texts, windows) for example, texts in zip(examples, encoded, strict=True)]
 
     def _features(self, example: Example, texts: tuple[Numbers, ...], windows: SlidingWindows) -> Features:
-        made, counts = summary_windows(texts, example, windows, of_first=self._reads_first)
-        return Features(made, sum(counts, TokenCounts()), windows.capacity(len(texts)), self.target(example))
+        text_windows, counts = summary_windows(texts, example, windows, of_first=self._reads_first)
+        return Features(text_windows, sum(counts, TokenCounts()), windows.capacity(len(texts)), self.target(example))
 
     @property
     def _reads_first(self) -> bool:
         return self.model.config.heads.summary == "first"
 
     def target(self, example: Example) -> Array:
-        """As the loss wants it; what is not known has any value."""
+        """The correct answer as the loss takes it; any value for an unlabelled example."""
         raise NotImplementedError
 
     def mean_of_windows(self, logits: Tensor, batch: TaskBatch) -> Tensor:
@@ -61,23 +60,25 @@ def encode_texts(examples: Sequence[Example], windows: SlidingWindows) -> list[t
     encoded = [tuple(next(flat).astype(np.int64) for _ in example.texts) for example in examples]
     for example, texts in zip(examples, encoded, strict=True):
         if not all(map(len, texts)):
-            raise BadText("the tokenizer has no token for any of a text", place=example.place, code="no-tokens")
+            raise BadText("the tokenizer finds no token in a text", place=example.place, code="no-tokens")
     return encoded
 
 
 def summary_windows(
     texts: tuple[Numbers, ...], example: Example, windows: SlidingWindows, *, of_first: bool, choice: int = 0
 ) -> tuple[tuple[Window, ...], list[TokenCounts]]:
-    """Windows whose first or last token is read, and what there is in each text."""
-    ranges, made = windows.ranges(tuple(map(len, texts)), example.place), []
-    for one in ranges:
-        ids, segments, _ = windows.with_special_tokens(texts, one)
-        made.append(Window(ids, segments, positions=np.array([0 if of_first else len(ids) - 1]), choice=choice))
-    return tuple(made), list(windows.count(texts, ranges))
+    """Windows whose first or last token the head reads, and the token counts of each text."""
+    ranges = windows.ranges(tuple(map(len, texts)), example.place)
+    text_windows = []
+    for window_range in ranges:
+        ids, segments, _ = windows.with_special_tokens(texts, window_range)
+        positions = np.array([0 if of_first else len(ids) - 1])
+        text_windows.append(Window(ids, segments, positions=positions, choice=choice))
+    return tuple(text_windows), list(windows.count(texts, ranges))
 
 
 def mean_of_windows(logits: Tensor, owners: Tensor, n_owners: int) -> Tensor:
-    """(W, C) -> (n_owners, C)."""
+    """The mean of each owner's windows, (W, C) -> (n_owners, C)."""
     counts = torch.bincount(owners, minlength=n_owners).to(logits.dtype)
     sums = logits.new_zeros(n_owners, logits.shape[1]).index_add(0, owners, logits)
     return sums / counts[:, None]

@@ -1,4 +1,4 @@
-"""The one table of shapes, and from a config to the task that does it."""
+"""The table of shapes, and tasks built from a config."""
 
 from __future__ import annotations
 
@@ -25,40 +25,42 @@ SHAPES: dict[str, TaskClass] = {
 
 def task_class(name: str) -> TaskClass:
     if name not in SHAPES:
-        raise NotFound(f"no task is called {name!r}", remedy=nearest(name, SHAPES), code="unknown-task")
+        raise NotFound(f"unknown task {name!r}", remedy=nearest(name, SHAPES), code="unknown-task")
     return SHAPES[name]
 
 
 def make_task(model: Model, config: TaskConfig, train: Sequence[Example] = ()) -> Task[Any, Any]:
-    """`train`: examples that it will be trained on."""
+    """A task on a model; `train`: the examples that it will be trained on."""
     task = task_class(config.shape)(model, config)
     task.fit(train)
     return task
 
 
 def restore_task(model: Model, artifact: TaskArtifact) -> Task[Any, Any]:
-    """As it was fine-tuned, in evaluation mode."""
+    """A fine-tuned task, in evaluation mode."""
     task = make_task(model, artifact.task)
     task.restore(artifact)
     return task.eval()
 
 
 def guess_artifact(model: Model, problem_type: str | None, limit: int) -> TaskArtifact:
-    """What a model that others fine-tuned is for: by its head, and what their config calls the problem."""
+    """The task of a model that was fine-tuned elsewhere, from its head and the `problem_type` of its config."""
     labels = model.config.heads.labels
     candidates = [
-        task for task in SHAPES.values() if task.head in model.heads and task.is_meant_by(problem_type, len(labels))
+        task
+        for task in SHAPES.values()
+        if task.head in model.heads and task.fits_problem_type(problem_type, len(labels))
     ]
     if not candidates:
-        remedy = "`bertworks finetune` makes one that is"
+        remedy = "fine-tune it with `bertworks finetune`"
         raise Unsupported("this model is not fine-tuned for a task", remedy=remedy, code="not-fine-tuned")
     task = candidates[0]
-    pairs = None if task.reads_pairs else False  # their files do not say
+    pairs = None if task.reads_pairs else False  # None: their files do not tell
     return TaskArtifact(
         task=TaskConfig(shape=task.schema.shape, labels=labels, pairs=pairs), data=WindowConfig(max_length=limit)
     )
 
 
 def task_model_config(config: ModelConfig, task: TaskConfig) -> ModelConfig:
-    """A model's config with the classes of a task."""
+    """A model's config with the labels of a task."""
     return config.override(labels=task_class(task.shape).head_labels(task))
