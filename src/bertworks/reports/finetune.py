@@ -20,7 +20,7 @@ from bertworks.page.curves import Curve, figure
 from bertworks.page.html import both, escape, page, table
 from bertworks.reports.page import REPORT, STEPS, details, duration, facts, points, write_page
 from bertworks.reports.page import STYLE as FACTS
-from bertworks.tasks.evaluation import FEW_CLASSES, EvalResults, SeedSummary, metrics_of
+from bertworks.tasks.evaluation import MAX_CLASSES_SHOWN, EvalResults, SeedSummary, metrics_of
 from bertworks.tasks.inference import AnyTask
 from bertworks.text.ledger import Ledger
 from bertworks.train.events import METRICS, Evaluated, Event, Started, Trained, last, of_kind, read_events
@@ -184,7 +184,7 @@ def _confusion(results: EvalResults) -> list[str]:
     confused most."""
     if not results.labels:
         return []
-    if len(results.labels) > FEW_CLASSES:
+    if len(results.labels) > MAX_CLASSES_SHOWN:
         return _most_confused(results)
     head = "".join(f"<th>{escape(label)}</th>" for label in results.labels)
     rows = []

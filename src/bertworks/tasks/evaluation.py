@@ -29,7 +29,7 @@ from bertworks.tasks.task import Outputs, Score, score_table
 from bertworks.text.ledger import Ledger
 
 ERRORS_SHOWN = 20
-FEW_CLASSES = 40  # for a confusion matrix, and for a ledger of each class
+MAX_CLASSES_SHOWN = 40  # for a confusion matrix, and for a ledger of each class
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,9 @@ def score(task: AnyTask, predictions: Sequence[Any], examples: Sequence[Example]
         intervals=intervals(task.metric_values, metrics_of(task), [table]),
         labels=labels,
         classes=count_classes((item.expected_items, item.predicted_items) for item in scores),
-        confusion=confusion(table[:, 0], table[:, 1], len(labels)).tolist() if 0 < len(labels) <= FEW_CLASSES else [],
+        confusion=confusion(table[:, 0], table[:, 1], len(labels)).tolist()
+        if 0 < len(labels) <= MAX_CLASSES_SHOWN
+        else [],
         errors=errors,
         example_scores=table,
     )
@@ -196,7 +198,7 @@ def _confidences(task: AnyTask, predictions: Sequence[Any], examples: Sequence[E
 def count_tokens(task: AnyTask, features: Sequence[Features], examples: Sequence[Example]) -> dict[str, Ledger]:
     """Ledgers of long texts: of all examples (""), and of each class where there are few."""
     ledgers: dict[str, Ledger] = {"": Ledger()}
-    by_class = task.labels_whole_texts and len(task.labels) <= FEW_CLASSES
+    by_class = task.labels_whole_texts and len(task.labels) <= MAX_CLASSES_SHOWN
     for item, example in zip(features, examples, strict=True):
         for name in ("", *(example.labels if by_class else ())):
             item.add_to_ledger(ledgers.setdefault(name, Ledger()))
