@@ -34,7 +34,7 @@ from bertworks.tasks.shapes import SHAPES, make_task, task_class, task_model_con
 from bertworks.tasks.span import MAX_ANSWER_TOKENS, SpanPrediction, SpanTask, best_span
 from bertworks.tasks.tag import Entity, Tag, TagPrediction, nearest_middle
 from bertworks.tasks.viterbi import ViterbiDecoder, observed_transitions
-from bertworks.tasks.windows import SlidingWindows, WindowRanges, spread
+from bertworks.tasks.windows import SlidingWindows, WindowRanges, evenly_spaced
 from bertworks.text.tokenizer import Tokenizer
 from bertworks.train.optim import learning_rate, make_optimizer, set_learning_rate
 from bertworks.workbench import Workbench
@@ -249,7 +249,7 @@ def minilm() -> Tokenizer:
 
 @given(st.integers(1, 500), st.integers(1, 60), st.integers(0, 80))
 def test_windows_hold_everything(length: int, room: int, overlap: int) -> None:
-    windows = spread(length, room, overlap)
+    windows = evenly_spaced(length, room, overlap)
     assert {at for begin, end in windows for at in range(begin, end)} == set(range(length))
     assert all(0 < end - begin <= room for begin, end in windows)
     shared = min(overlap, room // 2)
@@ -653,7 +653,7 @@ LABELS = ("O", "B-x", "I-x", "B-y", "I-y")
 def test_the_best_way_is_the_best_of_all(rows: list[list[float]]) -> None:
     scores = np.array(rows) / np.array(rows).sum(1, keepdims=True)
     usual = observed_transitions([["B-x", "I-x", "O", "B-y"], ["B-x", "B-y", "I-y"]])
-    costs = ViterbiDecoder(LABELS, usual).costs
+    costs = ViterbiDecoder(LABELS, usual).scores
 
     def chance(way: tuple[int, ...]) -> float:
         allowed = all(not costs[a, b] for a, b in pairwise((-1, *way, -1)))

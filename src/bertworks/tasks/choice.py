@@ -1,5 +1,4 @@
-"""One of several texts (Devlin et al. 2019, section 4.4): each is read behind what comes before it, and gets a
-score."""
+"""Multiple choice (Devlin et al. 2019, section 4.4): each choice is read after the context and gets a score."""
 
 from __future__ import annotations
 
@@ -37,19 +36,16 @@ from bertworks.tasks.sequence import encode_texts, mean_of_windows, summary_wind
 from bertworks.tasks.task import Outputs, Prediction, Score, Task, pad_rows
 from bertworks.tasks.windows import SlidingWindows
 
-NUMBERED = re.compile(r"(ending|choice|option)s?_?(\d+|[a-e])", re.IGNORECASE)
-LETTERS = ("A", "B", "C", "D", "E")
-LISTS = ("choices", "endings", "options")
-FIRST_TEXTS = ("context", "passage", "paragraph", "document", "text", *TEXT_NAMES, "question", "query", "prompt")
-MOSTLY = 0.5
-MANY = 5  # rows for each choice
+NUMBERED_COLUMN = re.compile(r"(ending|choice|option)s?_?(\d+|[a-e])", re.IGNORECASE)
+LETTER_COLUMNS = ("A", "B", "C", "D", "E")
+LIST_COLUMNS = ("choices", "endings", "options")
+CONTEXT_NAMES = ("context", "passage", "paragraph", "document", "text", *TEXT_NAMES, "question", "query", "prompt")
+MANY_ROWS = 5  # per choice: then the first choice would have been correct at least once
 
 
 @dataclass(frozen=True)
 class ChoicePrediction(Prediction):
-    choice: (
-        int | str | None
-    )  # its number or letter, as in the examples that it learned from; None: not confident enough
+    choice: int | str | None  # number or letter, as in the training examples; None: not confident enough
     text: str | None
     confidence: float
     scores: list[float]
@@ -63,7 +59,7 @@ class ChoicePrediction(Prediction):
 
 
 class ChoiceSchema(Schema):
-    """What comes first, and each text to choose from."""
+    """A context, and the choices."""
 
     shape = "choice"
     column_options = ("text", "choices", "label")
@@ -74,12 +70,12 @@ class ChoiceSchema(Schema):
     input_help = "a text and a list of at least two choices"
 
     def text_columns(self, table: TableSample, named: NamedColumns, *, paired: bool) -> tuple[str, ...]:
-        choices = named.choices or tuple(name for name in table.columns if NUMBERED.fullmatch(name))
-        choices = choices or tuple(name for name in table.columns if name.lower() in LISTS)[:1]
-        choices = choices or tuple(name for name in table.columns if name in LETTERS)
+        choices = named.choices or tuple(name for name in table.columns if NUMBERED_COLUMN.fullmatch(name))
+        choices = choices or tuple(name for name in table.columns if name.lower() in LIST_COLUMNS)[:1]
+        choices = choices or tuple(name for name in table.columns if name in LETTER_COLUMNS)
         if not choices:
-            raise MissingColumn("choices", "choices")
-        return named.text or table.without(choices).require(FIRST_TEXTS, "the text", "text"), *choices
+            raise MissingColumn("the choices", "choices")
+        return named.text or table.without(choices).require(CONTEXT_NAMES, "the text", "text"), *choices
 
     def named_columns(self, columns: Columns) -> NamedColumns:
         text, *choices = columns.texts
@@ -89,38 +85,42 @@ class ChoiceSchema(Schema):
         return NamedColumns(text=text, choices=tuple(pair), label=(label,) if label else ())
 
     def label_format(self, rows: Sequence[Row], columns: Columns) -> Columns:
-        """How the right one is named: by its text, its letter, or its number from 0 or from 1. Where neither 0 nor the
-        highest occurs, as the columns are numbered; or from 1, if there are so many rows that a first one would have
-        been right by now."""
-        by_text, numbers, lettered = [], [], []
+        """With how labels name the correct choice: by its text, its letter, or its number from 0 or from 1. Where neither
+        0 nor the highest number occurs, numbers begin as those of the columns do; without such columns at 1, if there
+        are so many rows that the first choice must have been correct in one of them."""
+        is_text = []
+        is_letter = []
+        numbers = []  # with the number of choices
         for row in rows:
             try:
-                choices, value = self.texts(row, columns)[1:], row.get(columns.labels[0])
+                choices = self.texts(row, columns)[1:]
             except InvalidRow:
                 continue
+            value = row.get(columns.labels[0])
             if value not in (None, ""):
-                by_text.append(value in choices)
-                lettered.append(re.fullmatch("[A-Za-z]", str(value).strip()) is not None)
+                is_text.append(value in choices)
+                is_letter.append(re.fullmatch("[A-Za-z]", str(value).strip()) is not None)
             if str(value).isdecimal():
                 numbers.append((int(str(value)), len(choices)))
-        if _mostly(lettered) and not _mostly(by_text):
+        by_text = _mostly(is_text)
+        if _mostly(is_letter) and not by_text:
             return replace(columns, counted_from="A")
-        has_highest = any(number == count for number, count in numbers)
-        has_many = len(numbers) >= MANY * max((count for _, count in numbers), default=0)
-        named = [
-            int(found[2]) for name in columns.texts if (found := NUMBERED.fullmatch(name)) and found[2].isdecimal()
-        ]
-        from_one = all(number >= 1 for number, _ in numbers) and (
-            has_highest or (min(named) == 1 if named else has_many)
-        )
-        return replace(columns, by_text=_mostly(by_text), counted_from=(1 if from_one else 0) if numbers else None)
+        if not numbers:
+            return replace(columns, by_text=by_text, counted_from=None)
+        matches = [NUMBERED_COLUMN.fullmatch(name) for name in columns.texts]
+        column_numbers = [int(match[2]) for match in matches if match and match[2].isdecimal()]
+        has_highest = any(number == n_choices for number, n_choices in numbers)
+        has_many_rows = len(numbers) >= MANY_ROWS * max(n_choices for _, n_choices in numbers)
+        starts_at_one = has_highest or (min(column_numbers) == 1 if column_numbers else has_many_rows)
+        from_one = starts_at_one and all(number >= 1 for number, _ in numbers)
+        return replace(columns, by_text=by_text, counted_from=1 if from_one else 0)
 
     def check_columns(self, columns: Columns, pairs: bool | None, place: str) -> None:
-        """Any number of choices will do."""
+        """Any number of choices is allowed."""
 
     def texts(self, row: Row, columns: Columns) -> tuple[str, ...]:
-        """A row may have fewer choices than the table has columns for them."""
-        first, *names = columns.texts
+        """The context and the choices; a row may have fewer choices than the table has columns for them."""
+        context, *names = columns.texts
         while len(names) > 2 and is_missing(row.get(names[-1])):
             names.pop()
         listed = parse_list(cell(row, names[0]))
@@ -130,16 +130,17 @@ class ChoiceSchema(Schema):
             else tuple(text_cell(row, name) for name in names)
         )
         if len(choices) < 2 or not all(isinstance(choice, str) and not is_blank(choice) for choice in choices):
-            raise InvalidRow("fewer than two texts to choose from", "too-few-choices")
-        return (text_cell(row, first), *choices)
+            raise InvalidRow("fewer than two choices", "too-few-choices")
+        return (text_cell(row, context), *choices)
 
     def answer(self, row: Row, texts: tuple[str, ...], columns: Columns) -> int:
-        """Its number, its letter, or its text; the text first, where most labels of the table are texts to choose
-        from."""
-        value, choices = row[columns.labels[0]], texts[1:]
+        """The index of the correct choice, from its number, letter or text; the text is tried first where most labels of
+        the table are texts of choices."""
+        value = row[columns.labels[0]]
+        choices = texts[1:]
         if columns.by_text and value in choices:
             return choices.index(value)
-        letters = {chr(ord("A") + at): at for at in range(len(choices))}
+        letters = {chr(ord("A") + i): i for i in range(len(choices))}
         if isinstance(value, str) and value.strip().upper() in letters:
             return letters[value.strip().upper()]
         try:
@@ -158,11 +159,11 @@ class ChoiceSchema(Schema):
     def expects(self, pairs: bool | None) -> str:
         return self.input_help
 
-    def parse(self, given: object, pairs: bool | None) -> Example | None:
-        if not isinstance(given, list | tuple) or len(given) < 2:
+    def parse(self, value: object, pairs: bool | None) -> Example | None:
+        if not isinstance(value, list | tuple) or len(value) < 2:
             return None
-        first, rest = given[0], given[1] if len(given) == 2 and isinstance(given[1], list | tuple) else given[1:]
-        texts = as_strings([first, *rest])
+        choices = value[1] if len(value) == 2 and isinstance(value[1], list | tuple) else value[1:]
+        texts = as_strings([value[0], *choices])
         return Example(texts) if texts is not None and len(texts) > 2 else None
 
     def splits_lines(self, pairs: bool | None) -> bool:
@@ -172,12 +173,12 @@ class ChoiceSchema(Schema):
         return "context", "choices"
 
     def as_row(self, example: Example, pairs: bool | None) -> Row:
-        first, *choices = example.texts
-        return {**({"id": example.name} if example.name else {}), "context": first, "choices": choices}
+        context, *choices = example.texts
+        return {**({"id": example.name} if example.name else {}), "context": context, "choices": choices}
 
 
 def _mostly(flags: Sequence[bool]) -> bool:
-    return sum(flags) > MOSTLY * len(flags)
+    return sum(flags) > 0.5 * len(flags)
 
 
 class Choice(Task[int, ChoicePrediction]):
@@ -187,7 +188,9 @@ class Choice(Task[int, ChoicePrediction]):
     terms = {"choice": ("choices", "选项")}
     head = "choice"
     metrics = (metrics.ACCURACY,)
-    loop_defaults = {"batch_size": 8}  # each is read with three or four choices: as many texts as of other examples
+    loop_defaults = {
+        "batch_size": 8
+    }  # an example is read once per choice: with four, as many texts as in batches of 32
 
     def __init__(self, model: Model, config: TaskConfig) -> None:
         super().__init__(model, config)
@@ -198,19 +201,20 @@ class Choice(Task[int, ChoicePrediction]):
         return {"counted_from": (data.columns.counted_from or 0) if data.columns is not None else 0}
 
     def features(self, examples: Sequence[Example], windows: SlidingWindows) -> list[Features]:
-        of_first, made = self.model.config.heads.summary == "first", []
-        for example, (common, *choices) in zip(examples, encode_texts(examples, windows), strict=True):
-            read = [
-                summary_windows((common, choice), example, windows, of_first=of_first, choice=at)
-                for at, choice in enumerate(choices)
+        of_first = self.model.config.heads.summary == "first"
+        features = []
+        for example, (context, *choices) in zip(examples, encode_texts(examples, windows), strict=True):
+            pairs = [
+                summary_windows((context, choice), example, windows, of_first=of_first, choice=i)
+                for i, choice in enumerate(choices)
             ]
             target = np.array(-1 if example.answer is None else example.answer, np.int64)
-            # What all choices have in common is one text: lost is what none of them shows.
-            first = min((counts[0] for _, counts in read), key=lambda counts: counts.lost)
-            tokens = sum((counts[1] for _, counts in read), first)
-            flat = tuple(window for some, _ in read for window in some)
-            made.append(Features(flat, tokens, windows.capacity(2), target, n_choices=len(choices)))
-        return made
+            # The context is counted once; lost are the tokens that are cut off beside every choice.
+            context_counts = min((counts[0] for _, counts in pairs), key=lambda counts: counts.lost)
+            tokens = sum((counts[1] for _, counts in pairs), context_counts)
+            all_windows = tuple(window for choice_windows, _ in pairs for window in choice_windows)
+            features.append(Features(all_windows, tokens, windows.capacity(2), target, n_choices=len(choices)))
+        return features
 
     def counts(self, batch: TaskBatch) -> dict[str, int]:
         return {"choice": len(batch.targets), "choice_accuracy": len(batch.targets)}
@@ -227,29 +231,31 @@ class Choice(Task[int, ChoicePrediction]):
         return ChoicePrediction(self._name(best), example.texts[1 + best], float(scores[best]), scores.tolist())
 
     def class_logits(self, outputs: Outputs, features: Features) -> Array:
-        logits, choices = np.concatenate(outputs)[:, 0], np.array([window.choice for window in features.windows])
+        logits = np.concatenate(outputs)[:, 0]
+        choices = np.array([window.choice for window in features.windows])
         return np.array([[logits[choices == choice].mean(dtype=np.float64) for choice in range(features.n_choices)]])
 
     def targets(self, features: Features) -> Numbers:
         return np.array([features.target])
 
     def score(self, prediction: ChoicePrediction, answer: int, texts: tuple[str, ...]) -> Score:
-        is_right = prediction.choice == self._name(answer)
+        is_correct = prediction.choice == self._name(answer)
         return Score(
-            values=(float(is_right),),
-            is_wrong=not is_right,
+            values=(float(is_correct),),
+            is_wrong=not is_correct,
             severity=prediction.confidence,
             expected=texts[1 + answer],
             predicted=str(prediction.text),
-            confidences=((prediction.confidence, is_right),),
+            confidences=((prediction.confidence, is_correct),),
         )
 
     def metric_values(self, scores: Floats) -> MetricValues:
         return {"accuracy": float(scores.mean())}
 
     def shown_texts(self, example: Example) -> tuple[str, ...]:
-        first, *choices = example.texts
-        return first, *(f"{at}. {choice}" for at, choice in enumerate(choices, start=1))
+        context, *choices = example.texts
+        return context, *(f"{number}. {choice}" for number, choice in enumerate(choices, start=1))
 
     def _name(self, choice: int) -> int | str:
+        """The number or letter of a choice, as the training examples have it."""
         return chr(ord("A") + choice) if self.counted_from == "A" else self.counted_from + choice

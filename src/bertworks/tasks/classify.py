@@ -27,7 +27,7 @@ from bertworks.tasks.features import Array, Features, Numbers, TaskBatch
 from bertworks.tasks.sequence import SequenceTask
 from bertworks.tasks.task import Outputs, Prediction, Score
 
-MANY_NUMBERS = 12  # labels that are numbers: probably amounts
+MANY_NUMERIC_LABELS = 12  # from there on they are probably a quantity, not classes
 
 
 @dataclass(frozen=True)
@@ -59,15 +59,13 @@ class ClassifySchema(Schema):
             raise InvalidRow(f"a label that is a {type(value).__name__}", "bad-label")
         name = str(int(value) if isinstance(value, float) and value.is_integer() else value).strip()
         if columns.label_map and name not in columns.label_map:
-            raise InvalidRow(f"label {name!r}, known are {', '.join(columns.label_map)}", "unknown-label")
+            raise InvalidRow(f"label {name!r}; expected: {', '.join(columns.label_map)}", "unknown-label")
         return columns.label_map.get(name, name)
 
     def check_labels(self, labels: Set[str], n_rows: int, *, place: str | None) -> None:
         if len(labels) > max(2, n_rows / 2):
-            cause, remedy = (
-                f"{len(labels):,} different labels in {n_rows:,} rows",
-                "is it the right column? for numbers: regress",
-            )
+            cause = f"{len(labels):,} different labels in {n_rows:,} rows"
+            remedy = "is it the right column? for numbers: regress"
             raise BadText(cause, place=place, remedy=remedy, code="too-many-labels")
 
     def check_learnable(
@@ -77,10 +75,13 @@ class ClassifySchema(Schema):
             raise one_label_error(labels, n_rows, place=place, first=first)
 
     def data_remarks(self, train: Sequence[Example], dev: Sequence[Example], labels: Set[str]) -> list[Remark]:
-        """Classes that are amounts."""
-        if len(labels) < MANY_NUMBERS or not all(map(as_number, labels)):
+        """A remark on labels that look like a quantity."""
+        if len(labels) < MANY_NUMERIC_LABELS or not all(map(as_number, labels)):
             return []
-        text = f"the {len(labels):,} labels are numbers, learned as classes without an order: `finetune regress` learns amounts"
+        text = (
+            f"the {len(labels):,} labels are numbers, but are learned as classes without an order; "
+            "`finetune regress` predicts numbers"
+        )
         return [Remark("number-labels", text)]
 
     def stratum(self, example: Example) -> str:
@@ -98,7 +99,8 @@ class Classify(SequenceTask[str, ClassPrediction]):
 
     def __init__(self, model: Model, config: TaskConfig) -> None:
         super().__init__(model, config)
-        self.label_smoothing, self.balanced = config.label_smoothing, config.class_weights == "balanced"
+        self.label_smoothing = config.label_smoothing
+        self.balanced = config.class_weights == "balanced"
         self.register_buffer("weights", None, persistent=False)
 
     @classmethod
@@ -106,7 +108,7 @@ class Classify(SequenceTask[str, ClassPrediction]):
         return n_labels > 1 and problem_type != "multi_label_classification" and problem_type != "regression"
 
     def fit(self, train: Sequence[Example]) -> None:
-        """Weights by which every class counts the same in all, and an example one on average."""
+        """Balanced class weights: all classes have the same total weight, and the mean over examples is 1."""
         if self.balanced:
             counts = Counter(str(example.answer) for example in train)
             weights = [
@@ -121,7 +123,8 @@ class Classify(SequenceTask[str, ClassPrediction]):
         return {"class": len(batch.targets), "class_accuracy": len(batch.targets)}
 
     def loss(self, logits: Tensor, batch: TaskBatch) -> Loss:
-        rows, targets = self.mean_of_windows(logits, batch), self.tensor(batch.targets)
+        rows = self.mean_of_windows(logits, batch)
+        targets = self.tensor(batch.targets)
         weights, smoothing = (self.weights, self.label_smoothing) if self.training else (None, 0.0)
         total = F.cross_entropy(rows, targets, weights, reduction="sum", label_smoothing=smoothing)
         return Term("class", total), accuracy("class", (rows.detach().argmax(1) == targets).sum())

@@ -1,4 +1,4 @@
-"""Any number of classes for a text, or for two that are read together; each class is decided for itself."""
+"""Any number of classes for a text, or for two that are read together; each class is a binary decision."""
 
 from __future__ import annotations
 
@@ -22,16 +22,18 @@ from bertworks.tasks.features import Array, Features, Numbers, TaskBatch
 from bertworks.tasks.sequence import SequenceTask
 from bertworks.tasks.task import Outputs, Prediction, Score
 
-SET, UNSET = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")  # in a column for one class
-SEPARATORS = "|;,"  # between the classes of a cell; the first of these that is no slip: commas are in names, too
-STRAY = 0.1  # as often as the usual one: less is a slip
+# Values in a column for one class.
+TRUE_VALUES = ("1", "1.0", "true", "yes")
+FALSE_VALUES = ("0", "0.0", "false", "no")
+SEPARATORS = "|;,"  # between the classes of a cell, in order of preference: commas also occur in names
+MIN_SEPARATOR_SHARE = 0.1  # of the cells with the most frequent separator: a rarer one is a typo
 
 
 @dataclass(frozen=True)
 class MultilabelPrediction(Prediction):
     labels: list[str]
     scores: dict[str, float]
-    undecided: list[str] = field(default_factory=list)  # not confident enough whether they belong there or not
+    undecided: list[str] = field(default_factory=list)  # classes whose confidence is too low
 
     @property
     def abstained(self) -> bool:
@@ -54,7 +56,7 @@ class MultilabelSchema(Schema):
     )
 
     def legacy_named_columns(self, text: str | None, pair: Sequence[str], label: str | None) -> NamedColumns:
-        """Columns of several classes were one string."""
+        """The columns of several classes were one string, with commas."""
         return (
             super()
             .legacy_named_columns(text, pair, None)
@@ -63,28 +65,28 @@ class MultilabelSchema(Schema):
 
     def label_columns(self, table: TableSample) -> tuple[str, ...]:
         named = table.find((*self.label_names, *LABEL_NAMES))
-        return (named,) if named is not None else self._flags(table) or super().label_columns(table)
+        return (named,) if named is not None else self._binary_columns(table) or super().label_columns(table)
 
-    def _flags(self, table: TableSample) -> tuple[str, ...]:
-        """Columns with nothing but 0 and 1 in them, or the like, if there are several: one for each class."""
-        flags = [
+    def _binary_columns(self, table: TableSample) -> tuple[str, ...]:
+        """The columns with nothing but 0 and 1, or the like, if there are several: one per class."""
+        binary = [
             name
             for name in table.columns
-            if {str(row.get(name)).strip().lower() for row in table.rows} <= {*SET, *UNSET}
+            if {str(row.get(name)).strip().lower() for row in table.rows} <= {*TRUE_VALUES, *FALSE_VALUES}
         ]
-        return tuple(flags) if len(flags) > 1 else ()
+        return tuple(binary) if len(binary) > 1 else ()
 
     def label_format(self, rows: Sequence[Row], columns: Columns) -> Columns:
-        """What separates the classes of a cell; nothing, where each class has a column, or cells hold lists or one
+        """With the separator of the classes in a cell; none where each class has a column, or cells hold lists or one
         class."""
         if len(columns.labels) > 1:
             return columns
         values = (row.get(columns.labels[0]) for row in rows)
         cells = [value for value in values if isinstance(value, str) and isinstance(parse_list(value), str)]
         counts = {separator: sum(separator in cell for cell in cells) for separator in SEPARATORS}
-        most = max(counts.values())
+        min_count = max(1, MIN_SEPARATOR_SHARE * max(counts.values()))
         return replace(
-            columns, separator=next((one for one, count in counts.items() if count and count >= STRAY * most), None)
+            columns, separator=next((separator for separator, count in counts.items() if count >= min_count), None)
         )
 
     def answer(self, row: Row, texts: tuple[str, ...], columns: Columns) -> tuple[str, ...]:
@@ -96,13 +98,11 @@ class MultilabelSchema(Schema):
         value = parse_list(value)
         if isinstance(value, str):
             return tuple(name.strip() for name in value.split(columns.separator or SEPARATORS[-1]) if name.strip())
-        if isinstance(value, list) and all(isinstance(one, str | int) for one in value):
+        if isinstance(value, list) and all(isinstance(label, str | int) for label in value):
             if len(set(value)) < len(value):
-                raise InvalidRow(
-                    f"{str(value)[:60]}: the names of its classes are expected, each once", "repeated-label"
-                )
-            return tuple(name for one in value if (name := str(one)).strip())
-        raise InvalidRow("labels that are neither a list nor names with a separator", "bad-label")
+                raise InvalidRow(f"{str(value)[:60]}: a label is repeated", "repeated-label")
+            return tuple(name for label in value if (name := str(label)).strip())
+        raise InvalidRow("labels must be a list, or names with a separator", "bad-label")
 
     def check_learnable(
         self, train: Sequence[Example], labels: Set[str], n_rows: int, *, place: str | None, first: int | None
@@ -111,18 +111,18 @@ class MultilabelSchema(Schema):
             raise BadText(
                 "no row has a label",
                 place=place,
-                remedy="is it the right column? --label names another",
+                remedy="is it the right column? name another with --label",
                 code="no-labels",
             )
 
 
 def _is_set(value: Any, name: str) -> bool:
-    written = str(value).strip().lower()
-    if written in SET:
+    text = str(value).strip().lower()
+    if text in TRUE_VALUES:
         return True
-    if written in (*UNSET, ""):
+    if text in (*FALSE_VALUES, ""):
         return False
-    raise InvalidRow(f"{value!r} in column {name!r}, where 0 or 1 is expected", "not-a-flag")
+    raise InvalidRow(f"{value!r} in column {name!r}; expected 0 or 1", "not-a-flag")
 
 
 class Multilabel(SequenceTask[tuple[str, ...], MultilabelPrediction]):
@@ -146,17 +146,18 @@ class Multilabel(SequenceTask[tuple[str, ...], MultilabelPrediction]):
         return {"multilabel": n, "multilabel_accuracy": n}
 
     def loss(self, logits: Tensor, batch: TaskBatch) -> Loss:
-        rows, targets = self.mean_of_windows(logits, batch), self.tensor(batch.targets)
+        rows = self.mean_of_windows(logits, batch)
+        targets = self.tensor(batch.targets)
         total = F.binary_cross_entropy_with_logits(rows, targets, reduction="sum")
-        n_right = ((rows.detach() > 0) == (targets > 0)).sum()
-        return Term("multilabel", total), accuracy("multilabel", n_right)
+        n_correct = ((rows.detach() > 0) == (targets > 0)).sum()
+        return Term("multilabel", total), accuracy("multilabel", n_correct)
 
     def decode(self, outputs: Outputs, features: Features, example: Example) -> MultilabelPrediction:
         scores = dict(zip(self.labels, map(float, self.probabilities(outputs, features)[:, 1]), strict=True))
         return MultilabelPrediction([label for label, score in scores.items() if score > 0.5], scores)
 
     def class_logits(self, outputs: Outputs, features: Features) -> Array:
-        """Of each class whether it does not belong there, or does."""
+        """One row per class: logits of absent and present."""
         (logits,) = super().class_logits(outputs, features)
         return np.stack([np.zeros_like(logits), logits], axis=1)
 
@@ -164,25 +165,26 @@ class Multilabel(SequenceTask[tuple[str, ...], MultilabelPrediction]):
         return np.asarray(features.target).astype(np.int64)
 
     def score(self, prediction: MultilabelPrediction, answer: tuple[str, ...], texts: tuple[str, ...]) -> Score:
-        right, predicted = {str(label) for label in answer}, set(prediction.labels)
-        wrong = right ^ predicted
+        expected = {str(label) for label in answer}
+        predicted = set(prediction.labels)
+        errors = expected ^ predicted
         confidence = {label: max(score, 1 - score) for label, score in prediction.scores.items()}
         return Score(
             values=(
-                *(float(label in right) for label in self.labels),
+                *(float(label in expected) for label in self.labels),
                 *(float(label in predicted) for label in self.labels),
             ),
-            is_wrong=bool(wrong),
-            severity=max((confidence[label] for label in confidence if label in wrong), default=0.0),
-            expected=", ".join(sorted(right)) or "–",
+            is_wrong=bool(errors),
+            severity=max((confidence[label] for label in confidence if label in errors), default=0.0),
+            expected=", ".join(sorted(expected)) or "–",
             predicted=", ".join(prediction.labels) or "–",
             confidences=tuple(
-                (confidence[label], (score > 0.5) == (label in right)) for label, score in prediction.scores.items()
+                (confidence[label], (score > 0.5) == (label in expected)) for label, score in prediction.scores.items()
             ),
-            expected_items=frozenset((label, None) for label in right),
+            expected_items=frozenset((label, None) for label in expected),
             predicted_items=frozenset((label, None) for label in predicted),
         )
 
     def metric_values(self, scores: Floats) -> MetricValues:
-        truth, predicted = np.split(scores > 0, 2, axis=1)
-        return metrics.multilabel_metrics(truth, predicted)
+        targets, predicted = np.split(scores > 0, 2, axis=1)
+        return metrics.multilabel_metrics(targets, predicted)

@@ -38,7 +38,7 @@ class RegressSchema(Schema):
     shape = "regress"
     label_names = ("score", "rating")
     table_help = (("regress", "text, score", "I loved it, 4.5"),)
-    min_dev = 5  # that correlations say anything of
+    min_dev = 5  # fewer say nothing about a correlation
 
     def answer(self, row: Row, texts: tuple[str, ...], columns: Columns) -> float:
         value: Any = row[columns.labels[0]]
@@ -61,20 +61,20 @@ class RegressSchema(Schema):
 
 
 class Regress(SequenceTask[float, ValuePrediction]):
-    """It is learned in units of its standard deviation around its mean; `shift` and `scale` turn them into the
-    user's."""
+    """Targets are standardised: (value - `shift`) / `scale`, with the mean and the standard deviation of train."""
 
     schema = RegressSchema()
     terms = {"square": ("squared error", "平方误差")}
     problem_type = "regression"
     metrics = (metrics.PEARSON_SPEARMAN, metrics.PEARSON, metrics.SPEARMAN, metrics.MAE)
     has_confidence = False
-    keeps_head = False  # in other units it would only be in the way
+    keeps_head = False  # an earlier head has another shift and scale
     errors = ErrorTable(("The largest errors", "最大的误差"), ("absolute error", "绝对误差"), ".4g")
 
     def __init__(self, model: Model, config: TaskConfig) -> None:
         super().__init__(model, config)
-        self.shift, self.scale = config.shift, config.scale
+        self.shift = config.shift
+        self.scale = config.scale
 
     @classmethod
     def describe(cls, data: TaskData, labels: tuple[str, ...]) -> dict[str, Any]:
@@ -90,9 +90,8 @@ class Regress(SequenceTask[float, ValuePrediction]):
         return ("value",)
 
     def target(self, example: Example) -> Array:
-        return np.array(
-            np.nan if example.answer is None else (float(example.answer) - self.shift) / self.scale, np.float32
-        )
+        value = np.nan if example.answer is None else (float(example.answer) - self.shift) / self.scale
+        return np.array(value, np.float32)
 
     def counts(self, batch: TaskBatch) -> dict[str, int]:
         return {"square": len(batch.targets)}
@@ -122,7 +121,7 @@ class Regress(SequenceTask[float, ValuePrediction]):
         head = model.heads[self.head]
         assert isinstance(head, ClassHead)
         head.out.weight.mul_(self.scale)
-        if head.out.bias is None:  # as GPT has it: the shift is left to who reads the logits
+        if head.out.bias is None:  # as in GPT-2: the shift is added to the logits when predicting
             return model, config.model_copy(update={"scale": 1.0})
         head.out.bias.mul_(self.scale).add_(self.shift)
         return model, config.model_copy(update={"scale": 1.0, "shift": 0.0})

@@ -216,7 +216,7 @@ class SpanTask(Task[tuple[Span, ...], SpanPrediction]):
             self.no_answer = artifact.no_answer
 
     def features(self, examples: Sequence[Example], windows: SlidingWindows) -> list[Features]:
-        windows = windows.with_overlap(MAX_ANSWER_TOKENS, closed=self._is_causal)
+        windows = windows.with_overlap(MAX_ANSWER_TOKENS, final_token=self._is_causal)
         questions = windows.tokenizer.encode([example.texts[0] for example in examples])
         passages = list(dict.fromkeys(example.texts[1] for example in examples))  # one passage has many questions
         encodings = windows.tokenizer.encodings(passages)

@@ -1,7 +1,7 @@
-"""Which tags follow each other, as the examples show it, and the likeliest tags of a sentence that keep to it.
+"""Viterbi decoding of tags, with the transitions that are allowed by the training examples.
 
-Each word is judged by itself; so B-PER O E-PER may be the likeliest tag of each of three words, though nobody would
-write it.
+The model tags each word independently, so the most probable tags of three words may be B-PER O E-PER, which is not a
+valid sequence.
 """
 
 from __future__ import annotations
@@ -18,86 +18,97 @@ from bertworks.measure.metrics import Floats, prefix_and_type
 from bertworks.tasks.features import Numbers
 
 T = TypeVar("T", bound=Hashable)
-Transition = tuple[str, str, bool]  # the signs of two tags, and whether they name the same kind
-EDGE = "O"  # before the first word and behind the last there is nothing
-OPEN, INSIDE, CLOSING = (
-    {"B", "I", "M"},
-    {"I", "M", "E"},
-    {"E", "S"},
-)  # signs: more may or must come; goes on; the last one or the only
-SLIPS = 0.001  # of what follows a sign, and of what comes before the other: mistakes of those who tagged
-MISSED = 5.0  # of what would be expected so often by chance, and never occurs, that is no chance
-FORBIDDEN = -1e6  # far below any sum of logits, but if all ways are forbidden, there still is a best one
+Transition = tuple[str, str, bool]  # the prefixes of two successive tags, and whether their entity type is the same
+BOUNDARY = "O"  # stands for the tag before the first word and after the last
+OPEN_PREFIXES = {"B", "I", "M"}  # the entity may or must continue
+CONTINUING_PREFIXES = {"I", "M", "E"}  # the entity began at an earlier word
+CLOSING_PREFIXES = {"E", "S"}  # the last word of an entity, or its only one
+MIN_TRANSITION_SHARE = 0.001  # of the transitions from a prefix or to one: rarer ones are annotation errors
+MIN_EXPECTED_COUNT = 5.0  # a transition that is expected so often by chance, but never occurs, is not allowed
+FORBIDDEN = -1e6  # far below any sum of logits, but finite: if all paths are forbidden, there is still a best one
 
 
 def observed_transitions(sentences: Iterable[Sequence[str]]) -> tuple[Transition, ...]:
-    """Those that occur, but for slips; and regular ones that do not, where examples are so few that it means
-    nothing."""
-    pairs = Counter(pair for tags in sentences for pair in pairwise((EDGE, *tags, EDGE)))
-    counts = _count((_transition(*pair), count) for pair, count in pairs.items())
-    after = _count((first, count) for (first, _, _), count in counts.items())
-    before = _count((second, count) for (_, second, _), count in counts.items())
-    usual = (one for one, count in counts.items() if count >= SLIPS * min(after[one[0]], before[one[1]]))
-    closed = bool(CLOSING & after.keys())
-    unknown = (
-        one
-        for one, count in _expected(pairs).items()
-        if one not in counts and count < MISSED and _is_regular(one, closed=closed)
+    """The transitions that occur, without annotation errors; and valid ones that do not occur, where examples are too few
+    to conclude anything from that."""
+    tag_pairs = Counter(pair for tags in sentences for pair in pairwise((BOUNDARY, *tags, BOUNDARY)))
+    counts = _sum_weights((_transition(*pair), count) for pair, count in tag_pairs.items())
+    from_prefix = _sum_weights((first, count) for (first, _, _), count in counts.items())
+    to_prefix = _sum_weights((second, count) for (_, second, _), count in counts.items())
+    observed = (
+        transition
+        for transition, count in counts.items()
+        if count >= MIN_TRANSITION_SHARE * min(from_prefix[transition[0]], to_prefix[transition[1]])
     )
-    return tuple(sorted({*usual, *unknown}))
+    marks_ends = bool(CLOSING_PREFIXES & from_prefix.keys())
+    unobserved = (
+        transition
+        for transition, expected_count in _expected_counts(tag_pairs).items()
+        if transition not in counts
+        and expected_count < MIN_EXPECTED_COUNT
+        and _is_valid(transition, marks_ends=marks_ends)
+    )
+    return tuple(sorted({*observed, *unobserved}))
 
 
-def _is_regular(transition: Transition, *, closed: bool) -> bool:
-    """As BIO has it, or, if ends are marked, BIOES and BMES."""
-    first, second, same = transition
-    goes_on = second in INSIDE
-    if closed:
-        return (first in OPEN) == goes_on and (same or not goes_on)
-    return not goes_on or (first in OPEN and same)
+def _is_valid(transition: Transition, *, marks_ends: bool) -> bool:
+    """By the rules of BIO or, if `marks_ends`, of BIOES and BMES."""
+    first, second, same_type = transition
+    continues = second in CONTINUING_PREFIXES
+    if marks_ends:
+        return (first in OPEN_PREFIXES) == continues and (same_type or not continues)
+    return not continues or (first in OPEN_PREFIXES and same_type)
 
 
-def _expected(pairs: Mapping[tuple[str, str], int]) -> Mapping[Transition, float]:
-    """How often each transition would occur if tags did not care what comes before them."""
-    firsts, seconds = (_count((pair[at], count) for pair, count in pairs.items()) for at in (0, 1))
-    total = sum(pairs.values())
-    return _count((_transition(a, b), firsts[a] * seconds[b] / total) for a in firsts for b in seconds)
+def _expected_counts(tag_pairs: Mapping[tuple[str, str], int]) -> Mapping[Transition, float]:
+    """How often each transition would occur if tags were independent of the one before."""
+    firsts, seconds = (_sum_weights((pair[i], count) for pair, count in tag_pairs.items()) for i in (0, 1))
+    total = sum(tag_pairs.values())
+    return _sum_weights((_transition(a, b), firsts[a] * seconds[b] / total) for a in firsts for b in seconds)
 
 
-def _count(weighted: Iterable[tuple[T, float]]) -> dict[T, float]:
-    found: defaultdict[T, float] = defaultdict(float)
-    for one, weight in weighted:
-        found[one] += weight
-    return found
+def _sum_weights(weighted: Iterable[tuple[T, float]]) -> dict[T, float]:
+    sums: defaultdict[T, float] = defaultdict(float)
+    for key, weight in weighted:
+        sums[key] += weight
+    return sums
 
 
-def _transition(before: str, behind: str) -> Transition:
-    (first, kind), (second, other) = prefix_and_type(before), prefix_and_type(behind)
-    return first, second, kind == other
+def _transition(first_tag: str, second_tag: str) -> Transition:
+    first, first_type = prefix_and_type(first_tag)
+    second, second_type = prefix_and_type(second_tag)
+    return first, second, first_type == second_type
 
 
 class ViterbiDecoder:
-    """The best sequence of tags that keeps to the transitions that were observed."""
+    """The best sequence of tags with allowed transitions only."""
 
-    def __init__(self, labels: Sequence[str], usual: Iterable[Transition]) -> None:
-        known, named = set(usual), [prefix_and_type(tag) for tag in (*labels, EDGE)]
-        self.costs = np.array(
+    def __init__(self, labels: Sequence[str], allowed: Iterable[Transition]) -> None:
+        allowed = set(allowed)
+        tags = [prefix_and_type(tag) for tag in (*labels, BOUNDARY)]
+        self.scores = np.array(
             [
-                [0.0 if (first, second, kind == other) in known else FORBIDDEN for second, other in named]
-                for first, kind in named
+                [
+                    0.0 if (first, second, first_type == second_type) in allowed else FORBIDDEN
+                    for second, second_type in tags
+                ]
+                for first, first_type in tags
             ]
         )
 
     def decode(self, logits: Floats) -> Numbers:
-        """The tag of each word, from the logits of all, (words, tags); found as Viterbi does (1967)."""
-        alone: Numbers = logits.argmax(1)
-        if not self.costs[[-1, *alone], [*alone, -1]].any():  # as most are
-            return alone
-        between, best, back = self.costs[:-1, :-1], self.costs[-1, :-1] + logits[0], []
+        """The tag of each word, from the logits (words, tags), by the Viterbi algorithm (1967)."""
+        independent: Numbers = logits.argmax(1)
+        if not self.scores[[-1, *independent], [*independent, -1]].any():  # the common case: all are allowed
+            return independent
+        transitions = self.scores[:-1, :-1]
+        best = self.scores[-1, :-1] + logits[0]  # of the paths that end in each tag
+        backpointers = []
         for row in logits[1:]:
-            sums: NDArray[np.float64] = best[:, None] + between
-            back.append(sums.argmax(0))
+            sums: NDArray[np.float64] = best[:, None] + transitions
+            backpointers.append(sums.argmax(0))
             best = sums.max(0) + row
-        way = [int((best + self.costs[:-1, -1]).argmax())]
-        for came_from in reversed(back):
-            way.append(int(came_from[way[-1]]))
-        return np.array(way[::-1], np.int64)
+        path = [int((best + self.scores[:-1, -1]).argmax())]
+        for pointers in reversed(backpointers):
+            path.append(int(pointers[path[-1]]))
+        return np.array(path[::-1], np.int64)
