@@ -32,7 +32,7 @@ from bertworks.tasks.inference import BATCH_TOKENS, AnyTask, evaluation_mode, ru
 from bertworks.tasks.multilabel import MultilabelPrediction
 from bertworks.tasks.shapes import SHAPES, make_task, task_class, task_model_config
 from bertworks.tasks.span import MAX_ANSWER_TOKENS, SpanPrediction, SpanTask, best_span
-from bertworks.tasks.tag import Entity, Tag, TagPrediction, nearest_middle
+from bertworks.tasks.tag import Entity, Tag, TagPrediction, most_context_window
 from bertworks.tasks.viterbi import ViterbiDecoder, observed_transitions
 from bertworks.tasks.windows import SlidingWindows, WindowRanges, evenly_spaced
 from bertworks.text.tokenizer import Tokenizer
@@ -298,8 +298,8 @@ def test_every_word_is_tagged_once(words: int, limit: int, overlap: int) -> None
 
 def test_a_word_is_read_where_most_is_seen_around_it() -> None:
     cuts = [WindowRanges(((0, 10),)), WindowRanges(((5, 15),)), WindowRanges(((10, 20),))]
-    assert nearest_middle(np.array([0, 6, 7, 8, 12, 13, 19]), cuts, 20).tolist() == [0, 0, 0, 1, 1, 2, 2]
-    assert nearest_middle(np.array([0, 9, 12]), cuts[:1], 20).tolist() == [0, 0, -1]
+    assert most_context_window(np.array([0, 6, 7, 8, 12, 13, 19]), cuts, 20).tolist() == [0, 0, 0, 1, 1, 2, 2]
+    assert most_context_window(np.array([0, 9, 12]), cuts[:1], 20).tolist() == [0, 0, -1]
 
 
 def test_cutting_is_counted_and_refusing_names_the_place() -> None:

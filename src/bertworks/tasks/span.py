@@ -1,8 +1,8 @@
-"""An answer that is a part of a passage (Devlin et al. 2019, sections 4.2 and 4.3).
+"""Extractive question answering (Devlin et al. 2019, sections 4.2 and 4.3): the answer is a part of a passage.
 
-The passage is read in windows, each behind the question. Every window has a position that means "no answer here", its
-[CLS], or its end where a token sees only what is before it; in a window without the answer that is the right one. The
-best span of all windows is the answer, unless the best "no answer" is better by `no_answer`.
+The passage is read in windows, each after the question. In each window one position stands for "no answer here": [CLS],
+or the last token of a causal model. It is the target in windows without the answer. The best span of all windows is
+predicted, unless the score of "no answer" exceeds its score by more than the threshold `no_answer`.
 
     R  tokens of a window that the head reads: "no answer", then the passage
 """
@@ -48,7 +48,7 @@ from bertworks.tasks.task import (
 from bertworks.tasks.windows import SlidingWindows, WindowRanges
 from bertworks.text.words import CJK
 
-MAX_ANSWER_TOKENS = 64  # windows share as many, so that an answer is whole in one of them
+MAX_ANSWER_TOKENS = 64  # also the overlap of windows, so that each answer is in one of them completely
 CONTEXT_NAMES = ("context", "passage", "paragraph", "document", "text")
 QUESTION_NAMES = ("question", "query", "prompt")
 START_NAMES = ("answer_start", "start")
@@ -56,16 +56,16 @@ START_NAMES = ("answer_start", "start")
 
 @dataclass(frozen=True)
 class SpanPrediction(Prediction):
-    answer: str | None  # "": the passage does not say; None: not confident enough
-    start: int  # character of the passage; -1 without an answer
-    confidence: float  # of its first and its last token
-    score: float  # logits of first and last token
-    no_answer_score: float  # the same of "no answer"
-    best_span: str = ""  # whether it is the answer or not
+    answer: str | None  # "": the passage has no answer; None: not confident enough
+    start: int  # character in the passage; -1 without an answer
+    confidence: float  # product over the first and the last token
+    score: float  # of the best span: the sum of the logits of its first and last token
+    no_answer_score: float  # the same for "no answer"
+    best_span: str = ""  # even where "no answer" is predicted
 
     @property
     def margin(self) -> float:
-        """By how much "no answer" is better."""
+        """By how much the score of "no answer" exceeds that of the best span."""
         return self.no_answer_score - self.score
 
     @property
@@ -76,7 +76,7 @@ class SpanPrediction(Prediction):
         return self if self.confidence >= confidence else replace(self, answer=None, start=-1)
 
     def cells(self) -> dict[str, Any]:
-        # An empty cell is an answer: the passage does not say.
+        # An empty cell means that the passage has no answer.
         return {
             "answer": "?" if self.answer is None else self.answer,
             "start": self.start,
@@ -85,7 +85,7 @@ class SpanPrediction(Prediction):
 
 
 class SpanSchema(Schema):
-    """A question and a passage; all right answers."""
+    """A question and a passage; the answer is a tuple of all correct spans."""
 
     shape = "span"
     column_options = ("question", "context", "label")
@@ -97,8 +97,8 @@ class SpanSchema(Schema):
 
     def text_columns(self, table: TableSample, named: NamedColumns, *, paired: bool) -> tuple[str, ...]:
         context = named.context or table.require(CONTEXT_NAMES, "the passage", "context")
-        rest = table.without([context])
-        return named.question or rest.require(
+        candidates = table.without([context])
+        return named.question or candidates.require(
             (*QUESTION_NAMES, *SECOND_TEXT_NAMES), "the question", "question"
         ), context
 
@@ -110,15 +110,15 @@ class SpanSchema(Schema):
         return NamedColumns(context=text, question=single_pair_column(pair), label=(label,) if label else ())
 
     def answer(self, row: Row, texts: tuple[str, ...], columns: Columns) -> tuple[Span, ...]:
-        """A text to be found in the passage, or the lists of texts and starts that SQuAD has; nothing: there is no
-        answer."""
-        value, passage = row[columns.labels[0]], texts[1]
+        """From a text that is in the passage, or from lists of texts and starts as in SQuAD; empty: no answer."""
+        value = row[columns.labels[0]]
+        passage = texts[1]
         start = next((row[name] for name in START_NAMES if name in row), None)
         if isinstance(value, str) and value and start not in (None, ""):
             try:
                 value = {"text": [value], "answer_start": [int(start)]}
             except (TypeError, ValueError):
-                raise InvalidRow(f"the answer starts at {start!r}, which is not a number", "bad-answer-start") from None
+                raise InvalidRow(f"the start {start!r} of the answer is not a number", "bad-answer-start") from None
         if (
             isinstance(value, dict)
             and isinstance(value.get("text"), list)
@@ -129,8 +129,8 @@ class SpanSchema(Schema):
                 check_span(span, passage)
             return tuple(spans)
         if value is not None and not isinstance(value, str):
-            raise InvalidRow("an answer that is no text", "bad-answer")
-        return (_find(value, passage),) if value else ()
+            raise InvalidRow("the answer is not a text", "bad-answer")
+        return (_locate(value, passage),) if value else ()
 
     def file_reader(self, path: Path, label: str | None) -> ExampleReader | None:
         return FormatReader(read_squad, self) if is_squad(path) else None
@@ -155,12 +155,12 @@ class SpanSchema(Schema):
             raise BadText("no question has an answer", place=place, remedy=remedy, code="no-answers")
 
     def data_remarks(self, train: Sequence[Example], dev: Sequence[Example], labels: Set[str]) -> list[Remark]:
-        """Whether a model learns that some questions have no answer."""
+        """A remark on unanswerable questions."""
         n_train, n_dev = (sum(example.answer == () for example in examples) for examples in (train, dev))
         if n_dev and not n_train:
-            cause = f"{n_dev:,} of {len(dev):,} questions of dev have no answer, and none of train"
-            return [Remark("unanswered-in-dev", f"{cause}: the model learns to answer always, and is wrong there")]
-        text = f"{n_train:,} of {len(train):,} questions have no answer: the model learns to say so"
+            cause = f"{n_dev:,} of {len(dev):,} questions of dev have no answer, but none of train"
+            return [Remark("unanswered-in-dev", f"{cause}: the model always answers, and is wrong on these")]
+        text = f"{n_train:,} of {len(train):,} questions have no answer: the model learns to predict that"
         return [Remark("unanswered", text)] if n_train else []
 
     def groups(self, examples: Sequence[Example]) -> Iterator[tuple[list[Hashable], float]]:
@@ -168,20 +168,19 @@ class SpanSchema(Schema):
         yield [example.texts[1] for example in examples], 2
 
 
-def _find(answer: str, passage: str) -> Span:
-    """Where it stands as words of its own, or else at all. What is written without spaces has no such ends."""
-    before, behind = ("" if re.match(f"[{CJK}]", end) else r"\w" for end in (answer[0], answer[-1]))
-    words = re.search(
-        (f"(?<!{before})" if before else "") + re.escape(answer) + (f"(?!{behind})" if behind else ""), passage
-    )
-    start = words.start() if words else passage.find(answer)
+def _locate(answer: str, passage: str) -> Span:
+    """The first occurrence at word boundaries, else the first of all. There are no boundaries at CJK characters."""
+    before = "" if re.match(f"[{CJK}]", answer[0]) else r"(?<!\w)"
+    after = "" if re.match(f"[{CJK}]", answer[-1]) else r"(?!\w)"
+    match = re.search(before + re.escape(answer) + after, passage)
+    start = match.start() if match else passage.find(answer)
     if start < 0:
         raise InvalidRow(f"the answer {answer[:60]!r} is not in the passage", "answer-not-in-passage")
     return Span(start, answer)
 
 
 class TokenSpan(NamedTuple):
-    """Of a window: its first and last token among those that the head reads, and the sum of their logits."""
+    """A span in a window: first and last token among those that the head reads, and the sum of their logits."""
 
     window: int
     first: int
@@ -204,7 +203,7 @@ class SpanTask(Task[tuple[Span, ...], SpanPrediction]):
 
     def __init__(self, model: Model, config: TaskConfig) -> None:
         super().__init__(model, config)
-        self.no_answer = 0.0 if config.no_answer else inf  # how much better "no answer" must be than the best span
+        self.no_answer = 0.0 if config.no_answer else inf  # threshold of the margin; inf: always answer
 
     @classmethod
     def describe(cls, data: TaskData, labels: tuple[str, ...]) -> dict[str, Any]:
@@ -218,14 +217,14 @@ class SpanTask(Task[tuple[Span, ...], SpanPrediction]):
     def features(self, examples: Sequence[Example], windows: SlidingWindows) -> list[Features]:
         windows = windows.with_overlap(MAX_ANSWER_TOKENS, final_token=self._is_causal)
         questions = windows.tokenizer.encode([example.texts[0] for example in examples])
-        passages = list(dict.fromkeys(example.texts[1] for example in examples))  # one passage has many questions
+        passages = list(dict.fromkeys(example.texts[1] for example in examples))  # a passage has many questions
         encodings = windows.tokenizer.encodings(passages)
-        known = {
-            text: (np.array(e.ids, np.int64), np.array(e.offsets).reshape(-1, 2))
-            for text, e in zip(passages, encodings, strict=True)
+        encoded = {
+            passage: (np.array(encoding.ids, np.int64), np.array(encoding.offsets).reshape(-1, 2))
+            for passage, encoding in zip(passages, encodings, strict=True)
         }
         return [
-            self._features(example, question.astype(np.int64), *known[example.texts[1]], windows)
+            self._features(example, question.astype(np.int64), *encoded[example.texts[1]], windows)
             for example, question in zip(examples, questions, strict=True)
         ]
 
@@ -233,20 +232,20 @@ class SpanTask(Task[tuple[Span, ...], SpanPrediction]):
         self, example: Example, question: Numbers, passage: Numbers, offsets: Numbers, windows: SlidingWindows
     ) -> Features:
         if not len(question) or not len(passage):
-            raise BadText(
-                "the tokenizer has no token for any of a question or a passage", place=example.place, code="no-tokens"
-            )
-        ranges, made = windows.ranges((len(question), len(passage)), example.place), []
+            cause = "the tokenizer finds no token in the question or the passage"
+            raise BadText(cause, place=example.place, code="no-tokens")
+        ranges = windows.ranges((len(question), len(passage)), example.place)
         answer = _answer_tokens(example.answer, offsets)
-        for one in ranges:
-            ids, segments, (_, start) = windows.with_special_tokens((question, passage), one)
-            begin, end = one.texts[1]
+        example_windows = []
+        for window_range in ranges:
+            ids, segments, (_, start) = windows.with_special_tokens((question, passage), window_range)
+            begin, end = window_range.texts[1]
             no_answer = len(ids) - 1 if self._is_causal else _cls_position(ids, windows)
             positions = np.concatenate([[no_answer], np.arange(start, start + end - begin)])
             origins = np.concatenate([[[-1, -1]], offsets[begin:end]])
-            made.append(Window(ids, segments, positions, origins, _targets(answer, one)))
+            example_windows.append(Window(ids, segments, positions, origins, _targets(answer, window_range)))
         tokens = sum(windows.count((question, passage), ranges), TokenCounts())
-        return Features(tuple(made), tokens, windows.capacity(2))
+        return Features(tuple(example_windows), tokens, windows.capacity(2))
 
     @property
     def _is_causal(self) -> bool:
@@ -259,28 +258,30 @@ class SpanTask(Task[tuple[Span, ...], SpanPrediction]):
     def loss(self, logits: Tensor, batch: TaskBatch) -> Loss:
         rows = pad_rows(logits, batch.n_positions)
         targets = self.tensor(batch.targets.reshape(-1, 2))
-        start, end = (F.cross_entropy(rows[:, :, at], targets[:, at], reduction="sum") for at in (0, 1))
-        n_right = (rows.detach().argmax(1) == targets).all(1).sum()
-        return Term("start", start, 0.5), Term("end", end, 0.5), accuracy("span", n_right)
+        start, end = (F.cross_entropy(rows[:, :, i], targets[:, i], reduction="sum") for i in (0, 1))
+        n_correct = (rows.detach().argmax(1) == targets).all(1).sum()
+        return Term("start", start, 0.5), Term("end", end, 0.5), accuracy("span", n_correct)
 
     def decode(self, outputs: Outputs, features: Features, example: Example) -> SpanPrediction:
-        best, no_answer, is_silent = self._best(outputs)
+        best, no_answer, is_unanswered = self._best(outputs)
         origins = features.windows[best.window].origins
-        start, end = int(origins[best.first, 0]), int(origins[best.last, 1])
+        start = int(origins[best.first, 0])
+        end = int(origins[best.last, 1])
         text = example.texts[1][start:end]
-        best_text, start = text.strip(), start + len(text) - len(text.lstrip())
-        predicted = no_answer if is_silent else best
-        ends = softmax(outputs[predicted.window].astype(np.float64) / self.temperature, axis=0)
-        confidence = float(ends[predicted.first, 0] * ends[predicted.last, 1])
-        answer, start = ("", -1) if is_silent else (best_text, start)
+        best_text = text.strip()
+        start += len(text) - len(text.lstrip())
+        predicted = no_answer if is_unanswered else best
+        probabilities = softmax(outputs[predicted.window].astype(np.float64) / self.temperature, axis=0)
+        confidence = float(probabilities[predicted.first, 0] * probabilities[predicted.last, 1])
+        answer, start = ("", -1) if is_unanswered else (best_text, start)
         return SpanPrediction(answer, start, confidence, best.score, no_answer.score, best_text)
 
     def _best(self, outputs: Outputs) -> tuple[TokenSpan, TokenSpan, bool]:
-        """Of all windows the best span, and "no answer" where it is least likely; and whether that is what is
-        predicted."""
-        best = max((best_span(table, at) for at, table in enumerate(outputs)), key=lambda span: span.score)
+        """The best span of all windows, the "no answer" of the window where its score is lowest, and whether the latter
+        is predicted."""
+        best = max((best_span(logits, i) for i, logits in enumerate(outputs)), key=lambda span: span.score)
         no_answer = min(
-            (TokenSpan(at, 0, 0, float(table[0].sum())) for at, table in enumerate(outputs)),
+            (TokenSpan(i, 0, 0, float(logits[0].sum())) for i, logits in enumerate(outputs)),
             key=lambda span: span.score,
         )
         return best, no_answer, no_answer.score - best.score > self.no_answer
@@ -288,26 +289,26 @@ class SpanTask(Task[tuple[Span, ...], SpanPrediction]):
     def tune(
         self, outputs: Sequence[Outputs], features: Sequence[Features], examples: Sequence[Example]
     ) -> dict[str, float]:
-        """From where on a model that may be silent is best silent."""
+        """The threshold of "no answer"."""
         if self.no_answer == inf:
             return {}
         self.no_answer = self.best_threshold(self.decode_all(outputs, features, examples), examples)
         return {"no_answer": self.no_answer}
 
     def best_threshold(self, predictions: Sequence[SpanPrediction], examples: Sequence[Example]) -> float:
-        """How much better "no answer" must be for most F1: tried between any two margins that occur."""
-        answered = [replace(one, answer=one.best_span) for one in predictions]
+        """The threshold of the margin that maximises F1. Candidates are the midpoints between successive margins."""
+        answered = [replace(prediction, answer=prediction.best_span) for prediction in predictions]
         answered_f1 = score_table(self.scores(answered, examples))[:, 0]
-        silent_f1 = np.array([float(not example.answer) for example in examples])
-        margins = np.array([one.margin for one in predictions])
+        unanswered_f1 = np.array([float(not example.answer) for example in examples])
+        margins = np.array([prediction.margin for prediction in predictions])
         order = np.argsort(margins)
-        # The first k by margin are answered, the others are silent.
-        first_answered = np.concatenate([[0.0], np.cumsum(answered_f1[order])])
-        rest_silent = np.concatenate([np.cumsum(silent_f1[order][::-1])[::-1], [0.0]])
-        edges = np.concatenate(
+        # With the k-th candidate, the k examples of smallest margin are answered, the others are not.
+        f1_of_answered = np.concatenate([[0.0], np.cumsum(answered_f1[order])])
+        f1_of_unanswered = np.concatenate([np.cumsum(unanswered_f1[order][::-1])[::-1], [0.0]])
+        candidates = np.concatenate(
             [[margins[order[0]] - 1], (margins[order][1:] + margins[order][:-1]) / 2, [margins[order[-1]] + 1]]
         )
-        return float(edges[int((first_answered + rest_silent).argmax())])
+        return float(candidates[int((f1_of_answered + f1_of_unanswered).argmax())])
 
     def calibration_loss(
         self,
@@ -316,25 +317,25 @@ class SpanTask(Task[tuple[Span, ...], SpanPrediction]):
         features: Sequence[Features],
         examples: Sequence[Example],
     ) -> CalibrationLoss:
-        """How unlikely it makes that just the answers which are exact are so: first and last token of several spans may
-        be right."""
-        predicted = [no_answer if is_silent else best for best, no_answer, is_silent in map(self._best, outputs)]
-        tables = [
-            softmax(windows[one.window].astype(np.float64), axis=0)
-            for windows, one in zip(outputs, predicted, strict=True)
+        """From whether each predicted answer is an exact match, not from its tokens: there may be several correct
+        spans."""
+        spans = [no_answer if is_unanswered else best for best, no_answer, is_unanswered in map(self._best, outputs)]
+        probabilities = [
+            softmax(example_outputs[span.window].astype(np.float64), axis=0)
+            for example_outputs, span in zip(outputs, spans, strict=True)
         ]
-        places = np.array([[one.first, one.last] for one in predicted])
-        parts = [(pad_columns([table[None, :, end] for table in tables]), places[:, end]) for end in (0, 1)]
+        predicted = np.array([[span.first, span.last] for span in spans])
+        parts = [(pad_columns([table[None, :, i] for table in probabilities]), predicted[:, i]) for i in (0, 1)]
         return answer_calibration_loss(parts, score_table(self.scores(predictions, examples))[:, 1] > 0)
 
     def score(self, prediction: SpanPrediction, answer: tuple[Span, ...], texts: tuple[str, ...]) -> Score:
-        right = [span.text for span in answer]
-        f1, exact = metrics.answer_scores(right, prediction.answer or "")
+        expected = [span.text for span in answer]
+        f1, exact = metrics.answer_scores(expected, prediction.answer or "")
         return Score(
             values=(f1, exact),
             is_wrong=not exact,
             severity=(1 - f1) * prediction.confidence,
-            expected=" / ".join(dict.fromkeys(right)) or "–",
+            expected=" / ".join(dict.fromkeys(expected)) or "–",
             predicted=prediction.answer or "–",
             confidences=((prediction.confidence, bool(exact)),),
         )
@@ -343,18 +344,18 @@ class SpanTask(Task[tuple[Span, ...], SpanPrediction]):
         return {"f1": float(scores[:, 0].mean()), "exact": float(scores[:, 1].mean())}
 
 
-def best_span(table: Array, window: int = 0) -> TokenSpan:
-    """By the logits of first and last token, (R, 2)."""
-    size = len(table) - 1
-    sums = table[1:, 0, None] + table[None, 1:, 1]
-    ahead = np.arange(size)[None, :] - np.arange(size)[:, None]
-    sums = np.where((ahead >= 0) & (ahead < MAX_ANSWER_TOKENS), sums, -np.inf)
+def best_span(logits: Array, window: int = 0) -> TokenSpan:
+    """The best span of a window, from the logits of first and last tokens, (R, 2)."""
+    size = len(logits) - 1
+    sums = logits[1:, 0, None] + logits[None, 1:, 1]
+    distance = np.arange(size)[None, :] - np.arange(size)[:, None]
+    sums = np.where((distance >= 0) & (distance < MAX_ANSWER_TOKENS), sums, -np.inf)
     first, last = divmod(int(sums.argmax()), size)
     return TokenSpan(window, 1 + first, 1 + last, float(sums[first, last]))
 
 
 def _answer_tokens(answer: tuple[Span, ...] | None, offsets: Numbers) -> tuple[int, int] | None:
-    """The first and last token of the first right answer; None: there is none."""
+    """The first and last token of the first correct answer; None: there is none."""
     if not answer:
         return None
     first = int(np.searchsorted(offsets[:, 1], answer[0].start, side="right"))
@@ -363,8 +364,8 @@ def _answer_tokens(answer: tuple[Span, ...] | None, offsets: Numbers) -> tuple[i
 
 
 def _targets(answer: tuple[int, int] | None, ranges: WindowRanges) -> Numbers:
-    """Which of the tokens that are read are the answer's first and last; 0, "no answer", for windows that do not hold
-    all of it."""
+    """The first and last position of the answer among those that the head reads; 0, "no answer", for windows that do
+    not contain it completely."""
     begin, end = ranges.texts[1]
     if answer is None or answer[0] < begin or answer[1] >= end:
         return np.zeros(2, np.int64)
@@ -374,5 +375,5 @@ def _targets(answer: tuple[int, int] | None, ranges: WindowRanges) -> Numbers:
 def _cls_position(ids: Numbers, windows: SlidingWindows) -> int:
     if "cls" not in windows.tokenizer.special:
         return 0
-    found = np.flatnonzero(ids == windows.tokenizer.id_of("cls"))
-    return int(found[0]) if len(found) else 0
+    positions = np.flatnonzero(ids == windows.tokenizer.id_of("cls"))
+    return int(positions[0]) if len(positions) else 0

@@ -1,7 +1,7 @@
-"""A tag for each word. The first piece of a word stands for it (Devlin et al. 2019, section 5.3).
+"""Token classification: a tag for each word, from its first subword token (Devlin et al. 2019, section 5.3).
 
-Words are set one space apart, and pieces are found again by their characters, so any tokenizer will do. In a sentence
-longer than the model each word is read once, in the window that shows most of its surroundings.
+Words are joined by spaces and matched to tokens by character offsets, so it works with any tokenizer. In a sentence
+longer than the model, each word is tagged in the window that has the most context around it.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ from bertworks.text.words import CJK
 OUTSIDE = "O"
 CONLL_SUFFIXES = (".conll", ".conllu", ".bio", ".bmes")
 WORD = re.compile(rf"[{CJK}]|[^\W{CJK}]+(?:[-'’.][^\W{CJK}]+)*|[^\w\s]")
-JOINING = ("Mn", "Mc", "Me", "Cf")  # categories of Unicode: accents and joiners go with the character before them
-Entity3 = tuple[str, int, int]  # type, first and last word
+COMBINING_CATEGORIES = ("Mn", "Mc", "Me", "Cf")  # of Unicode: accents and joiners
+EntityRange = tuple[str, int, int]  # type, first and last word
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,14 @@ class Entity:
     first: int  # word
     last: int
     confidence: float  # the lowest of its words
-    start: int | None = None  # character, where the words were found in a text
+    start: int | None = None  # character, where the input was a text and not words
     end: int | None = None
 
 
 @dataclass(frozen=True)
 class TagPrediction(Prediction):
     words: list[str]
-    tags: list[str | None]  # None: not confident enough, or not read
+    tags: list[str | None]  # None: not confident enough, or cut off
     confidences: list[float]
     entities: list[Entity]
 
@@ -78,10 +78,12 @@ class TagPrediction(Prediction):
         return None in self.tags
 
     def abstain_below(self, confidence: float) -> TagPrediction:
-        tags = [tag if sure >= confidence else None for tag, sure in zip(self.tags, self.confidences, strict=True)]
-        return replace(
-            self, tags=tags, entities=[entity for entity in self.entities if entity.confidence >= confidence]
-        )
+        tags = [
+            tag if tag_confidence >= confidence else None
+            for tag, tag_confidence in zip(self.tags, self.confidences, strict=True)
+        ]
+        entities = [entity for entity in self.entities if entity.confidence >= confidence]
+        return replace(self, tags=tags, entities=entities)
 
     def cells(self) -> dict[str, Any]:
         return {"words": " ".join(self.words), "tags": " ".join("?" if tag is None else tag for tag in self.tags)}
@@ -122,14 +124,13 @@ class TagSchema(Schema):
         if is_table(path):
             return None
         if label is not None and not label.isdecimal():
-            remedy = "the column of the tags by its number, from 1"
-            raise BadText(
-                f"--label {label}: these columns have no names", place=str(path), remedy=remedy, code="no-named-columns"
-            )
+            cause = f"--label {label}: the columns of this file have no names"
+            remedy = "give the number of the tag column, from 1"
+            raise BadText(cause, place=str(path), remedy=remedy, code="no-named-columns")
         return FormatReader(read_conll if label is None else partial(read_conll, column=int(label)), self)
 
     def input_reader(self, path: Path, labels: Sequence[str]) -> ExampleReader | None:
-        """Words in columns are known by what is in them, not by a name such as test.txt."""
+        """CoNLL files are recognised by their content, since a name such as test.txt tells nothing."""
         if is_table(path):
             return None
         lines = [line for _, line in islice(read_lines(path, ReadReport()), SAMPLED_ROWS)]
@@ -139,16 +140,18 @@ class TagSchema(Schema):
     def expects(self, pairs: bool | None) -> str:
         return self.input_help
 
-    def parse(self, given: object, pairs: bool | None) -> Example | None:
-        if isinstance(given, str):
-            found = split_words(given)
-            starts = tuple(start for start, _ in found)
-            return Example(tuple(word for _, word in found), source_text=given, word_starts=starts) if found else None
-        words = as_strings(given)
-        return Example(words) if words else None
+    def parse(self, value: object, pairs: bool | None) -> Example | None:
+        if isinstance(value, str):
+            starts_and_words = words_with_starts(value)
+            if not starts_and_words:
+                return None
+            starts, words = zip(*starts_and_words, strict=True)
+            return Example(words, source_text=value, word_starts=starts)
+        listed = as_strings(value)
+        return Example(listed) if listed else None
 
     def from_cell(self, example: Example, row: Row, columns: Columns, *, as_trained: bool) -> Example:
-        """The words of a cell, if that is plain text, as those of a plain file are found."""
+        """A cell with plain text is split into words like a line of a text file."""
         (name,) = columns.texts
         value = row[name]
         if as_trained or not isinstance(value, str) or isinstance(parse_list(value), list):
@@ -159,7 +162,7 @@ class TagSchema(Schema):
     def input_remarks(self, *, as_trained: bool) -> list[Remark]:
         if as_trained:
             return [Remark("words-between-spaces", "words are separated by spaces, as in training")]
-        return [Remark("words-divided", "texts are split into words, lists are taken as they are")]
+        return [Remark("words-divided", "texts are split into words, lists are used as they are")]
 
     def input_columns(self, pairs: bool | None) -> tuple[str, ...]:
         return ("text",)
@@ -172,26 +175,30 @@ class TagSchema(Schema):
         self, train: Sequence[Example], labels: Set[str], n_rows: int, *, place: str | None, first: int | None
     ) -> None:
         if all(len(example.texts) == 1 for example in train):
-            remedy = "one word in each row? CoNLL's columns have that, with a blank line behind a sentence; in a table a row is a sentence"
-            raise BadText("every sentence is a single word", place=place, remedy=remedy, code="one-word-sentences")
+            remedy = (
+                "in a table, a row is a sentence; "
+                "one word per line is CoNLL's format, which has a blank line after each sentence"
+            )
+            raise BadText("every sentence has a single word", place=place, remedy=remedy, code="one-word-sentences")
         if len(labels) < 2:
             raise one_label_error(labels, n_rows, place=place, first=first)
 
 
-def split_words(text: str) -> list[tuple[int, str]]:
-    """Each word and where it begins. What belongs to the character before it, an accent or a joiner, goes with it."""
-    found: list[tuple[int, str]] = []
-    is_joined = False
+def words_with_starts(text: str) -> list[tuple[int, str]]:
+    """Each word and its first character. Combining characters are kept with the character before them, and letters after
+    them in the same word."""
+    words: list[tuple[int, str]] = []
+    has_combining = False
     for match in WORD.finditer(text):
-        touches = bool(found) and match.start() == found[-1][0] + len(found[-1][1])
-        joins = category(match[0][0]) in JOINING
-        if touches and (joins or (is_joined and match[0][0].isalnum())):
-            found[-1] = found[-1][0], found[-1][1] + match[0]
-            is_joined = category(match[0][-1]) in JOINING or is_joined
+        is_adjacent = bool(words) and match.start() == words[-1][0] + len(words[-1][1])
+        is_combining = category(match[0][0]) in COMBINING_CATEGORIES
+        if is_adjacent and (is_combining or (has_combining and match[0][0].isalnum())):
+            words[-1] = words[-1][0], words[-1][1] + match[0]
+            has_combining = category(match[0][-1]) in COMBINING_CATEGORIES or has_combining
         else:
-            found.append((match.start(), match[0]))
-            is_joined = False
-    return found
+            words.append((match.start(), match[0]))
+            has_combining = False
+    return words
 
 
 class Tag(Task[tuple[str, ...], TagPrediction]):
@@ -211,8 +218,8 @@ class Tag(Task[tuple[str, ...], TagPrediction]):
 
     @classmethod
     def describe(cls, data: TaskData, labels: tuple[str, ...]) -> dict[str, Any]:
-        is_marked = metrics.has_entity_tags(labels)
-        return {"transitions": observed_transitions(example.labels for example in data.train) if is_marked else ()}
+        has_entities = metrics.has_entity_tags(labels)
+        return {"transitions": observed_transitions(example.labels for example in data.train) if has_entities else ()}
 
     @classmethod
     def metrics_for(cls, labels: Sequence[str]) -> tuple[Metric, ...]:
@@ -229,21 +236,23 @@ class Tag(Task[tuple[str, ...], TagPrediction]):
 
     def _features(self, example: Example, ids: Numbers, offsets: Numbers, windows: SlidingWindows) -> Features:
         if not len(ids):
-            raise BadText("the tokenizer has no token for any of a sentence", place=example.place, code="no-tokens")
+            raise BadText("the tokenizer finds no token in a sentence", place=example.place, code="no-tokens")
         lengths = np.array([len(word) for word in example.texts])
-        begins = np.cumsum(lengths + 1) - lengths - 1
-        # The first piece that ends behind the word's first character; a word without a piece is tagged by what follows
-        # it.
-        pieces = np.minimum(np.searchsorted(offsets[:, 1], begins, side="right"), len(ids) - 1)
-        targets = np.array([self.labels.index(tag) for tag in example.answer or ()] or [-1] * len(pieces), np.int64)
+        starts = np.cumsum(lengths + 1) - lengths - 1
+        # The first token that ends after the word's first character; a word without a token of its own is tagged by the
+        # next one.
+        first_tokens = np.minimum(np.searchsorted(offsets[:, 1], starts, side="right"), len(ids) - 1)
+        targets = np.array([self.labels.index(tag) for tag in example.answer or ()] or [-1] * len(starts), np.int64)
         ranges = windows.ranges((len(ids),), example.place)
-        home, made = nearest_middle(pieces, ranges, len(ids)), []
-        for at, one in enumerate(ranges):
-            framed, segments, (start,) = windows.with_special_tokens((ids,), one)
-            words = np.flatnonzero(home == at)
-            positions = pieces[words] - one.texts[0][0] + start
-            made.append(Window(framed, segments, positions, origins=words, targets=targets[words]))
-        return Features(tuple(made), sum(windows.count((ids,), ranges), TokenCounts()), windows.capacity(1))
+        window_of = most_context_window(first_tokens, ranges, len(ids))
+        example_windows = []
+        for i, window_range in enumerate(ranges):
+            window_ids, segments, (offset,) = windows.with_special_tokens((ids,), window_range)
+            words = np.flatnonzero(window_of == i)
+            positions = first_tokens[words] - window_range.texts[0][0] + offset
+            example_windows.append(Window(window_ids, segments, positions, origins=words, targets=targets[words]))
+        tokens = sum(windows.count((ids,), ranges), TokenCounts())
+        return Features(tuple(example_windows), tokens, windows.capacity(1))
 
     def counts(self, batch: TaskBatch) -> dict[str, int]:
         return {"tag": len(batch.positions), "tag_accuracy": len(batch.positions)}
@@ -257,22 +266,20 @@ class Tag(Task[tuple[str, ...], TagPrediction]):
     def decode(self, outputs: Outputs, features: Features, example: Example) -> TagPrediction:
         words = np.concatenate([window.origins for window in features.windows])
         order = np.argsort(words)
-        logits, probabilities = (
-            self.class_logits(outputs, features)[order],
-            self.probabilities(outputs, features)[order],
-        )
         words = words[order]
-        chosen = self.viterbi.decode(logits) if self.viterbi is not None else logits.argmax(1)
-        tags: list[str | None] = [None] * len(example.texts)  # of what was cut off nothing is known
+        logits = self.class_logits(outputs, features)[order]
+        probabilities = self.probabilities(outputs, features)[order]
+        predicted = self.viterbi.decode(logits) if self.viterbi is not None else logits.argmax(1)
+        tags: list[str | None] = [None] * len(example.texts)  # words that were cut off have none
         confidences = np.zeros(len(tags))
-        confidences[words] = probabilities[np.arange(len(words)), chosen]
-        for word, at in zip(words.tolist(), chosen.tolist(), strict=True):
-            tags[word] = self.labels[at]
-        found = [
-            entity_of(example, *one, float(confidences[one[1] : one[2] + 1].min()))
-            for one in metrics.entities(_known(tags))
+        confidences[words] = probabilities[np.arange(len(words)), predicted]
+        for word, label in zip(words.tolist(), predicted.tolist(), strict=True):
+            tags[word] = self.labels[label]
+        entities = [
+            entity_of(example, entity_type, first, last, float(confidences[first : last + 1].min()))
+            for entity_type, first, last in metrics.entities(_none_as_outside(tags))
         ]
-        return TagPrediction(list(example.texts), tags, confidences.tolist(), found)
+        return TagPrediction(list(example.texts), tags, confidences.tolist(), entities)
 
     def class_logits(self, outputs: Outputs, features: Features) -> Array:
         rows: Array = np.concatenate(outputs).astype(np.float64)
@@ -282,31 +289,39 @@ class Tag(Task[tuple[str, ...], TagPrediction]):
         return np.concatenate([window.targets for window in features.windows])
 
     def score(self, prediction: TagPrediction, answer: tuple[str, ...], texts: tuple[str, ...]) -> Score:
-        """As severe as the most confident wrong tag; shown are entities that are in one and not in the other."""
-        right, predicted = _known(answer), _known(prediction.tags)
-        wrong = [
-            sure for tag, other, sure in zip(right, predicted, prediction.confidences, strict=True) if tag != other
+        """The severity is the confidence of the most confident wrong tag; the entities that differ are displayed, or
+        the words, if entities are the same or tags do not mark any."""
+        expected_tags = _none_as_outside(answer)
+        predicted_tags = _none_as_outside(prediction.tags)
+        wrong_confidences = [
+            confidence
+            for expected, predicted, confidence in zip(
+                expected_tags, predicted_tags, prediction.confidences, strict=True
+            )
+            if expected != predicted
         ]
-        expected_entities, predicted_entities = metrics.entities(right), metrics.entities(predicted)
-        by_word = not self.marks_entities
-        shown = (expected_entities, predicted_entities)
-        if by_word or expected_entities == predicted_entities:
-            shown = _word_by_word(right), _word_by_word(predicted)
-        missed, invented = ([one for one in a if one not in b] for a, b in (shown, shown[::-1]))
-        counted = (
-            (_word_by_word(right), _word_by_word(predicted)) if by_word else (expected_entities, predicted_entities)
-        )
-        items = [frozenset((kind, (first, last)) for kind, first, last in found) for found in counted]
-        judged = zip(prediction.confidences, prediction.tags, right, strict=True)
+        expected_words = _words_as_entities(expected_tags)
+        predicted_words = _words_as_entities(predicted_tags)
+        expected_items = metrics.entities(expected_tags) if self.marks_entities else expected_words
+        predicted_items = metrics.entities(predicted_tags) if self.marks_entities else predicted_words
+        is_same = expected_items == predicted_items
+        expected_shown = expected_words if is_same else expected_items
+        predicted_shown = predicted_words if is_same else predicted_items
         return Score(
-            values=metrics.entity_counts(right, predicted),
-            is_wrong=bool(wrong),
-            severity=max(wrong, default=0.0),
-            expected=_named(texts, missed),
-            predicted=_named(texts, invented),
-            confidences=tuple((sure, tag == other) for sure, tag, other in judged if tag is not None),
-            expected_items=items[0],
-            predicted_items=items[1],
+            values=metrics.entity_counts(expected_tags, predicted_tags),
+            is_wrong=bool(wrong_confidences),
+            severity=max(wrong_confidences, default=0.0),
+            expected=_format_entities(texts, [entity for entity in expected_shown if entity not in predicted_shown]),
+            predicted=_format_entities(texts, [entity for entity in predicted_shown if entity not in expected_shown]),
+            confidences=tuple(
+                (confidence, tag == expected)
+                for confidence, tag, expected in zip(
+                    prediction.confidences, prediction.tags, expected_tags, strict=True
+                )
+                if tag is not None
+            ),
+            expected_items=frozenset((entity_type, (first, last)) for entity_type, first, last in expected_items),
+            predicted_items=frozenset((entity_type, (first, last)) for entity_type, first, last in predicted_items),
         )
 
     def metric_values(self, scores: Floats) -> MetricValues:
@@ -317,33 +332,34 @@ class Tag(Task[tuple[str, ...], TagPrediction]):
         return (" ".join(example.texts),)
 
 
-def entity_of(example: Example, kind: str, first: int, last: int, confidence: float) -> Entity:
+def entity_of(example: Example, entity_type: str, first: int, last: int, confidence: float) -> Entity:
+    """The entity from word `first` to word `last`."""
     if not example.word_starts:
-        return Entity(kind, " ".join(example.texts[first : last + 1]), first, last, confidence)
-    start, end = example.word_starts[first], example.word_starts[last] + len(example.texts[last])
-    return Entity(kind, example.source_text[start:end], first, last, confidence, start, end)
+        return Entity(entity_type, " ".join(example.texts[first : last + 1]), first, last, confidence)
+    start = example.word_starts[first]
+    end = example.word_starts[last] + len(example.texts[last])
+    return Entity(entity_type, example.source_text[start:end], first, last, confidence, start, end)
 
 
-def _known(tags: Sequence[str | None]) -> list[str]:
-    """What has no tag is outside of everything."""
+def _none_as_outside(tags: Sequence[str | None]) -> list[str]:
     return [OUTSIDE if tag is None else str(tag) for tag in tags]
 
 
-def _word_by_word(tags: Sequence[str]) -> list[Entity3]:
-    """Each word for itself, as entities have it."""
-    return [(tag, at, at) for at, tag in enumerate(tags)]
+def _words_as_entities(tags: Sequence[str]) -> list[EntityRange]:
+    """Each word as an entity of its own, whose type is its tag."""
+    return [(tag, i, i) for i, tag in enumerate(tags)]
 
 
-def _named(words: Sequence[str], found: Sequence[Entity3]) -> str:
-    """Entities, for people."""
-    return ", ".join(f"{' '.join(words[first : last + 1])} ({kind})" for kind, first, last in found) or "–"
+def _format_entities(words: Sequence[str], entities: Sequence[EntityRange]) -> str:
+    texts = (f"{' '.join(words[first : last + 1])} ({entity_type})" for entity_type, first, last in entities)
+    return ", ".join(texts) or "–"
 
 
-def nearest_middle(pieces: Numbers, ranges: Sequence[WindowRanges], length: int) -> Numbers:
-    """For each piece of a text of this length the window that shows most of what is around it; -1 for those in no
-    window."""
-    begins, ends = np.array([one.texts[0] for one in ranges]).T
-    left = np.where(begins == 0, length, pieces[:, None] - begins)  # at the ends of the text there is nothing to miss
-    right = np.where(ends == length, length, ends - 1 - pieces[:, None])
-    scarcer = np.minimum(left, right)
-    return np.where(scarcer.max(1) >= 0, scarcer.argmax(1), -1)
+def most_context_window(tokens: Numbers, ranges: Sequence[WindowRanges], length: int) -> Numbers:
+    """For each of these tokens of a text the window with the most context on its shorter side; -1: in no window.
+    `length`: tokens of the text."""
+    begins, ends = np.array([window_range.texts[0] for window_range in ranges]).T
+    left = np.where(begins == 0, length, tokens[:, None] - begins)  # the ends of the text do not limit the context
+    right = np.where(ends == length, length, ends - 1 - tokens[:, None])
+    context = np.minimum(left, right)
+    return np.where(context.max(1) >= 0, context.argmax(1), -1)
