@@ -1,7 +1,7 @@
-"""The data sets of the papers, as rows of one table: their shape, their metric, their files as distributed, and how a
-file is read.
+"""The catalogue of benchmark data sets: task, metric, file names as distributed, and the reader.
 
-`tested_on_official_files`: the reader was tried on the real files; the others on files made by hand in the same format.
+`tested_on_official_files`: the reader was tested on the official files; the others on hand-made files of the same
+format.
 """
 
 from __future__ import annotations
@@ -33,42 +33,43 @@ SIMILAR = {"0": "different", "1": "same"}
 
 @dataclass(frozen=True)
 class DataSet:
+    """A row of the catalogue."""
+
     task: TaskClass
     metric: str
-    files: Mapping[str, Sequence[str]]  # of each split; the first that is there is taken
+    files: Mapping[str, Sequence[str]]  # of each split; the first that exists is used
     read: ExampleReader
     description: str
-    labels: Sequence[str] = ()  # in their order; the second of two is the one that F1 is about
-    config: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # fields of `TaskConfig` that do not follow from the examples
+    labels: Sequence[str] = ()  # in order; of two, the second is the positive class of F1
+    config: Mapping[str, Any] = field(default_factory=dict)  # further fields of `TaskConfig`
     tested_on_official_files: bool = False
-    known_by_name: bool = True  # a file without answers; or only by what is in it
+    known_by_name: bool = True  # unlabelled files are recognised by name; False: by content only
 
     @property
     def columns(self) -> Columns | None:
-        """Of a table."""
+        """The columns, if the files are tables."""
         return self.read.columns if isinstance(self.read, TableReader) else None
 
     def has(self, path: Path, *, labelled: bool) -> bool:
-        """Whether a file is one of the data set, with labels if `labelled`: a table by its columns, others by their
-        name."""
-        is_named = any(path.name in names for names in self.files.values())
+        """Whether a file belongs to the data set, with labels if `labelled`: tables are recognised by their columns,
+        other files by their name."""
+        has_official_name = any(path.name in names for names in self.files.values())
         if not isinstance(self.read, TableReader) or path.is_dir():
-            return is_named and (labelled or self.known_by_name)
-        is_likely = is_table(path)
-        if isinstance(
-            self.read, GlueReader
-        ):  # tables of other names may have quotes, and a header says what is in them
-            is_likely = is_named or not is_table(path) or (table_format(path) == "tsv" and self.read.header is not None)
-        return is_likely and self.read.matches(path, labelled=labelled)
+            return has_official_name and (labelled or self.known_by_name)
+        is_candidate = is_table(path)
+        if isinstance(self.read, GlueReader):
+            # A table of another name is the user's own, unless it is a tab-separated one of a data set without headers:
+            # it may have quotes, and its header names its columns.
+            is_headerless = table_format(path) == "tsv" and self.read.header is not None
+            is_candidate = has_official_name or not is_table(path) or is_headerless
+        return is_candidate and self.read.matches(path, labelled=labelled)
 
     def splits(self, folder: Path) -> dict[str, Path]:
-        """Those with answers that are there."""
-        found = {
+        """The labelled splits in a folder, with their files."""
+        existing = {
             split: [folder / name for name in names if (folder / name).exists()] for split, names in self.files.items()
         }
-        return {split: paths[0] for split, paths in found.items() if paths and split != "test"}
+        return {split: paths[0] for split, paths in existing.items() if paths and split != "test"}
 
 
 _GLUE = {"train": ("train.tsv",), "dev": ("dev.tsv",), "test": ("test.tsv",)}
@@ -98,7 +99,7 @@ CATALOGUE: dict[str, DataSet] = {
             label_map=ACCEPTABLE,
             header=("source", "label", "star", "sentence"),
         ),
-        "is it English? (GLUE)",
+        "linguistic acceptability of a sentence (GLUE)",
         tuple(ACCEPTABLE.values()),
         tested_on_official_files=True,
     ),
@@ -107,7 +108,7 @@ CATALOGUE: dict[str, DataSet] = {
         "f1",
         _GLUE,
         GlueReader(Classify.schema, "#1 String", "#2 String", label="Quality", label_map=EQUIVALENT),
-        "do two sentences say the same? (GLUE)",
+        "are two sentences paraphrases? (GLUE)",
         tuple(EQUIVALENT.values()),
         tested_on_official_files=True,
     ),
@@ -118,7 +119,7 @@ CATALOGUE: dict[str, DataSet] = {
         GlueReader(
             Classify.schema, "question1", "question2", label="is_duplicate", label_map=DUPLICATE, malformed=True
         ),
-        "are two questions one? (GLUE)",
+        "are two questions duplicates? (GLUE)",
         tuple(DUPLICATE.values()),
     ),
     "qnli": DataSet(
@@ -139,7 +140,7 @@ CATALOGUE: dict[str, DataSet] = {
             "test": ("test_matched.tsv", "test_mismatched.tsv"),
         },
         GlueReader(Classify.schema, *_PAIR, label="gold_label"),
-        "entailment, contradiction, neither (GLUE)",
+        "natural language inference: entailment, contradiction, neutral (GLUE)",
     ),
     "rte": DataSet(
         Classify,
@@ -153,7 +154,7 @@ CATALOGUE: dict[str, DataSet] = {
         "accuracy",
         _GLUE,
         GlueReader(Classify.schema, *_PAIR, label="label", label_map=ENTAILED),
-        "what a pronoun stands for (GLUE)",
+        "Winograd sentences: what a pronoun refers to (GLUE)",
         tested_on_official_files=True,
     ),
     "stsb": DataSet(
@@ -161,14 +162,14 @@ CATALOGUE: dict[str, DataSet] = {
         "pearson_spearman",
         _GLUE,
         GlueReader(Regress.schema, *_PAIR, label="score"),
-        "how alike two sentences are, 0 to 5 (GLUE)",
+        "similarity of two sentences, 0 to 5 (GLUE)",
     ),
     "imdb": DataSet(
         Classify,
         "accuracy",
         {"train": ("train", "train.jsonl"), "dev": ("test", "test.jsonl")},
         ImdbReader(Classify.schema),
-        "sentiment of film reviews, many longer than a model",
+        "sentiment of film reviews, many of them long",
         tested_on_official_files=True,
     ),
     "squad": DataSet(
@@ -193,7 +194,7 @@ CATALOGUE: dict[str, DataSet] = {
         "entity_f1",
         _CONLL,
         FormatReader(read_conll, Tag.schema),
-        "names of people, places, organisations and others",
+        "named entities: persons, locations, organisations, others",
         known_by_name=False,
     ),
     "swag": DataSet(
@@ -201,16 +202,16 @@ CATALOGUE: dict[str, DataSet] = {
         "accuracy",
         {"train": ("train.csv",), "dev": ("val.csv",), "test": ("test.csv",)},
         MappedTableReader(
-            Choice.schema, "sent1", *(f"ending{at}" for at in range(4)), label="label", transform=with_full_endings
+            Choice.schema, "sent1", *(f"ending{i}" for i in range(4)), label="label", transform=with_full_endings
         ),
-        "what happens next?",
+        "which sentence comes next? (SWAG)",
     ),
     "dream": DataSet(
         Choice,
         "accuracy",
         {"train": ("train.json",), "dev": ("dev.json",), "test": ("test.json",)},
         FormatReader(read_dream, Choice.schema),
-        "questions about dialogues",
+        "multiple-choice questions about dialogues",
         tested_on_official_files=True,
     ),
     "chnsenticorp": DataSet(
@@ -234,7 +235,7 @@ CATALOGUE: dict[str, DataSet] = {
         GlueReader(
             Classify.schema, "text_a", "text_b", label="label", label_map=SIMILAR, header=("text_a", "text_b", "label")
         ),
-        "do two Chinese questions ask the same?",
+        "do two Chinese questions mean the same?",
         tested_on_official_files=True,
     ),
 }
