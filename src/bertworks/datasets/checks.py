@@ -96,12 +96,12 @@ def _label_counts(examples: Sequence[Example]) -> list[Remark]:
     counts = Counter(label for example in examples for label in example.labels)
     if counts:
         shown = ", ".join(f"{label} {count:,}" for label, count in counts.most_common(LABELS_SHOWN))
-        return [Remark("labels", f"labels: {shown}{_more(len(counts))}")]
+        return [Remark("labels", f"labels: {shown}{_and_more(len(counts))}")]
     numbers = [example.answer for example in examples if isinstance(example.answer, float)]
     return [Remark("labels", f"labels: numbers from {min(numbers):.4g} to {max(numbers):.4g}")] if numbers else []
 
 
-def _more(n_labels: int) -> str:
+def _and_more(n_labels: int) -> str:
     return f" and {n_labels - LABELS_SHOWN:,} more" if n_labels > LABELS_SHOWN else ""
 
 
@@ -147,9 +147,8 @@ def _contradictions(examples: Sequence[Example]) -> list[Remark]:
 
 def _labels_not_in_dev(dev: Sequence[Example], labels: Set[str]) -> list[Remark]:
     missing = sorted(labels - {label for example in dev for label in example.labels})
-    text = (
-        f"labels that do not occur in dev are not evaluated: {', '.join(missing[:LABELS_SHOWN])}{_more(len(missing))}"
-    )
+    shown = ", ".join(missing[:LABELS_SHOWN])
+    text = f"labels that do not occur in dev are not evaluated: {shown}{_and_more(len(missing))}"
     return [Remark("labels-not-in-dev", text)] if missing else []
 
 

@@ -110,8 +110,8 @@ def check_span(span: Span, passage: str) -> None:
 
 def read_conll(path: Path, report: ReadReport, *, labelled: bool = True, column: int | None = None) -> list[Example]:
     """Three formats. CoNLL: one word per line, the word in the first column and its tag in the last; a blank line ends
-    a sentence. CoNLL-U: the same, in columns 2 and 4 of 10. Or one sentence per line: words, a tab, tags. `column`: that
-    of the tag, from 1."""
+    a sentence. CoNLL-U: the same, in columns 2 and 4 of 10. Or one sentence per line: words, a tab, tags. `column`: the
+    number of the tag column, from 1."""
     lines = list(read_lines(path, report))
     if inner_suffix(path) == ".conllu":
         columns = _word_and_tag(path, (2, 4 if column is None else column), 10, report, labelled=labelled)
@@ -158,8 +158,8 @@ def _sentences(
     *,
     labelled: bool = True,
 ) -> list[Example]:
-    """Sentences from lines of `width` fields; `columns`: the indices of word and tag. A sentence with an invalid line is
-    dropped."""
+    """Sentences from lines of `width` fields; `columns`: the indices of word and tag. A sentence with an invalid line
+    is dropped."""
     examples: list[Example] = []
     words: list[str] = []
     tags: list[str] = []

@@ -169,7 +169,7 @@ class Schema:
 
     def as_row(self, example: Example, pairs: bool | None) -> Row:
         """An example that does not come from a table, as a row of a table of predictions."""
-        return {**_id(example), **dict(zip(self.input_columns(pairs), example.texts, strict=False))}
+        return {**id_cell(example), **dict(zip(self.input_columns(pairs), example.texts, strict=False))}
 
     # ------------------------------------------------------------------ checks before training, and the dev split
 
@@ -215,7 +215,8 @@ def single_pair_column(pair: Sequence[str]) -> str | None:
     return next(iter(pair), None)
 
 
-def _id(example: Example) -> Row:
+def id_cell(example: Example) -> Row:
+    """The id column of a table of predictions, if the example has one."""
     return {"id": example.name} if example.name else {}
 
 

@@ -23,12 +23,12 @@ from bertworks.tasks.shapes import TaskClass
 from bertworks.tasks.span import SpanTask
 from bertworks.tasks.tag import Tag
 
-POLARITY = {"0": "negative", "1": "positive"}
-ACCEPTABLE = {"0": "unacceptable", "1": "acceptable"}
-EQUIVALENT = {"0": "not_equivalent", "1": "equivalent"}
-DUPLICATE = {"0": "not_duplicate", "1": "duplicate"}
-ENTAILED = {"0": "not_entailment", "1": "entailment"}
-SIMILAR = {"0": "different", "1": "same"}
+SENTIMENT_LABELS = {"0": "negative", "1": "positive"}
+ACCEPTABILITY_LABELS = {"0": "unacceptable", "1": "acceptable"}
+PARAPHRASE_LABELS = {"0": "not_equivalent", "1": "equivalent"}
+DUPLICATE_LABELS = {"0": "not_duplicate", "1": "duplicate"}
+ENTAILMENT_LABELS = {"0": "not_entailment", "1": "entailment"}
+SIMILARITY_LABELS = {"0": "different", "1": "same"}
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ CATALOGUE: dict[str, DataSet] = {
         Classify,
         "accuracy",
         _GLUE,
-        GlueReader(Classify.schema, "sentence", label="label", label_map=POLARITY),
+        GlueReader(Classify.schema, "sentence", label="label", label_map=SENTIMENT_LABELS),
         "sentiment of a sentence (GLUE)",
         tested_on_official_files=True,
     ),
@@ -96,20 +96,20 @@ CATALOGUE: dict[str, DataSet] = {
             Classify.schema,
             "sentence",
             label="label",
-            label_map=ACCEPTABLE,
+            label_map=ACCEPTABILITY_LABELS,
             header=("source", "label", "star", "sentence"),
         ),
         "linguistic acceptability of a sentence (GLUE)",
-        tuple(ACCEPTABLE.values()),
+        tuple(ACCEPTABILITY_LABELS.values()),
         tested_on_official_files=True,
     ),
     "mrpc": DataSet(
         Classify,
         "f1",
         _GLUE,
-        GlueReader(Classify.schema, "#1 String", "#2 String", label="Quality", label_map=EQUIVALENT),
+        GlueReader(Classify.schema, "#1 String", "#2 String", label="Quality", label_map=PARAPHRASE_LABELS),
         "are two sentences paraphrases? (GLUE)",
-        tuple(EQUIVALENT.values()),
+        tuple(PARAPHRASE_LABELS.values()),
         tested_on_official_files=True,
     ),
     "qqp": DataSet(
@@ -117,10 +117,10 @@ CATALOGUE: dict[str, DataSet] = {
         "f1",
         _GLUE,
         GlueReader(
-            Classify.schema, "question1", "question2", label="is_duplicate", label_map=DUPLICATE, malformed=True
+            Classify.schema, "question1", "question2", label="is_duplicate", label_map=DUPLICATE_LABELS, malformed=True
         ),
         "are two questions duplicates? (GLUE)",
-        tuple(DUPLICATE.values()),
+        tuple(DUPLICATE_LABELS.values()),
     ),
     "qnli": DataSet(
         Classify,
@@ -153,7 +153,7 @@ CATALOGUE: dict[str, DataSet] = {
         Classify,
         "accuracy",
         _GLUE,
-        GlueReader(Classify.schema, *_PAIR, label="label", label_map=ENTAILED),
+        GlueReader(Classify.schema, *_PAIR, label="label", label_map=ENTAILMENT_LABELS),
         "Winograd sentences: what a pronoun refers to (GLUE)",
         tested_on_official_files=True,
     ),
@@ -222,7 +222,7 @@ CATALOGUE: dict[str, DataSet] = {
             Classify.schema,
             "text_a",
             label="label",
-            label_map={**POLARITY, **{name: name for name in POLARITY.values()}},
+            label_map={**SENTIMENT_LABELS, **{name: name for name in SENTIMENT_LABELS.values()}},
             header=("text_a", "label"),
         ),
         "sentiment of Chinese reviews",
@@ -233,7 +233,12 @@ CATALOGUE: dict[str, DataSet] = {
         "accuracy",
         {"train": ("train.txt", "train.tsv"), "dev": ("dev.txt", "dev.tsv"), "test": ("test.txt", "test.tsv")},
         GlueReader(
-            Classify.schema, "text_a", "text_b", label="label", label_map=SIMILAR, header=("text_a", "text_b", "label")
+            Classify.schema,
+            "text_a",
+            "text_b",
+            label="label",
+            label_map=SIMILARITY_LABELS,
+            header=("text_a", "text_b", "label"),
         ),
         "do two Chinese questions mean the same?",
         tested_on_official_files=True,

@@ -26,7 +26,7 @@ from bertworks.datasets.columns import (
     text_cell,
 )
 from bertworks.datasets.example import Example, InvalidRow, is_blank
-from bertworks.datasets.schema import Schema, as_strings
+from bertworks.datasets.schema import Schema, as_strings, id_cell
 from bertworks.measure import metrics
 from bertworks.measure.metrics import Floats, MetricValues
 from bertworks.model.loss import Loss, Term, accuracy
@@ -85,9 +85,9 @@ class ChoiceSchema(Schema):
         return NamedColumns(text=text, choices=tuple(pair), label=(label,) if label else ())
 
     def label_format(self, rows: Sequence[Row], columns: Columns) -> Columns:
-        """With how labels name the correct choice: by its text, its letter, or its number from 0 or from 1. Where neither
-        0 nor the highest number occurs, numbers begin as those of the columns do; without such columns at 1, if there
-        are so many rows that the first choice must have been correct in one of them."""
+        """Detect how labels name the correct choice: by its text, its letter, or its number from 0 or from 1. Where
+        neither 0 nor the highest number occurs, numbers begin as those of the columns do; without such columns at 1, if
+        there are so many rows that the first choice must have been correct in one of them."""
         is_text = []
         is_letter = []
         numbers = []  # with the number of choices
@@ -134,8 +134,8 @@ class ChoiceSchema(Schema):
         return (text_cell(row, context), *choices)
 
     def answer(self, row: Row, texts: tuple[str, ...], columns: Columns) -> int:
-        """The index of the correct choice, from its number, letter or text; the text is tried first where most labels of
-        the table are texts of choices."""
+        """The index of the correct choice, from its number, letter or text. The text is tried first where most labels
+        of the table are texts of choices."""
         value = row[columns.labels[0]]
         choices = texts[1:]
         if columns.by_text and value in choices:
@@ -174,7 +174,7 @@ class ChoiceSchema(Schema):
 
     def as_row(self, example: Example, pairs: bool | None) -> Row:
         context, *choices = example.texts
-        return {**({"id": example.name} if example.name else {}), "context": context, "choices": choices}
+        return {**id_cell(example), "context": context, "choices": choices}
 
 
 def _mostly(flags: Sequence[bool]) -> bool:

@@ -233,8 +233,8 @@ def describe_task(data: TaskData, source: Source) -> TaskConfig:
 
 
 def read_eval_data(source: Source, where: Path, task: TaskConfig, *, named: NamedColumns | None = None) -> TaskData:
-    """Further labelled examples for a fine-tuned model: a file, or the folder of a data set with its dev split. `named`:
-    columns that the user names for this file."""
+    """Further labelled examples for a fine-tuned model: a file, or the folder of a data set with its dev split.
+    `named`: columns that the user names for this file."""
     report = ReadReport()
     dataset = CATALOGUE.get(source.dataset or "")
     path = where
@@ -279,22 +279,22 @@ def _eval_reader(
     strict = named is not None
     if dataset is not None and not strict and dataset.has(path, labelled=True):
         return dataset.read
-    wanted = source.columns.model_copy(
+    eval_columns = source.columns.model_copy(
         update={option: getattr(named, option) for option in named.by_option()} if named is not None else {}
     )
     columns = dataset.columns if dataset is not None else None
     if columns is not None:
         official = source.row_schema.named_columns(columns)
-        named_options = wanted.by_option()
+        named_options = eval_columns.by_option()
         defaults = {
             option: getattr(official, option)
             for option, names in official.by_option().items()
             if not strict or (option not in named_options and has_columns(path, names))
         }
-        wanted = wanted.model_copy(update=defaults)
+        eval_columns = eval_columns.model_copy(update=defaults)
     try:
         read = _file_reader(
-            source.model_copy(update={"columns": wanted, "paired": bool(task.pairs)}), path, strict=strict
+            source.model_copy(update={"columns": eval_columns, "paired": bool(task.pairs)}), path, strict=strict
         )
     except BadText:
         if dataset is None or strict or isinstance(dataset.read, TableReader):

@@ -35,7 +35,7 @@ from bertworks.datasets.columns import (
 from bertworks.datasets.example import Example, InvalidRow, check_readable, is_blank
 from bertworks.datasets.readers import FormatReader, looks_like_conll, read_conll
 from bertworks.datasets.report import ReadReport
-from bertworks.datasets.schema import ExampleReader, Schema, as_strings, one_label_error
+from bertworks.datasets.schema import ExampleReader, Schema, as_strings, id_cell, one_label_error
 from bertworks.datasets.tables import is_table, read_lines
 from bertworks.errors import BadText, Remark
 from bertworks.measure import metrics
@@ -169,7 +169,7 @@ class TagSchema(Schema):
 
     def as_row(self, example: Example, pairs: bool | None) -> Row:
         text = example.source_text or " ".join(example.texts)
-        return {**({"id": example.name} if example.name else {}), "text": text}
+        return {**id_cell(example), "text": text}
 
     def check_learnable(
         self, train: Sequence[Example], labels: Set[str], n_rows: int, *, place: str | None, first: int | None
@@ -185,8 +185,7 @@ class TagSchema(Schema):
 
 
 def words_with_starts(text: str) -> list[tuple[int, str]]:
-    """Each word and its first character. Combining characters are kept with the character before them, and letters after
-    them in the same word."""
+    """Each word and the index of its first character. Combining characters do not split a word."""
     words: list[tuple[int, str]] = []
     has_combining = False
     for match in WORD.finditer(text):

@@ -29,8 +29,8 @@ FORBIDDEN = -1e6  # far below any sum of logits, but finite: if all paths are fo
 
 
 def observed_transitions(sentences: Iterable[Sequence[str]]) -> tuple[Transition, ...]:
-    """The transitions that occur, without annotation errors; and valid ones that do not occur, where examples are too few
-    to conclude anything from that."""
+    """The transitions that occur, without annotation errors; and valid ones that do not occur, where there are too few
+    examples to conclude anything from that."""
     tag_pairs = Counter(pair for tags in sentences for pair in pairwise((BOUNDARY, *tags, BOUNDARY)))
     counts = _sum_weights((_transition(*pair), count) for pair, count in tag_pairs.items())
     from_prefix = _sum_weights((first, count) for (first, _, _), count in counts.items())
