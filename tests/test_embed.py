@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import bertworks
-from bertworks.datasets.inputs import AT_ONCE
+from bertworks.datasets.inputs import INPUT_BATCH_SIZE
 from bertworks.runs.embed import embed_file, text_inputs
 from commands import refusal, run, run_json
 from test_cli import BERTWORKS
@@ -32,7 +32,7 @@ def lines(n: int) -> list[str]:
 
 
 def test_parts_are_the_whole(folder: Path, tmp_path: Path) -> None:
-    texts = lines(2 * AT_ONCE + 100)
+    texts = lines(2 * INPUT_BATCH_SIZE + 100)
     (tmp_path / "in.txt").write_text("\n".join(texts) + "\n")
     out = run_json("embed", folder, tmp_path / "in.txt", "--out", tmp_path / "x.npy")
     assert out["shape"] == [len(texts), 16] and out["ledger"]["texts"] == len(texts) and out["resumed_at"] == 0
@@ -64,7 +64,7 @@ def test_every_kind_of_input(kind: str, folder: Path, tmp_path: Path) -> None:
 
 
 def test_a_killed_run_goes_on_to_the_same_bits(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "in.txt").write_text("\n".join(lines(12 * AT_ONCE)) + "\n")
+    (tmp_path / "in.txt").write_text("\n".join(lines(12 * INPUT_BATCH_SIZE)) + "\n")
     command = [BERTWORKS, "embed", folder, tmp_path / "in.txt", "--threads", "1", "--out"]
     run(*command[1:], tmp_path / "undisturbed.npy")
     victim = subprocess.Popen([*command, tmp_path / "x.npy"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -77,13 +77,13 @@ def test_a_killed_run_goes_on_to_the_same_bits(folder: Path, tmp_path: Path) -> 
     with (tmp_path / ".x.npy.partial").open("ab") as file:
         file.write(b"half a part")  # what a kill in the middle of a write leaves
     out = run_json(*command[1:], tmp_path / "x.npy")
-    assert out["resumed_at"] == done > 0 and out["ledger"]["texts"] == 12 * AT_ONCE
+    assert out["resumed_at"] == done > 0 and out["ledger"]["texts"] == 12 * INPUT_BATCH_SIZE
     assert (tmp_path / "x.npy").read_bytes() == (tmp_path / "undisturbed.npy").read_bytes()
 
 
 def test_another_text_or_model_begins_again(folder: Path, tmp_path: Path) -> None:
     """What is left of one file is not taken for the beginning of another."""
-    (tmp_path / "in.txt").write_text("\n".join(lines(AT_ONCE + 5)) + "\n")
+    (tmp_path / "in.txt").write_text("\n".join(lines(INPUT_BATCH_SIZE + 5)) + "\n")
     bench = bertworks.load(folder)
     inputs = text_inputs(str(tmp_path / "in.txt"), tmp_path / "x.npy")
 
@@ -101,9 +101,9 @@ def test_another_text_or_model_begins_again(folder: Path, tmp_path: Path) -> Non
         settings = {"batch_tokens": 512, **options}
         return embed_file(bench, fresh, tmp_path / "x.npy", **settings).resumed_at  # type: ignore[arg-type]
 
-    assert embedded() == AT_ONCE
+    assert embedded() == INPUT_BATCH_SIZE
     assert embedded(pooling="max") == 0 and embedded(on_long="truncate") == 0 and embedded(batch_tokens=64) == 0
-    (tmp_path / "in.txt").write_text("\n".join(reversed(lines(AT_ONCE + 5))) + "\n")
+    (tmp_path / "in.txt").write_text("\n".join(reversed(lines(INPUT_BATCH_SIZE + 5))) + "\n")
     assert embedded() == 0
 
 

@@ -88,11 +88,11 @@ def column_options(
     is_old = bool(pair) or (text is not None and "text" not in schema.column_options)
     if not is_old:
         return named
-    before = schema.named_before(text, pair or (), None)
+    before = schema.legacy_named_columns(text, pair or (), None)
     say_old_spelling(
-        " ".join(f"--{option} {column}" for option, columns in before.named().items() for column in columns)
+        " ".join(f"--{option} {column}" for option, columns in before.by_option().items() for column in columns)
     )
-    return named.model_copy(update={"text": None, **{option: getattr(before, option) for option in before.named()}})
+    return named.model_copy(update={"text": None, **{option: getattr(before, option) for option in before.by_option()}})
 
 
 def say_old_spelling(today: str) -> None:

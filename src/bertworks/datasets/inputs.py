@@ -38,7 +38,7 @@ class Inputs:
     advance, so that invalid rows are reported before the first prediction; standard input can only be read once.
 
     `trained_on`: the text columns that the model was trained on; `official`: the reader of the data set's own files, if
-    this is one of them.
+    this is one of them; `every_line`: a blank line is an invalid row, not one to pass over.
     """
 
     def __init__(
@@ -52,7 +52,9 @@ class Inputs:
         trained_on: tuple[str, ...] = (),
         official: ExampleReader | None = None,
         skip_bad: bool = False,
+        every_line: bool = False,
     ) -> None:
+        self.every_line = every_line
         self.file = file
         self.schema = schema
         self.pairs = pairs
@@ -154,6 +156,8 @@ class Inputs:
                     row = self.schema.as_row(example, self.pairs)
                 except InvalidRow as error:
                     report.bad_row(error.cause, place, error.code)
+            elif self.every_line:
+                report.bad_row("an empty text", place, "empty-text")
             yield example, row
 
 

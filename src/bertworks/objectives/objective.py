@@ -62,7 +62,7 @@ class Objective(Trainable):
             raise config_conflict(
                 f"objective {name} {verb} a left-to-right model (model.causal)", "objective.name", "model.causal"
             )
-        if cls.has_two_streams != (encoder.attention == "relative"):
+        if cls.has_two_streams != encoder.has_two_streams:
             verb = "needs" if cls.has_two_streams else "does not work with"
             raise config_conflict(
                 f"objective {name} {verb} two-stream attention (model.attention relative)",

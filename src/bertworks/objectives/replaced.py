@@ -28,7 +28,7 @@ AUC_BINS = 100_000  # of the histogram of the discriminator's probabilities, fro
 
 def generator_config(config: ModelConfig, share: float) -> ModelConfig:
     """The config of the generator: the discriminator's layers, narrower, with the same embedding."""
-    encoder = config.encoder
+    encoder = config.transformer
     n_heads = max(1, round(encoder.n_heads * share))
     hidden_size = max(1, round(encoder.hidden_size * share / n_heads)) * n_heads
     width = encoder.embedding_width

@@ -19,7 +19,7 @@ from typing import IO, Any
 import numpy as np
 
 from bertworks.datasets.columns import NamedColumns
-from bertworks.datasets.inputs import AT_ONCE, InputBatch, Inputs
+from bertworks.datasets.inputs import INPUT_BATCH_SIZE, InputBatch, Inputs
 from bertworks.datasets.schema import Schema
 from bertworks.errors import BertworksError, SaveFailed
 from bertworks.files import locked_file, read_json, sync_tree, write_json
@@ -88,7 +88,14 @@ def _identity(bench: Workbench, embedder: Embedder, inputs: Inputs, on_long: OnL
         digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
     with Path(inputs.file).open("rb") as file:
         digest.update(hashlib.file_digest(file, "sha256").digest())
-    settings = [bench.tokenizer.fingerprint, repr(embedder.pooling), embedder.limit, on_long, batch_tokens, AT_ONCE]
+    settings = [
+        bench.tokenizer.fingerprint,
+        repr(embedder.pooling),
+        embedder.limit,
+        on_long,
+        batch_tokens,
+        INPUT_BATCH_SIZE,
+    ]
     columns = [str(remark) for remark in inputs.remarks]
     digest.update(json.dumps([settings, columns, inputs.skip_bad]).encode())
     return digest.hexdigest()

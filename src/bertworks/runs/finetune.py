@@ -42,7 +42,7 @@ from bertworks.tasks.evaluation import (
 )
 from bertworks.tasks.features import Features, ShuffledExamples, token_ids
 from bertworks.tasks.inference import AnyTask, Progress, evaluation_mode, no_progress, run_windows
-from bertworks.tasks.shapes import make_task, shape_of
+from bertworks.tasks.shapes import make_task, task_class
 from bertworks.tasks.source import Source, describe_task, read_data, read_eval_data
 from bertworks.tasks.windows import SlidingWindows
 from bertworks.text.ledger import Ledger, OnLong
@@ -319,7 +319,7 @@ def evaluate(
     source = Source.model_validate({**(RunRecord.read(out, FINETUNE, SEEDS).source or {}), "skip_bad": skip_bad})
     bench = load(out, device=device)
     predictor = bench.predictor
-    named = columns if columns is not None and columns.named() else None
+    named = columns if columns is not None and columns.by_option() else None
     eval_data = read_eval_data(source, data, predictor.artifact.task, named=named)
     windows = SlidingWindows.from_config(bench.tokenizer, predictor.artifact.data, on_long)
 
@@ -368,7 +368,7 @@ class DevEvaluation:
 
 def build_task(config: FinetuneConfig, start: Workbench, train: Sequence[Example]) -> AnyTask:
     """The task with its model: old weights, new head; upper layers anew and lower ones fixed if so asked."""
-    head = shape_of(config.task.shape).head
+    head = task_class(config.task.shape).head
     model = refit(start.model, config.model, [head], config.train.seed, keep_heads=keeps_head(config, start))
     if config.train.recompute:
         model.encoder.use_recompute()
@@ -382,7 +382,7 @@ def build_task(config: FinetuneConfig, start: Workbench, train: Sequence[Example
 
 def keeps_head(config: FinetuneConfig, start: Workbench) -> bool:
     """A head for other classes, or for numbers in other units, would only be in the way."""
-    return shape_of(config.task.shape).keeps_head and start.config.heads.labels == config.model.heads.labels
+    return task_class(config.task.shape).keeps_head and start.config.heads.labels == config.model.heads.labels
 
 
 def _reinitialise(model: Model, n_layers: int, seed: int) -> None:
