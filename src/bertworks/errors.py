@@ -1,9 +1,9 @@
-"""One family of errors: what is wrong, where, and what to do about it.
+"""The exceptions of bertworks: what is wrong, where, and what to do about it.
 
 Every error that a user can cause is a `BertworksError`. It has a short stable `code` for programs, a `cause` in plain
 words, the `place` (file, field, row, character) and a `remedy`. The command line prints it without a traceback and
-exits with 2, or with a code of its own where a program that waits for the run should know the reason. The class says
-what kind of thing is wrong, the code may say more exactly what. What is no error, but should be known, is a `Remark`.
+exits with 2, or with an exit code of its own where a calling program should know the reason. The class is the general
+kind of error, the code may be more specific. What is no error, but should be known, is a `Remark`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from difflib import get_close_matches
 
 @dataclass(frozen=True)
 class Remark:
-    """Something worth saying that is no error: a stable code for programs, and the words for people."""
+    """A notice that is no error: a stable code for programs, and a text for people."""
 
     code: str
     text: str
@@ -25,7 +25,7 @@ class Remark:
 
 
 class BertworksError(Exception):
-    """Something the user can put right."""
+    """An error that the user can fix."""
 
     code = "error"
     exit_code = 2
@@ -33,7 +33,9 @@ class BertworksError(Exception):
     def __init__(
         self, cause: str, *, place: str | None = None, remedy: str | None = None, code: str | None = None
     ) -> None:
-        self.cause, self.place, self.remedy = cause, place, remedy
+        self.cause = cause
+        self.place = place
+        self.remedy = remedy
         self.code = code or type(self).code
         super().__init__(str(self))
 
@@ -50,14 +52,13 @@ class BertworksError(Exception):
 
 
 class NotFound(BertworksError):
-    """A file, folder, package or name that is not there."""
+    """A file, folder, package or name that does not exist or cannot be read."""
 
     code = "not-found"
 
 
 class BadConfig(BertworksError):
-    """A configuration that describes no model we can build. `fields`: the names of those that are wrong, where it is
-    about fields."""
+    """An invalid configuration. `fields`: the names of the invalid fields, if it is about fields."""
 
     code = "bad-config"
 
@@ -75,56 +76,56 @@ class BadConfig(BertworksError):
 
 
 class BadWeights(BertworksError):
-    """A weights file that is damaged, hostile, or made for another model."""
+    """A weights file that is corrupt, malicious, or of another model."""
 
     code = "bad-weights"
 
 
 class BadShards(BertworksError):
-    """Prepared text that is damaged, unfinished, or made for another tokenizer."""
+    """Shards that are corrupt, unfinished, or made with another tokenizer."""
 
     code = "bad-shards"
 
 
 class BadCheckpoint(BertworksError):
-    """A checkpoint that is damaged, or of another model."""
+    """A checkpoint that is corrupt, or of another model."""
 
     code = "bad-checkpoint"
 
 
 class Diverged(BertworksError):
-    """A training whose numbers are no longer finite."""
+    """A training whose loss or gradients are no longer finite."""
 
     code = "diverged"
     exit_code = 3
 
 
 class BadText(BertworksError):
-    """A text that cannot be read as text."""
+    """Text or table data that is invalid."""
 
     code = "bad-text"
 
 
 class TooLong(BertworksError):
-    """A text longer than the model, where cutting or windowing was not allowed."""
+    """A text longer than the model's maximum length, where neither truncation nor windows were allowed."""
 
     code = "too-long"
 
 
 class Unsupported(BertworksError):
-    """Understood, but not something this model or installation can do."""
+    """A valid request that this model or installation cannot do."""
 
     code = "unsupported"
 
 
 class SaveFailed(BertworksError):
-    """Nothing was written; what was there before is still there."""
+    """A failed write: nothing was changed, the old content is still there."""
 
     code = "save-failed"
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """A hint with the closest known name, or with all of them when none is close."""
-    known = sorted(names)
-    close = get_close_matches(name, known, n=1, cutoff=0.6)
-    return f"did you mean {close[0]!r}?" if close else f"known names: {', '.join(known)}"
+    """A remedy with the closest valid name, or with all of them if none is close."""
+    valid_names = sorted(names)
+    close_matches = get_close_matches(name, valid_names, n=1, cutoff=0.6)
+    return f"did you mean {close_matches[0]!r}?" if close_matches else f"known names: {', '.join(valid_names)}"

@@ -1,4 +1,4 @@
-"""Files: small ones read without trust, all of them written whole or not at all, folders with one writer at a time."""
+"""Files: untrusted small ones read with checks, atomic writes, and folders locked for one writer at a time."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from uuid import uuid4
 
 from bertworks.errors import BadConfig, NotFound, SaveFailed
 
-MAX_BYTES = 256 * 2**20
+MAX_FILE_BYTES = 256 * 2**20  # of a file that is read into memory: configs, vocabularies, records
 
 
 def read_file(path: Path) -> bytes:
+    """The content of a regular file of bounded size."""
     try:
         if not path.exists():
             raise NotFound(
@@ -26,12 +27,11 @@ def read_file(path: Path) -> bytes:
                 remedy="a model folder has one",
                 code="missing-file",
             )
-        if not path.is_file():  # a pipe would wait for ever, a device never ends
+        if not path.is_file():  # reading a pipe could block for ever, a device may never end
             raise BadConfig("not a regular file", place=str(path), code="not-a-file")
-        if path.stat().st_size > MAX_BYTES:
-            raise BadConfig(
-                f"{path.stat().st_size:,} bytes are too many for such a file", place=str(path), code="file-too-large"
-            )
+        if path.stat().st_size > MAX_FILE_BYTES:
+            cause = f"file too large: {path.stat().st_size:,} bytes, at most {MAX_FILE_BYTES:,} are read"
+            raise BadConfig(cause, place=str(path), code="file-too-large")
         return path.read_bytes()
     except OSError as error:
         raise NotFound(f"cannot be read: {error.strerror}", place=str(path)) from None
@@ -51,7 +51,7 @@ def read_any_json(path: Path) -> Any:
 def parse_json(content: bytes, path: Path) -> Any:
     try:
         values = json.loads(content)
-        json.dumps(values, ensure_ascii=False).encode()  # half characters could be read, but never written again
+        json.dumps(values, ensure_ascii=False).encode()  # lone surrogates can be parsed, but not encoded again
     except (ValueError, RecursionError) as error:
         raise BadConfig(f"not a JSON file: {str(error)[:200]}", place=str(path), code="not-json") from None
     return values
@@ -59,11 +59,10 @@ def parse_json(content: bytes, path: Path) -> Any:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file that appears under its name, synced to the disk, when all of it is written; until then the old one
-    stays."""
-    path = path.resolve()  # a link stays a link
+    """Open a temporary file that replaces `path` once it is written and synced; until then the old content stays."""
+    path = path.resolve()  # write through a symbolic link instead of replacing it
     if path.exists() and not path.is_file():
-        raise SaveFailed("this is not a regular file", place=str(path), remedy="name a file", code="not-a-file")
+        raise SaveFailed("not a regular file", place=str(path), remedy="give the path of a file", code="not-a-file")
     new = path.with_name(f".{uuid4().hex}.new")
     try:
         with new.open("wb") as file:
@@ -81,13 +80,13 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def new_folder(folder: Path, *, replace: bool = False) -> Iterator[Path]:
-    """A folder that appears under its name when all of it is written. What is there already is replaced in one step, or
-    refused."""
+    """Yield a temporary folder that is renamed to `folder` once it is written and synced. An existing folder is
+    replaced in one step if `replace`, else refused; an empty one may always be filled."""
     if not replace and folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise SaveFailed(
-            "there is something of this name already",
+            "this path exists already",
             place=str(folder),
-            remedy="name a new folder",
+            remedy="give the path of a new folder",
             code="already-exists",
         )
     new = folder.parent / f".{uuid4().hex}.new"
@@ -104,30 +103,30 @@ def new_folder(folder: Path, *, replace: bool = False) -> Iterator[Path]:
 
 
 def exchange(new: Path, folder: Path) -> None:
-    """Give a folder its name; one that has it already is afterwards called `new`."""
+    """Rename `new` to `folder`. If `folder` exists, the two swap names: the old content is afterwards in `new`."""
     if not folder.exists():
         new.rename(folder)
         return
     if not _swap(new, folder):
-        # No atomic exchange on this system: two renames, undone if the second fails.
+        # No atomic swap on this system: two renames, undone if the second fails.
         old = new.with_suffix(".old")
         folder.rename(old)
         try:
             new.rename(folder)
-        except BaseException:  # also when interrupted: the old folder must have its name again
+        except BaseException:  # also on Ctrl-C: the old folder must get its name back
             old.rename(folder)
             raise
         old.rename(new)
 
 
 def _swap(a: Path, b: Path) -> bool:
-    """Linux's renameat2 with RENAME_EXCHANGE: the two names change places in one step. False where there is no such
-    call."""
-    if os.name != "posix":  # other systems have no library of the process itself
+    """Swap two paths atomically with Linux's renameat2 and RENAME_EXCHANGE. False where there is no such call."""
+    if os.name != "posix":  # ctypes.CDLL(None) needs dlopen
         return False
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    at_cwd, exchange = -100, 2
-    return renameat2 is not None and renameat2(at_cwd, os.fsencode(a), at_cwd, os.fsencode(b), exchange) == 0
+    at_fdcwd = -100
+    rename_exchange = 2
+    return renameat2 is not None and renameat2(at_fdcwd, os.fsencode(a), at_fdcwd, os.fsencode(b), rename_exchange) == 0
 
 
 def write_json(path: Path, values: Any) -> None:
@@ -136,51 +135,34 @@ def write_json(path: Path, values: Any) -> None:
 
 
 def sync_tree(folder: Path, *, deep: bool = True) -> None:
-    """A new name is safe only when what it names, and the folder it stands in, are on the disk."""
+    """fsync a folder, and with `deep` everything below it: a rename is durable only once the files and the folder that
+    holds them are on the disk."""
     for path in [*(folder.rglob("*") if deep else ()), folder]:
         if path.is_symlink():
             continue
         if os.name != "posix" and path.is_dir():  # folders cannot be opened there
             continue
-        handle = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
+        descriptor = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
         try:
-            os.fsync(handle)
+            os.fsync(descriptor)
         finally:
-            os.close(handle)
+            os.close(descriptor)
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """One writer at a time. The lock goes with the process, however that ends, so it is never stale."""
-    with _locked(folder / ".lock", folder):
-        yield
-
-
-@contextmanager
-def locked_file(path: Path) -> Iterator[None]:
-    """The same for a file; nothing is left of the lock afterwards."""
-    lock = path.with_name(f".{path.name}.lock")
-    with _locked(lock, path):
-        try:
-            yield
-        finally:
-            with suppress(OSError):
-                lock.unlink()
-
-
-@contextmanager
-def _locked(lock_file: Path, place: Path) -> Iterator[None]:
+    """Hold the folder's lock file. The system releases it when the process ends, so it is never stale."""
     from filelock import FileLock, Timeout
 
-    lock = FileLock(lock_file, timeout=0, mode=0o644)
+    lock = FileLock(folder / ".lock", timeout=0, mode=0o644)
     try:
-        lock_file.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     except Timeout:
-        cause = "another process is writing here"
-        raise SaveFailed(cause, place=str(place), remedy="wait for it, or name another", code="in-use") from None
+        cause = "another process is writing to this folder"
+        raise SaveFailed(cause, place=str(folder), remedy="wait for it, or use another folder", code="in-use") from None
     except OSError as error:
-        raise SaveFailed(f"cannot write here: {error.strerror}", place=str(place), code="not-writable") from None
+        raise SaveFailed(f"cannot write here: {error.strerror}", place=str(folder), code="not-writable") from None
     try:
         yield
     finally:

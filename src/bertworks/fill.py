@@ -1,4 +1,4 @@
-"""What a language model puts into the blanks of a text, or where it ends."""
+"""Fill the blanks of a text with a language model's predictions, or continue it with a left-to-right model."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from bertworks.model.model import Model
 from bertworks.model.weights import as_numpy
 from bertworks.text.tokenizer import Pieces, Tokenizer
 
-CONTINUED = 20  # tokens that a left-to-right model adds to a text
+MAX_NEW_TOKENS = 20  # that a left-to-right model appends to a text
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A token for a blank."""
+    """A predicted token for a blank."""
 
     piece: str
     id: int
@@ -28,80 +28,83 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Filled:
-    """What a masked language model puts into the blanks of a text.
+    """The predictions for the blanks (mask tokens) of a text.
 
-    BERT predicts every blank as if the others were still blank: `blanks` and `independent`. Filling the surest blank
-    first and looking again with it in place gives `joint`, in which the words know of each other.
+    BERT predicts every blank as if the others were still masked: `blanks` and `independent`. Filling the blank with the
+    highest probability first and predicting the others again with it in place gives `joint`, whose tokens depend on
+    each other.
     """
 
     blanks: list[list[Candidate]]  # for each blank, best first
-    independent: str
-    joint: str
+    independent: str  # the text, each blank filled on its own
+    joint: str  # the text, filled one blank at a time
     joint_pieces: list[Candidate]
 
 
 class Filler:
-    """A model with a language-model head, its tokenizer, and how many tokens it takes."""
+    """Fills or continues texts with a model that has a language-model head. `limit`: its maximum length in tokens."""
 
     def __init__(self, model: Model, tokenizer: Tokenizer, limit: int) -> None:
-        self.model, self.tokenizer, self.limit = model, tokenizer, limit
+        self.model = model
+        self.tokenizer = tokenizer
+        self.limit = limit
 
     def fill(self, pieces: Pieces, top_k: int) -> Filled:
-        """The blanks of a text."""
-        ids, mask = list(pieces.ids), self.tokenizer.id_of("mask")
-        blanks = [place for place, id in enumerate(ids) if id == mask]
+        """Predict the masked tokens of a text, independently and jointly."""
+        ids = list(pieces.ids)
+        mask_id = self.tokenizer.id_of("mask")
+        blanks = [position for position, id in enumerate(ids) if id == mask_id]
         if not blanks:
-            remedy = f"write {self.tokenizer.special['mask']} where a word is to be found"
+            remedy = f"write {self.tokenizer.special['mask']} where a token is to be predicted"
             raise BadText("the text has no blank", remedy=remedy, code="no-blank")
-        first = self._predict(pieces, ids, blanks)
-        candidates = [self._candidates(row, top_k) for row in first]
-        independent = list(ids)
-        for place, row in zip(blanks, candidates, strict=True):
-            independent[place] = row[0].id
+        candidates = [self._candidates(row, top_k) for row in self._predict(pieces, ids, blanks)]
+        independent_ids = list(ids)
+        for position, best_first in zip(blanks, candidates, strict=True):
+            independent_ids[position] = best_first[0].id
         chosen: dict[int, Candidate] = {}
         while len(chosen) < len(blanks):
-            open_blanks = [place for place in blanks if place not in chosen]
+            open_blanks = [position for position in blanks if position not in chosen]
             best = [self._candidates(row, 1)[0] for row in self._predict(pieces, ids, open_blanks)]
-            surest = max(range(len(best)), key=lambda i: best[i].probability)
-            chosen[open_blanks[surest]] = best[surest]
-            ids[open_blanks[surest]] = best[surest].id
+            most_likely = max(range(len(best)), key=lambda i: best[i].probability)
+            chosen[open_blanks[most_likely]] = best[most_likely]
+            ids[open_blanks[most_likely]] = best[most_likely].id
         return Filled(
             candidates,
-            self._text_of(independent, pieces),
-            self._text_of(ids, pieces),
-            [chosen[place] for place in blanks],
+            self._decode_filled(independent_ids, pieces),
+            self._decode_filled(ids, pieces),
+            [chosen[position] for position in blanks],
         )
 
     def go_on(self, text: str, top_k: int) -> Filled:
-        """What follows, token by token, the likeliest each time."""
+        """Greedy decoding: append the most likely token, up to `MAX_NEW_TOKENS` times."""
         ids = self.tokenizer.encode([text])[0].tolist()
-        front = self.tokenizer.template.parts[0][0].tolist()
-        if not front and not ids:
-            raise BadText("no text to go on from", remedy="a left-to-right model continues what you give it")
-        blanks: list[list[Candidate]] = []
-        while len(blanks) < CONTINUED and len(front) + len(ids) < self.limit:
-            tokens = self._tokens([*front, *ids], [0] * (len(front) + len(ids)))
+        prefix_ids = self.tokenizer.template.parts[0][0].tolist()
+        if not prefix_ids and not ids:
+            raise BadText("no text to continue", remedy="a left-to-right model continues the text that you give it")
+        candidates: list[list[Candidate]] = []
+        while len(candidates) < MAX_NEW_TOKENS and len(prefix_ids) + len(ids) < self.limit:
+            tokens = self._tokens([*prefix_ids, *ids], [0] * (len(prefix_ids) + len(ids)))
             with torch.inference_mode():
-                last = self.model.encoder(tokens).last[-1:]
-                row = torch.from_numpy(as_numpy(self.model.read("lm", last).softmax(-1)))[0]
-            blanks.append(self._candidates(row, top_k))
-            ids.append(blanks[-1][0].id)
-        if not blanks:
-            cause = f"{len(ids)} tokens, {self.limit} fit into the model: no room to go on"
+                last_state = self.model.encoder(tokens).last[-1:]
+                probabilities = torch.from_numpy(as_numpy(self.model.read("lm", last_state).softmax(-1)))[0]
+            candidates.append(self._candidates(probabilities, top_k))
+            ids.append(candidates[-1][0].id)
+        if not candidates:
+            cause = f"{len(ids)} tokens, the model takes at most {self.limit}: no room for another"
             raise TooLong(cause, remedy="shorten the text", code="no-room")
-        whole = self.tokenizer.decode(ids)
-        return Filled(blanks, whole, whole, [row[0] for row in blanks])
+        continued = self.tokenizer.decode(ids)
+        return Filled(candidates, continued, continued, [best_first[0] for best_first in candidates])
 
     def _predict(self, pieces: Pieces, ids: list[int], blanks: list[int]) -> Tensor:
         """(blanks, vocabulary) probabilities."""
         tokens = self._tokens(ids, pieces.segments)
-        places = torch.tensor(blanks, device=tokens.ids.device)
+        positions = torch.tensor(blanks, device=tokens.ids.device)
         with torch.inference_mode():
-            if self.model.config.encoder.has_two_streams:
-                ranks = torch.full_like(tokens.ids, -1).index_fill(0, places, 0)
-                states = self.model.encoder.two_stream(tokens, ranks, places, [len(blanks)])
+            if self.model.config.encoder.attention == "relative":
+                ranks = torch.full_like(tokens.ids, -1).index_fill(0, positions, 0)
+                states = self.model.encoder.two_stream(tokens, ranks, positions, [len(blanks)])
             else:
-                states = self.model.encoder(tokens).last.index_select(0, places)
+                states = self.model.encoder(tokens).last.index_select(0, positions)
             return torch.from_numpy(as_numpy(self.model.read("lm", states).softmax(-1)))
 
     def _tokens(self, ids: Sequence[int], segments: Sequence[int]) -> Tokens:
@@ -110,9 +113,9 @@ class Filler:
     def _candidates(self, probabilities: Tensor, top_k: int) -> list[Candidate]:
         best = probabilities.topk(min(top_k, len(probabilities)))
         pieces = [self.tokenizer.piece(id) or f"<{id}>" for id in best.indices.tolist()]
-        return [Candidate(*row) for row in zip(pieces, best.indices.tolist(), best.values.tolist(), strict=True)]
+        return [Candidate(*fields) for fields in zip(pieces, best.indices.tolist(), best.values.tolist(), strict=True)]
 
-    def _text_of(self, ids: list[int], pieces: Pieces) -> str:
-        return self.tokenizer.decode(
-            [id for id, special, old in zip(ids, pieces.special, pieces.ids, strict=True) if not special or id != old]
-        )
+    def _decode_filled(self, ids: list[int], pieces: Pieces) -> str:
+        """The text without special tokens; filled blanks, once special, are part of it."""
+        originals = zip(ids, pieces.special, pieces.ids, strict=True)
+        return self.tokenizer.decode([id for id, special, original in originals if not special or id != original])

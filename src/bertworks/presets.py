@@ -1,5 +1,4 @@
-"""The published models of the family by name: functions that return a config, in one table, and how each family is
-pre-trained.
+"""The published models by name, a table of functions that return a config, and how each family is pre-trained.
 
 Every family also has a `-mini`, 4 layers x 256, for machines without a GPU.
 """
@@ -10,28 +9,28 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
-from bertworks.config import Family, HeadConfig, ModelConfig, TransformerConfig
+from bertworks.config import EncoderConfig, Family, HeadConfig, ModelConfig
 from bertworks.errors import NotFound, nearest
 
 Preset = Callable[[], ModelConfig]
 
 
 def bert(hidden_size: int, n_layers: int, vocab_size: int = 30522) -> ModelConfig:
-    """Devlin et al. 2019; the small sizes are Turc et al. 2019. Heads are 64 wide."""
-    return ModelConfig(family="bert", encoder=TransformerConfig(**_size(hidden_size, n_layers), vocab_size=vocab_size))
+    """Devlin et al. 2019; the small sizes are Turc et al. 2019. Attention heads have 64 dimensions."""
+    return ModelConfig(family="bert", encoder=EncoderConfig(**_size(hidden_size, n_layers), vocab_size=vocab_size))
 
 
 def roberta(hidden_size: int, n_layers: int) -> ModelConfig:
     """Liu et al. 2019. Positions start after the padding id, 1."""
-    encoder = TransformerConfig(
+    encoder = EncoderConfig(
         **_size(hidden_size, n_layers), vocab_size=50265, first_position=2, n_segments=1, norm_eps=1e-5
     )
     return ModelConfig(family="roberta", encoder=encoder)
 
 
 def albert(hidden_size: int, n_layers: int, n_heads: int, dropout: float = 0.0) -> ModelConfig:
-    """Lan et al. 2020, version 2: all layers share one."""
-    encoder = TransformerConfig(
+    """Lan et al. 2020, version 2: all layers share their parameters."""
+    encoder = EncoderConfig(
         **_size(hidden_size, n_layers, n_heads),
         vocab_size=30000,
         embedding_size=128,
@@ -45,15 +44,13 @@ def albert(hidden_size: int, n_layers: int, n_heads: int, dropout: float = 0.0) 
 
 def electra(hidden_size: int, n_layers: int, embedding_size: int | None, n_heads: int | None = None) -> ModelConfig:
     """Clark et al. 2020. Discriminator and generator differ in size only."""
-    encoder = TransformerConfig(
-        **_size(hidden_size, n_layers, n_heads), vocab_size=30522, embedding_size=embedding_size
-    )
+    encoder = EncoderConfig(**_size(hidden_size, n_layers, n_heads), vocab_size=30522, embedding_size=embedding_size)
     return ModelConfig(family="electra", encoder=encoder, heads=HeadConfig(pooler=False, summary_activation="gelu"))
 
 
 def xlnet(hidden_size: int, n_layers: int) -> ModelConfig:
     """Yang et al. 2019."""
-    encoder = TransformerConfig(
+    encoder = EncoderConfig(
         **_size(hidden_size, n_layers),
         vocab_size=32000,
         positions="none",
@@ -71,7 +68,7 @@ def xlnet(hidden_size: int, n_layers: int) -> ModelConfig:
 
 def distilbert(hidden_size: int, n_layers: int) -> ModelConfig:
     """Sanh et al. 2019: BERT without segments and with half the layers."""
-    encoder = TransformerConfig(**_size(hidden_size, n_layers), vocab_size=30522, n_segments=0)
+    encoder = EncoderConfig(**_size(hidden_size, n_layers), vocab_size=30522, n_segments=0)
     return ModelConfig(
         family="distilbert",
         encoder=encoder,
@@ -81,7 +78,7 @@ def distilbert(hidden_size: int, n_layers: int) -> ModelConfig:
 
 def gpt(hidden_size: int, n_layers: int, n_heads: int | None = None) -> ModelConfig:
     """Radford et al. 2019."""
-    encoder = TransformerConfig(
+    encoder = EncoderConfig(
         **_size(hidden_size, n_layers, n_heads),
         vocab_size=50257,
         n_positions=1024,
@@ -147,7 +144,7 @@ PRESETS: dict[str, Preset] = {
 def preset(name: str) -> ModelConfig:
     """The config of a published model."""
     if name not in PRESETS:
-        raise NotFound(f"no preset is called {name!r}", remedy=nearest(name, PRESETS), code="unknown-preset")
+        raise NotFound(f"unknown preset {name!r}", remedy=nearest(name, PRESETS), code="unknown-preset")
     return PRESETS[name]()
 
 
@@ -173,18 +170,19 @@ RECIPES: dict[str, dict[str, dict[str, Any]]] = {
 def recipe(
     config: ModelConfig, objective: str | None = None, *, trained: Collection[str] = ()
 ) -> dict[str, dict[str, Any]]:
-    """How a model is pre-trained: the family's objective, or another; gentler if it was `trained` with the head that
-    this needs."""
+    """The pre-training settings of a model: for its family's objective, or another. `trained`: the heads that it has
+    weights for; the learning rate is lower if the head of this objective is among them."""
     name = objective or FAMILY_RECIPES[config.family]
     if name not in RECIPES:
-        raise NotFound(f"no objective is called {name!r}", remedy=nearest(name, RECIPES))
-    # BERT-base learned with 1e-4; narrower models bear more, about as the square of the width.
+        raise NotFound(f"unknown objective {name!r}", remedy=nearest(name, RECIPES))
+    # BERT-base was trained with 1e-4; narrower models tolerate more, about as 1 / width squared.
     lr = min(2e-3, 1e-3 * (256 / config.encoder.hidden_size) ** 2)
     head = "replaced" if name == "rtd" else "lm"
-    lr *= 0.3 if head in trained else 1.0  # a new head has to learn as much as a new model
-    parts = {**{part: dict(values) for part, values in RECIPES[name].items()}, "optim": {"lr": float(f"{lr:.1g}")}}
-    if (
-        name == "rtd"
-    ):  # a quarter, in the paper; below 128 a generator does not learn within minutes, nor does what it teaches
-        parts["objective"]["generator_size"] = min(1.0, max(0.25, 128 / config.encoder.hidden_size))
-    return parts
+    lr *= 0.3 if head in trained else 1.0  # a new head needs the learning rate of a new model
+    settings = {section: dict(values) for section, values in RECIPES[name].items()}
+    settings["optim"] = {"lr": float(f"{lr:.1g}")}
+    if name == "rtd":
+        # A quarter of the width, in the paper. A generator narrower than 128 does not learn within minutes, and
+        # neither does the discriminator that depends on it.
+        settings["objective"]["generator_size"] = min(1.0, max(0.25, 128 / config.encoder.hidden_size))
+    return settings
