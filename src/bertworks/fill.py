@@ -75,7 +75,7 @@ class Filler:
             [chosen[position] for position in blanks],
         )
 
-    def go_on(self, text: str, top_k: int) -> Filled:
+    def continue_text(self, text: str, top_k: int) -> Filled:
         """Greedy decoding: append the most likely token, up to `MAX_NEW_TOKENS` times."""
         ids = self.tokenizer.encode([text])[0].tolist()
         prefix_ids = self.tokenizer.template.parts[0][0].tolist()

@@ -169,7 +169,9 @@ class Workbench:
         if top_k < 1:
             raise BadConfig(f"top_k = {top_k} is not a number of candidates", code="out-of-range", fields=["top_k"])
         filler = Filler(self.model, self.tokenizer, self.limit)
-        return filler.go_on(text, top_k) if self.config.encoder.causal else filler.fill(self._fitting(text), top_k)
+        return (
+            filler.continue_text(text, top_k) if self.config.encoder.causal else filler.fill(self._fitting(text), top_k)
+        )
 
     @cached_property
     def predictor(self) -> Predictor:
