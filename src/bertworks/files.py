@@ -58,7 +58,7 @@ def parse_json(content: bytes, path: Path) -> Any:
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[IO[bytes]]:
+def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     """Open a temporary file that replaces `path` once it is written and synced; until then the old content stays."""
     path = path.resolve()  # write through a symbolic link instead of replacing it
     if path.exists() and not path.is_file():
@@ -130,7 +130,7 @@ def _swap(a: Path, b: Path) -> bool:
 
 
 def write_json(path: Path, values: Any) -> None:
-    with whole_file(path) as file:
+    with atomic_write(path) as file:
         file.write((json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode())
 
 

@@ -28,10 +28,10 @@ def docs(
     from time import monotonic
 
     from bertworks.data.documentation import write_documentation
-    from bertworks.files import whole_file
+    from bertworks.files import atomic_write
 
     start = monotonic()
-    with progress_bar("files read") as advance, whole_file(out) as file:
+    with progress_bar("files read") as advance, atomic_write(out) as file:
         documents, sentences, words = write_documentation(file, advance)
     seconds = monotonic() - start
     if as_json:

@@ -29,7 +29,7 @@ from bertworks.config import DataConfig, Pairs
 from bertworks.data.rng import Stream, rng
 from bertworks.data.shards import ShardContent, Shards
 from bertworks.errors import BadConfig, BadText, BertworksError, SaveFailed
-from bertworks.files import read_json, whole_file, write_json
+from bertworks.files import atomic_write, read_json, write_json
 
 Split = Literal["train", "held_out"]
 EXAMPLE = np.dtype(
@@ -137,7 +137,7 @@ def _write_plan(planner: Planner, seed: int, epoch: int, path: Path) -> PlanStat
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SaveFailed(f"could not write: {error.strerror}", place=str(path.parent)) from None
-    with whole_file(path) as file:
+    with atomic_write(path) as file:
         for shard in range(len(planner.shards)):
             rows = planner.plan(shard, rng(seed, Stream.EXAMPLES, epoch, shard)).tobytes()
             file.write(rows)

@@ -40,7 +40,7 @@ from bertworks.data.shards import (
     token_dtype,
 )
 from bertworks.errors import BadText, BertworksError, SaveFailed
-from bertworks.files import locked, read_json, whole_file, write_json
+from bertworks.files import atomic_write, locked, read_json, write_json
 from bertworks.text.cached_encoder import HAN, CachedEncoder, Words, segmenter_version
 from bertworks.text.sentences import RULES, split_sentences
 from bertworks.text.tokenizer import Tokenizer
@@ -255,9 +255,9 @@ def _encode_block(block: Block) -> None:
         (hashlib.sha256(document.encode()).digest()[:16], len(document), HAN.search(document) is not None)
         for document in block.documents
     ]
-    with whole_file(_worker.work / f"{block.name}.part") as file:
+    with atomic_write(_worker.work / f"{block.name}.part") as file:
         _, digest = content.write(file)
-    with whole_file(_worker.work / f"{block.name}.documents") as file:
+    with atomic_write(_worker.work / f"{block.name}.documents") as file:
         table = np.array(records, dtype=RECORD).tobytes()
         file.write(table)
     sizes = {"documents": len(content.documents), "sentences": len(content.sentences), "tokens": len(content.tokens)}
@@ -319,7 +319,7 @@ def _finish(
         keep = ~repeated[at : at + len(records)] & (np.diff(content.documents, prepend=np.uint32(0)) > 0)
         at += len(records)
         content = content if keep.all() else content.keep_documents(keep)
-        with whole_file(out / f"{number:06}.shard") as file:
+        with atomic_write(out / f"{number:06}.shard") as file:
             size, digest = content.write(file)
         entries.append(
             ShardEntry(f"{number:06}.shard", size, digest, source, _count(content, records[keep], tokenizer.unknown_id))

@@ -15,7 +15,7 @@ from bertworks.data.examples import NO_LABEL, OTHER
 from bertworks.data.loader import Epoch, Loader
 from bertworks.data.masking import SPAN_LENGTHS
 from bertworks.data.shards import Shards
-from bertworks.files import whole_file
+from bertworks.files import atomic_write
 from bertworks.page.html import both, escape, page, table
 from bertworks.text.tokenizer import Tokenizer
 
@@ -192,7 +192,7 @@ def write_masks_page(path: Path, epoch: Epoch, views: list[MaskedExample]) -> No
     shown = table(["", both("tokens", "词元"), both("share", "比例")], rows)
     body = [f"<p>{intro}</p>", f'<p class="legend">{"".join(keys)}</p>', shown, f'<p class="dim">{plan}</p>']
     body += [_example(number, view, whole) for number, view in enumerate(views, start=1)]
-    with whole_file(path) as file:
+    with atomic_write(path) as file:
         file.write(page(("What the model will see", "模型将看到什么"), "\n".join(body), STYLE).encode())
 
 

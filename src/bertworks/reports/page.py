@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertworks.files import whole_file
+from bertworks.files import atomic_write
 from bertworks.page.html import both, escape, table
 from bertworks.train.events import Event
 
@@ -25,7 +25,7 @@ STEPS = ("step", "步")
 
 
 def write_page(path: Path, text: str) -> Path:
-    with whole_file(path) as file:
+    with atomic_write(path) as file:
         file.write(text.encode(errors="replace"))  # a folder's name may be any bytes
     return path
 

@@ -18,7 +18,7 @@ from bertworks.datasets.columns import NamedColumns
 from bertworks.datasets.example import Example
 from bertworks.datasets.inputs import InputBatch, Inputs
 from bertworks.errors import BadConfig, NotFound
-from bertworks.files import whole_file
+from bertworks.files import atomic_write
 from bertworks.predictor import Predictor
 from bertworks.tasks.catalogue import CATALOGUE
 from bertworks.tasks.task import Prediction
@@ -94,7 +94,7 @@ def open_output(out: Path | None, header: Collection[str], *, as_json: bool) -> 
     if out is None:
         yield partial(_write_json, sys.stdout, header) if as_json else partial(_write_plain, sys.stdout)
         return
-    with whole_file(out) as file:
+    with atomic_write(out) as file:
         text = TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
         yield (
             partial(_write_json, text, header) if out.suffix in LINES else _Table(text, header, DELIMITERS[out.suffix])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bertworks.data.corpus import Corpus
 from bertworks.data.rng import Stream, rng
-from bertworks.files import whole_file
+from bertworks.files import atomic_write
 from bertworks.tasks.classify import Classify
 from bertworks.tasks.source import Source
 from bertworks.text.sentences import split_sentences
@@ -94,7 +94,7 @@ def _write(
     for name, rows in (("train", train), ("dev", dev)):
         text = StringIO(newline="")
         csv.writer(text).writerows([header, *rows])
-        with whole_file(folder / f"{name}.csv") as file:
+        with atomic_write(folder / f"{name}.csv") as file:
             file.write(text.getvalue().encode(errors="replace"))
     return Source(
         train=str(folder / "train.csv"),

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from bertworks.files import whole_file
+from bertworks.files import atomic_write
 
 METRICS = "metrics.jsonl"
 Title = tuple[str, str]
@@ -224,7 +224,7 @@ class Log:
         """Goes on after step `since`: what an interrupted process wrote beyond it will be written again."""
         path = folder / METRICS
         kept = [event for event in read_events(path) if event.step <= since]
-        with whole_file(path) as file:
+        with atomic_write(path) as file:
             file.writelines(map(_line, kept))
         self.file, self.on_event = path.open("ab"), on_event
         self.tensorboard, self.line_complete = _tensorboard(folder, since), True
