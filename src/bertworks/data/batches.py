@@ -1,7 +1,8 @@
-"""The loader's batches, cut for the processes and portions of a training step, and made ahead by workers.
+"""The loader's batches, split over processes and micro-batches, and prefetched by workers.
 
 A step is one batch of the loader, the same for any number of processes. Its examples, which are sorted by length, are
-cut into (processes x portions) pieces of about as many tokens. Who makes a batch, and when, changes nothing about it.
+split into (processes x micro-batches) parts with about the same number of tokens. Which process builds a batch, and
+when, changes nothing about it.
 """
 
 from __future__ import annotations
@@ -27,21 +28,22 @@ from bertworks.data.loader import Epoch, Loader
 from bertworks.data.shards import Shards
 from bertworks.errors import BadShards
 
-PR_SET_PDEATHSIG = 1
-PREFETCHED = 2  # steps per worker that are made before they are asked for
-Cursor = tuple[int, int]
+PR_SET_PDEATHSIG = 1  # of Linux's prctl: the signal sent to a process when its parent dies
+PREFETCHED_PER_WORKER = 2  # steps that are built before they are needed
+Cursor = tuple[int, int]  # (epoch, batch)
 
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """What goes through the model at once. A process without examples of its own takes one that is not counted."""
+    """What goes through the model at once. A process without examples runs one that does not count in the loss, so that
+    all processes take part in the step."""
 
     batch: Any
     is_counted: bool
 
 
 class EpochBatches(Protocol):
-    """One pass over the examples, in batches."""
+    """The batches of one epoch, by number."""
 
     number: int
     lengths: Numbers  # of all examples, in tokens
@@ -49,80 +51,84 @@ class EpochBatches(Protocol):
     def __len__(self) -> int: ...
 
     def examples_of(self, batch: int) -> Numbers:
-        """Which examples a batch is made of."""
+        """The numbers of the examples in a batch."""
 
     def gather(self, members: Numbers) -> Any:
-        """A batch of any examples."""
+        """Collate any examples of the epoch into a batch."""
 
 
 class EpochSource(Protocol):
+    """Makes the epochs of a training: the pre-training loader, or the shuffled examples of a task."""
+
     def epoch(self, number: int) -> EpochBatches: ...
 
 
 @dataclass(frozen=True)
 class Step:
+    """One training step: the micro-batches of this process, and what is the same in all processes."""
+
     micro_batches: tuple[MicroBatch, ...]
     cursor: Cursor
     next_cursor: Cursor
-    epochs_done: tuple[float, float]
-    tokens: int
-    example_ids: list[int]
+    epochs_done: tuple[float, float]  # before and after this step
+    tokens: int  # of all processes
+    example_ids: list[int]  # of all processes
 
 
 @dataclass(frozen=True)
 class RankShard:
-    """Which of the pieces of a batch are ours."""
+    """The share of a process in every batch, as micro-batches."""
 
     rank: int = 0
     world_size: int = 1
-    micro_tokens: int | None = None  # about so many in a portion; None: all at once
+    micro_tokens: int | None = None  # tokens in a micro-batch, about; None: one micro-batch
 
     def __call__(self, epoch: EpochBatches, batch: int) -> tuple[MicroBatch, ...]:
         members = epoch.examples_of(batch)
         lengths = epoch.lengths[members]
-        wanted = math.ceil(int(lengths.sum()) / self.world_size / self.micro_tokens) if self.micro_tokens else 1
-        n_micro_batches = max(
-            1, min(wanted, len(members) // self.world_size)
-        )  # one that holds no example is work for nothing
-        pieces = split(lengths, self.world_size * n_micro_batches)
-        mine = pieces[self.rank * n_micro_batches : (self.rank + 1) * n_micro_batches]
+        needed = math.ceil(int(lengths.sum()) / self.world_size / self.micro_tokens) if self.micro_tokens else 1
+        n_micro_batches = max(1, min(needed, len(members) // self.world_size))  # no more than there are examples for
+        ranges = split(lengths, self.world_size * n_micro_batches)
+        own_ranges = ranges[self.rank * n_micro_batches : (self.rank + 1) * n_micro_batches]
         return tuple(
             MicroBatch(epoch.gather(members[begin:end] if end > begin else members[:1]), is_counted=end > begin)
-            for begin, end in mine
+            for begin, end in own_ranges
         )
 
 
-def split(lengths: Numbers, pieces: int) -> list[tuple[int, int]]:
-    """Consecutive pieces with about as many tokens each, none empty while there are enough examples."""
+def split(lengths: Numbers, n_parts: int) -> list[tuple[int, int]]:
+    """Split examples into consecutive ranges with about the same number of tokens, none empty if there are enough
+    examples."""
     ends = np.cumsum(lengths)
-    cuts = np.searchsorted(ends - lengths / 2, ends[-1] * np.arange(1, pieces) / pieces).tolist()
+    cuts = np.searchsorted(ends - lengths / 2, ends[-1] * np.arange(1, n_parts) / n_parts).tolist()
     edges = [0, *cuts, len(lengths)]
-    if len(lengths) >= pieces:
-        for at in range(1, pieces):  # leave at least one for each before and after
-            edges[at] = min(max(edges[at], edges[at - 1] + 1), len(lengths) - pieces + at)
+    if len(lengths) >= n_parts:
+        for i in range(1, n_parts):  # at least one example for every part before and after
+            edges[i] = min(max(edges[i], edges[i - 1] + 1), len(lengths) - n_parts + i)
     return list(pairwise(edges))
 
 
 class BatchStream:
-    """Steps from any place on, without end. Workers make the batches of a loader; others are quick to make."""
+    """An endless iterator over steps, from any cursor on. Only the batches of a `Loader` are built by workers; those of
+    tasks are quick to build."""
 
     def __init__(self, source: EpochSource, shard: RankShard, workers: int = 0) -> None:
-        self.source, self.shard, self.workers = source, shard, workers
+        self.source = source
+        self.shard = shard
+        self.workers = workers
 
-    def __call__(self, place: Cursor) -> Iterator[Step]:
-        return (
-            self._prefetched(place, self.source)
-            if self.workers and isinstance(self.source, Loader)
-            else self._inline(place)
-        )
+    def __call__(self, start: Cursor) -> Iterator[Step]:
+        if self.workers and isinstance(self.source, Loader):
+            return self._prefetched(start, self.source)
+        return self._inline(start)
 
-    def _inline(self, place: Cursor) -> Iterator[Step]:
-        for epoch, batch in self._cursors(place):
+    def _inline(self, start: Cursor) -> Iterator[Step]:
+        for epoch, batch in self._batches(start):
             yield _step(epoch, batch, self.shard(epoch, batch))
 
-    def _prefetched(self, place: Cursor, loader: Loader) -> Iterator[Step]:
-        waiting: deque[tuple[EpochBatches, int, Future[tuple[MicroBatch, ...]]]] = deque()
-        setting = (
+    def _prefetched(self, start: Cursor, loader: Loader) -> Iterator[Step]:
+        pending: deque[tuple[EpochBatches, int, Future[tuple[MicroBatch, ...]]]] = deque()
+        loader_arguments = (
             loader.shards.folder,
             loader.config,
             loader.corruption,
@@ -130,57 +136,58 @@ class BatchStream:
             loader.seed,
             loader.cache,
         )
-        with ProcessPoolExecutor(self.workers, get_context("spawn"), _open_loader, setting) as pool:
-            for epoch, batch in self._cursors(place):
-                waiting.append((epoch, batch, pool.submit(_make, self.shard, epoch.number, batch)))
-                if len(waiting) > PREFETCHED * self.workers:
-                    first, number, made = waiting.popleft()
-                    yield _step(first, number, made.result())
+        with ProcessPoolExecutor(self.workers, get_context("spawn"), _open_loader, loader_arguments) as pool:
+            for epoch, batch in self._batches(start):
+                pending.append((epoch, batch, pool.submit(_build_batch, self.shard, epoch.number, batch)))
+                if len(pending) > PREFETCHED_PER_WORKER * self.workers:
+                    next_epoch, next_batch, future = pending.popleft()
+                    yield _step(next_epoch, next_batch, future.result())
 
-    def _cursors(self, place: Cursor) -> Iterator[tuple[EpochBatches, int]]:
-        number, batch = place
+    def _batches(self, start: Cursor) -> Iterator[tuple[EpochBatches, int]]:
+        number, first_batch = start
         while True:
             epoch = self.source.epoch(number)
             if not len(epoch):
-                raise BadShards(
-                    "no text to train on", remedy="prepare more text, or hold out less of it", code="no-text"
-                )
-            for at in range(batch, len(epoch)):
-                yield epoch, at
-            number, batch = number + 1, 0
+                remedy = "prepare more text, or lower data.held_out"
+                raise BadShards("no text to train on", remedy=remedy, code="no-text")
+            for batch in range(first_batch, len(epoch)):
+                yield epoch, batch
+            number += 1
+            first_batch = 0
 
 
-def _step(epoch: EpochBatches, batch: int, portions: tuple[MicroBatch, ...]) -> Step:
-    number, last = epoch.number, len(epoch)
+def _step(epoch: EpochBatches, batch: int, micro_batches: tuple[MicroBatch, ...]) -> Step:
+    number = epoch.number
+    n_batches = len(epoch)
     members = epoch.examples_of(batch)
     return Step(
-        micro_batches=portions,
+        micro_batches=micro_batches,
         cursor=(number, batch),
-        next_cursor=(number, batch + 1) if batch + 1 < last else (number + 1, 0),
-        epochs_done=(number + batch / last, number + (batch + 1) / last),
+        next_cursor=(number, batch + 1) if batch + 1 < n_batches else (number + 1, 0),
+        epochs_done=(number + batch / n_batches, number + (batch + 1) / n_batches),
         tokens=int(epoch.lengths[members].sum()),
         example_ids=members.tolist(),
     )
 
 
-_loader: Loader
-_epoch: Epoch | None = None
+_loader: Loader  # of this worker process, set by _open_loader
+_epoch: Epoch | None = None  # the last one used
 
 
 def _open_loader(
     folder: Path, config: DataConfig, corruption: Corruption, batch_tokens: int, seed: int, cache: Path | None
 ) -> None:
-    """What a worker begins with."""
+    """Initialise a worker process."""
     global _loader
-    for number in (signal.SIGINT, signal.SIGTERM):  # these are for the process that trains, which then ends its workers
-        signal.signal(number, signal.SIG_IGN)
-    if sys.platform == "linux":  # if that process is killed, so are its workers
+    for signal_number in (signal.SIGINT, signal.SIGTERM):  # handled by the parent, which then ends its workers
+        signal.signal(signal_number, signal.SIG_IGN)
+    if sys.platform == "linux":  # a killed parent takes its workers with it
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     _loader = Loader(Shards(folder), config, corruption=corruption, batch_tokens=batch_tokens, seed=seed, cache=cache)
 
 
-def _make(share: RankShard, number: int, batch: int) -> tuple[MicroBatch, ...]:
+def _build_batch(shard: RankShard, epoch_number: int, batch: int) -> tuple[MicroBatch, ...]:
     global _epoch
-    if _epoch is None or _epoch.number != number:
-        _epoch = _loader.epoch(number)
-    return share(_epoch, batch)
+    if _epoch is None or _epoch.number != epoch_number:
+        _epoch = _loader.epoch(epoch_number)
+    return shard(_epoch, batch)

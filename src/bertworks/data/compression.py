@@ -1,4 +1,4 @@
-"""Packed files as streams of their bytes: gzip, xz and zstd, or as they are."""
+"""Compressed files (gzip, xz, zstd), uncompressed files and standard input as byte streams."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from typing import IO, Any
 
 from bertworks.errors import NotFound, Unsupported
 
-COMPRESSED = (".gz", ".xz", ".zst")
-CORRUPT = (OSError, EOFError, lzma.LZMAError, zlib.error)  # what reading such a stream may raise
+COMPRESSED_SUFFIXES = (".gz", ".xz", ".zst")
+CORRUPT = (OSError, EOFError, lzma.LZMAError, zlib.error)  # what reading a corrupt or truncated stream raises
 
 
 @contextmanager
 def decompressed(path: Path | None) -> Iterator[tuple[IO[bytes], Callable[[], int]]]:
-    """A file, or standard input, as a stream of unpacked bytes, and how far it is read on the disk."""
+    """A file, or standard input if `path` is None, as a stream of decompressed bytes, and a function that returns the
+    position in the compressed file."""
     if path is None:
         if sys.stdin is None:
             raise NotFound("standard input is closed", code="no-stdin")
         yield sys.stdin.buffer, lambda: 0
         return
     if not path.is_file():
-        raise NotFound("this is a device or a pipe, not a file", place=str(path), code="not-a-file")
+        raise NotFound("a device or a pipe, not a regular file", place=str(path), code="not-a-file")
     with path.open("rb") as raw:
         suffix = path.suffix.lower()
         if suffix == ".zst":
@@ -36,48 +37,56 @@ def decompressed(path: Path | None) -> Iterator[tuple[IO[bytes], Callable[[], in
                 zstd = import_module("zstandard")
             except ImportError:
                 remedy = "pip install 'bertworks[data]'"
-                raise Unsupported(
-                    "zstd needs zstandard", place=str(path), remedy=remedy, code="missing-extra"
-                ) from None
+                cause = "reading zstd needs the package zstandard"
+                raise Unsupported(cause, place=str(path), remedy=remedy, code="missing-extra") from None
             try:
-                yield BufferedReader(_Zstd(raw, zstd)), raw.tell
+                yield BufferedReader(_ZstdReader(raw, zstd)), raw.tell
             except zstd.ZstdError as error:
                 raise OSError(str(error)) from None
         elif suffix == ".xz":
-            with lzma.LZMAFile(raw) as unpacked:
-                yield BufferedReader(unpacked), raw.tell
+            with lzma.LZMAFile(raw) as xz_file:
+                yield BufferedReader(xz_file), raw.tell
         elif suffix == ".gz":
-            with gzip.GzipFile(fileobj=raw) as unzipped:
-                yield BufferedReader(unzipped), raw.tell
+            with gzip.GzipFile(fileobj=raw) as gzip_file:
+                yield BufferedReader(gzip_file), raw.tell
         else:
             yield raw, raw.tell
 
 
-class _Zstd(RawIOBase):
-    """A zstd stream that knows when it was cut off; the library's own reader takes that for the end."""
+class _ZstdReader(RawIOBase):
+    """A zstd stream that raises EOFError if it is truncated; the library's own reader takes that for the end."""
 
     def __init__(self, raw: IO[bytes], zstd: Any) -> None:
-        self.raw, self.zstd, self.frame, self.waiting = raw, zstd, None, b""
+        self.raw = raw
+        self.zstd = zstd
+        self.frame: Any = None  # the decompressor of an unfinished frame
+        self.unread = b""  # decompressed bytes
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        while not self.waiting:
-            packed = self.raw.read(2**16)
-            if not packed:
+        while not self.unread:
+            compressed = self.raw.read(2**16)
+            if not compressed:
                 if self.frame is not None:
-                    raise EOFError("the file ends in the middle of the packed text")
+                    raise EOFError("truncated: the file ends in the middle of a zstd frame")
                 return 0
-            self.waiting = self._unpack(packed)
-        size = min(len(buffer), len(self.waiting))
-        buffer[:size], self.waiting = self.waiting[:size], self.waiting[size:]
+            self.unread = self._decompress(compressed)
+        size = min(len(buffer), len(self.unread))
+        buffer[:size] = self.unread[:size]
+        self.unread = self.unread[size:]
         return size
 
-    def _unpack(self, packed: bytes) -> bytes:
-        parts = []
-        while packed:
+    def _decompress(self, compressed: bytes) -> bytes:
+        decompressed = []
+        while compressed:
             frame = self.frame or self.zstd.ZstdDecompressor().decompressobj()
-            parts.append(frame.decompress(packed))
-            packed, self.frame = (frame.unused_data, None) if frame.eof else (b"", frame)
-        return b"".join(parts)
+            decompressed.append(frame.decompress(compressed))
+            if frame.eof:
+                self.frame = None
+                compressed = frame.unused_data
+            else:
+                self.frame = frame
+                compressed = b""
+        return b"".join(decompressed)

@@ -15,7 +15,7 @@ from itertools import chain, dropwhile, islice
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from bertworks.data.compression import COMPRESSED
+from bertworks.data.compression import COMPRESSED_SUFFIXES
 from bertworks.errors import BadText, Unsupported
 
 TABLE_SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
@@ -46,7 +46,7 @@ class ReadErrors(Protocol):
 
 def inner_suffix(path: Path) -> str:
     """Of what is inside, where a file is packed."""
-    return Path(path.stem).suffix.lower() if path.suffix.lower() in COMPRESSED else path.suffix.lower()
+    return Path(path.stem).suffix.lower() if path.suffix.lower() in COMPRESSED_SUFFIXES else path.suffix.lower()
 
 
 def table_format(path: Path) -> str | None:
