@@ -1,7 +1,8 @@
-"""Files of any usual kind, read as a stream of documents in bounded memory.
+"""A corpus: files of the usual formats, read as a stream of documents in bounded memory.
 
-Text (a blank line ends a document, or every line is one), JSON lines, CSV and TSV, Parquet; plain, or packed with gzip,
-xz or zstd; folders, and standard input. What was damaged, cut or left out on the way is counted in `Tally` and said.
+Text (a blank line ends a document, or every line is one), JSON lines, CSV and TSV, Parquet; uncompressed, or compressed
+with gzip, xz or zstd; folders, and standard input. What was replaced, split or skipped is counted in `ReadStats` and
+reported as remarks.
 """
 
 from __future__ import annotations
@@ -17,101 +18,101 @@ from bertworks.data.tables import TABLE_SUFFIXES, Row, decoded_lines, inner_suff
 from bertworks.errors import BadText, NotFound, Remark
 
 TEXT_SUFFIXES = (".txt", ".text", ".md", ".rst")
-USUAL_COLUMNS = ("text", "content", "document", "article", "body", "review", "sentence", "paragraph")
-LONGEST_DOCUMENT = 2**22  # characters; longer ones become several
-GUESSED_FROM = 100  # rows
-SKIP_BAD = "put it right, or --skip-bad goes on without it"
+TEXT_COLUMNS = ("text", "content", "document", "article", "body", "review", "sentence", "paragraph")  # usual names
+LONGEST_DOCUMENT = 2**22  # characters; longer ones are split
+ROWS_TO_GUESS_FROM = 100  # which column holds the text
 
 
 @dataclass
 class ReadStats:
-    """What the reading found."""
+    """Counts of what was read, replaced, split and skipped. Saved in the manifest of the shards."""
 
     files: int = 0
     documents: int = 0
     characters: int = 0
-    replaced: int = 0  # signs that were not UTF-8
+    replaced: int = 0  # characters that were not UTF-8
     split_documents: int = 0
     bad_rows: int = 0
     skipped_files: int = 0
-    columns: dict[str, str] = field(default_factory=dict)  # which column held the text, by file
+    columns: dict[str, str] = field(default_factory=dict)  # file name -> the column that was taken for the text
 
     def remarks(self) -> list[Remark]:
-        said = [
+        remarks = [
             Remark("text-column", f"text column of {file}: {column!r}")
             for file, column in islice(self.columns.items(), 10)
         ]
         if self.skipped_files:
-            said.append(Remark("other-files", f"{self.skipped_files:,} files of other kinds were left out"))
+            remarks.append(Remark("other-files", f"skipped {self.skipped_files:,} files of other formats"))
         if self.replaced:
-            said.append(Remark("replaced-characters", f"{self.replaced:,} signs were not UTF-8 and became U+FFFD"))
+            text = f"{self.replaced:,} characters could not be decoded and became U+FFFD"
+            remarks.append(Remark("replaced-characters", text))
         if self.bad_rows:
-            said.append(
-                Remark("bad-rows", f"{self.bad_rows:,} rows could not be read or had no text, and were left out")
-            )
+            rows = "1 invalid row" if self.bad_rows == 1 else f"{self.bad_rows:,} invalid rows"
+            remarks.append(Remark("bad-rows", f"skipped {rows}"))
         if self.split_documents:
-            text = f"{self.split_documents:,} documents were longer than {LONGEST_DOCUMENT:,} characters and became several"
-            said.append(Remark("split-documents", text))
-        return said
+            text = f"{self.split_documents:,} documents longer than {LONGEST_DOCUMENT:,} characters were split"
+            remarks.append(Remark("split-documents", text))
+        return remarks
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How the files are to be read."""
+    """How files are read."""
 
-    column: str | None = None  # of the text in tables; guessed if not given
+    column: str | None = None  # of tables: the one with the text; None: guessed
     line_docs: bool = False  # every line of a text file is a document
-    skip_bad: bool = False  # go on without invalid rows and characters, and count them
+    strict: bool = False  # raise at the first invalid row or character
 
 
 class Corpus:
-    """Documents, one after the other, in the order of the files; each is text whose lines are paragraphs."""
+    """An iterable of documents, in the order of the files; the lines of a document are its paragraphs."""
 
     def __init__(self, sources: Sequence[str], options: ReadOptions | None = None) -> None:
-        self.options, self.stats = options or ReadOptions(), ReadStats()
+        self.options = options or ReadOptions()
+        self.stats = ReadStats()
         self.paths: list[Path | None] = []  # None is standard input
         for source in sources:
-            self.paths += [None] if source == "-" else self._files(source)
+            self.paths += [None] if source == "-" else self._list_files(source)
         if not self.paths:
-            remedy = f"known kinds: {', '.join([*TEXT_SUFFIXES, *TABLE_SUFFIXES])}"
-            raise NotFound("no files of text", place=", ".join(sources), remedy=remedy, code="no-text-files")
+            remedy = f"known formats: {', '.join([*TEXT_SUFFIXES, *TABLE_SUFFIXES])}"
+            raise NotFound("no text files", place=", ".join(sources), remedy=remedy, code="no-text-files")
         sizes = [None if path is None or not path.is_file() else path.stat().st_size for path in self.paths]
-        self.total = None if None in sizes else sum(size or 0 for size in sizes)  # bytes
-        self.done = 0  # bytes of the files already read
-        self._position: Callable[[], int] = lambda: 0
+        self.total = None if None in sizes else sum(size or 0 for size in sizes)  # bytes on the disk; None: unknown
+        self.finished_bytes = 0  # of the files that are read to their end
+        self._position_in_file: Callable[[], int] = lambda: 0
 
     @property
     def position(self) -> int:
-        """Bytes read so far, as they stand on the disk."""
-        return self.done + self._position()
+        """Bytes read so far, as counted in `total`."""
+        return self.finished_bytes + self._position_in_file()
 
     def __iter__(self) -> Iterator[str]:
         self.stats = ReadStats(skipped_files=self.stats.skipped_files)
-        self.done = 0
+        self.finished_bytes = 0
         for path in self.paths:
             self.stats.files += 1
             for document in self._documents(path):
-                for part in self._bounded(document):
+                for part in self._split_long(document):
                     self.stats.documents += 1
                     self.stats.characters += len(part)
                     yield part
-            self._position = lambda: 0
-            self.done += 0 if path is None else path.stat().st_size
+            self._position_in_file = lambda: 0
+            self.finished_bytes += 0 if path is None else path.stat().st_size
 
     def paragraphs(self, progress: Callable[[int, int | None], None] = lambda done, total: None) -> Iterator[str]:
-        """The lines of all documents, for those who do not care where one ends."""
+        """The non-empty lines of all documents, where document boundaries do not matter."""
         for document in self:
             progress(self.position, self.total)
             yield from (line for line in document.split("\n") if line and not line.isspace())
 
-    def _files(self, source: str) -> list[Path]:
+    def _list_files(self, source: str) -> list[Path]:
         path = Path(source)
         try:
             if source and path.is_dir():
-                found = sorted(file for file in _walk(path) if file.is_file())
-                known = [file for file in found if _kind(file) is not None]
-                self.stats.skipped_files += len(found) - len(known)
-                return known
+                files = sorted(file for file in _walk(path) if file.is_file())
+                readable = [file for file in files if _format(file) is not None]
+                self.stats.skipped_files += len(files) - len(readable)
+                return readable
             if not source or not path.exists():
                 raise NotFound("no such file or folder", place=source or "''")
         except OSError as error:
@@ -120,7 +121,7 @@ class Corpus:
             ) from None
         return [path]
 
-    def _bounded(self, document: str) -> Iterator[str]:
+    def _split_long(self, document: str) -> Iterator[str]:
         if len(document) <= LONGEST_DOCUMENT:
             if document and not document.isspace():
                 yield document
@@ -136,22 +137,21 @@ class Corpus:
 
     def _documents(self, path: Path | None) -> Iterator[str]:
         name = "standard input" if path is None else _printable(path)
-        kind = "text" if path is None else _kind(path) or "text"
+        file_format = "text" if path is None else _format(path) or "text"
         try:
             with decompressed(path) as (stream, position):
-                self._position = position
-                if kind == "text":
+                self._position_in_file = position
+                if file_format == "text":
                     lines = decoded_lines(stream, name, self)
                     yield from (
                         self._line_documents(lines) if self.options.line_docs else self._blank_line_documents(lines)
                     )
                 else:
-                    yield from self._table(read_rows(stream, kind, name, self), name)
+                    yield from self._table_documents(read_rows(stream, file_format, name, self), name)
         except CORRUPT as error:
             code = "truncated-file" if isinstance(error, EOFError) else "unreadable"
-            raise NotFound(
-                f"cannot be read: {getattr(error, 'strerror', None) or error}", place=name, code=code
-            ) from None
+            reason = getattr(error, "strerror", None) or error
+            raise NotFound(f"cannot be read: {reason}", place=name, code=code) from None
 
     def _line_documents(self, lines: Iterator[str]) -> Iterator[str]:
         return (line for line in lines if line and not line.isspace())
@@ -164,68 +164,69 @@ class Corpus:
             if (blank or size + len(line) > LONGEST_DOCUMENT) and paragraphs:
                 self.stats.split_documents += not blank
                 yield "\n".join(paragraphs)
-                paragraphs, size = [], 0
+                paragraphs = []
+                size = 0
             if not blank:
                 paragraphs.append(line)
                 size += len(line) + 1
         if paragraphs:
             yield "\n".join(paragraphs)
 
-    def _table(self, rows: Iterator[tuple[str, Row]], name: str) -> Iterator[str]:
-        first = list(islice(rows, GUESSED_FROM))
-        if not first:
+    def _table_documents(self, rows: Iterator[tuple[str, Row]], name: str) -> Iterator[str]:
+        first_rows = list(islice(rows, ROWS_TO_GUESS_FROM))
+        if not first_rows:
             return
-        column = self._column([row for _, row in first], name)
-        for place, row in chain(first, rows):
+        column = self._text_column([row for _, row in first_rows], name)
+        for place, row in chain(first_rows, rows):
             text = row.get(column)
             if isinstance(text, str):
                 yield text.replace("\r\n", "\n")
             else:
                 self.bad_row(f"no text in column {column!r}", place, "no-text")
 
-    def _column(self, rows: list[Row], name: str) -> str:
+    def _text_column(self, rows: list[Row], name: str) -> str:
+        """The chosen column; else one with a usual name; else the one with the longest texts."""
         columns = list(dict.fromkeys(key for row in rows for key in row if key is not None))
         chosen = self.options.column
         if chosen is None:
             lengths = {key: sum(len(row[key]) for row in rows if isinstance(row.get(key), str)) for key in columns}
-            usual = [key for key in columns if key.lower() in USUAL_COLUMNS and lengths[key]]
-            chosen = usual[0] if usual else max(columns, key=lambda key: lengths[key], default=None)
+            usual_names = [key for key in columns if key.lower() in TEXT_COLUMNS and lengths[key]]
+            chosen = usual_names[0] if usual_names else max(columns, key=lambda key: lengths[key], default=None)
             if chosen is None or not lengths[chosen]:
                 cause = f"no column with text; columns: {', '.join(columns)}"
-                raise BadText(cause, place=name, remedy="name it with --column", code="no-text-column")
+                raise BadText(cause, place=name, remedy="choose one with --column", code="no-text-column")
             self.stats.columns[name] = chosen
         elif chosen not in columns:
-            raise BadText(
-                f"no column {chosen!r}", place=name, remedy=f"columns: {', '.join(columns)}", code="missing-column"
-            )
+            remedy = f"columns: {', '.join(columns)}"
+            raise BadText(f"no column {chosen!r}", place=name, remedy=remedy, code="missing-column")
         return chosen
 
     def bad_row(self, cause: str, place: str, code: str = "bad-row") -> None:
-        if not self.options.skip_bad:
-            raise BadText(cause, place=place, remedy=SKIP_BAD, code=code)
+        if self.options.strict:
+            raise BadText(cause, place=place, code=code)
         self.stats.bad_rows += 1
 
     def bad_characters(self, count: int, cause: str, place: str, code: str = "not-utf8") -> None:
-        if not self.options.skip_bad:
-            raise BadText(cause, place=place, remedy=SKIP_BAD, code=code)
+        if self.options.strict:
+            raise BadText(cause, place=place, code=code)
         self.stats.replaced += count
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    """The files below a folder but for hidden ones; a folder that cannot be looked into is an error, not nothing."""
+    """The files below a folder, without hidden ones. A folder that cannot be listed is an error, not an empty folder."""
 
     def refuse(error: OSError) -> None:
         raise error
 
-    for here, folders, files in os.walk(folder, onerror=refuse):
+    for parent, folders, files in os.walk(folder, onerror=refuse):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from (Path(here) / name for name in files if not name.startswith("."))
+        yield from (Path(parent) / name for name in files if not name.startswith("."))
 
 
 def _printable(path: object) -> str:
-    """A name that can be printed and written, whatever its bytes are."""
+    """A path as valid UTF-8, whatever its bytes are."""
     return os.fsencode(str(path)).decode("utf-8", "replace")
 
 
-def _kind(path: Path) -> str | None:
+def _format(path: Path) -> str | None:
     return table_format(path) or ("text" if inner_suffix(path) in TEXT_SUFFIXES else None)

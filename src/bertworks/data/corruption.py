@@ -1,8 +1,8 @@
-"""What an objective does to a sequence before the model sees it: nothing, masks, masks with numbers to draw
-replacements by, or an order.
+"""Corruption: what an objective does to a sequence before the model sees it. Nothing, masking, masking with a random
+number per target to sample its replacement with, or a random order of prediction.
 
-A corruption is a function of the sequence and of its own random numbers, so that it can be made by any process, at any
-time. It says which fields of the config it uses; the others are refused where a user sets them.
+A corruption depends only on the sequence and on its own random numbers, so any process can apply it at any time. It
+declares which fields of the config it uses; setting another one is an error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bertworks.data.masking import choose_targets, mask_targets, prediction_orde
 from bertworks.data.rng import Stream, rng
 
 Numbers = NDArray[np.int64]
-CHOICE_OF_TARGETS = frozenset({"masking", "mask_rate", "mask_epochs"})
+TARGET_OPTIONS = frozenset({"masking", "mask_rate", "mask_epochs"})
 
 
 @dataclass(frozen=True)
@@ -28,19 +28,19 @@ class TokenSequence:
 
     ids: Numbers
     segments: Numbers
-    maskable: NDArray[np.bool_]  # not special: may be predicted
+    maskable: NDArray[np.bool_]  # False for special tokens, which are never targets
     word_starts: NDArray[np.bool_]
-    label: int  # 0 in order, 1 other, -1 no pair
+    label: int  # of a sentence pair: 0 in order, 1 random or swapped, -1 no pair
 
 
 @dataclass(frozen=True)
 class Corrupted:
-    """What was done to a sequence."""
+    """A sequence after its corruption."""
 
     ids: Numbers
-    targets: Numbers
-    ranks: Numbers | None = None
-    uniforms: NDArray[np.float64] | None = None
+    targets: Numbers  # positions to predict
+    ranks: Numbers | None = None  # permuted: order of prediction
+    uniforms: NDArray[np.float64] | None = None  # replaced: a number in [0, 1) per target
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,15 @@ class Draws:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    mask_id: int  # -1: there is none
-    ordinary_ids: Numbers  # not special
+    """The ids that masking puts into a sequence."""
+
+    mask_id: int  # -1: no mask token
+    ordinary_ids: Numbers  # all ids but those of special tokens
 
 
 class Corruption(ABC):
+    """Base class; stateless, and pickled to the workers."""
+
     uses: ClassVar[frozenset[str]] = frozenset()  # fields of `DataConfig`
     needs_mask_token: ClassVar[bool] = False
 
@@ -72,29 +76,34 @@ class Corruption(ABC):
 
 
 class NoCorruption(Corruption):
-    """Every token is seen as it is; what is predicted is the objective's matter."""
+    """Tokens stay unchanged; the objective decides what is predicted."""
 
     def __call__(self, sequence: TokenSequence, draws: Draws, config: DataConfig, vocabulary: Vocabulary) -> Corrupted:
         return Corrupted(sequence.ids, np.empty(0, np.int64))
 
 
 class MaskTokens(Corruption):
-    """Targets become the mask token, a random token, or stay."""
+    """Masked language modelling: a target becomes the mask token, a random token, or stays unchanged."""
 
-    uses = CHOICE_OF_TARGETS | {"mask_share", "random_share"}
+    uses = TARGET_OPTIONS | {"mask_share", "random_share"}
     needs_mask_token = True
 
     def __call__(self, sequence: TokenSequence, draws: Draws, config: DataConfig, vocabulary: Vocabulary) -> Corrupted:
-        targets = _targets(sequence, draws, config)
-        shares = config.mask_share, config.random_share
+        targets = _choose_targets(sequence, draws, config)
         ids = mask_targets(
-            draws(Stream.WHAT), sequence.ids, targets, vocabulary.mask_id, vocabulary.ordinary_ids, *shares
+            draws(Stream.WHAT),
+            sequence.ids,
+            targets,
+            vocabulary.mask_id,
+            vocabulary.ordinary_ids,
+            config.mask_share,
+            config.random_share,
         )
         return Corrupted(ids, targets)
 
 
 class MaskForReplacement(MaskTokens):
-    """The same, with a number for each target to draw its replacement by."""
+    """ELECTRA: the same, with a random number per target to sample the generator's replacement with."""
 
     def __call__(self, sequence: TokenSequence, draws: Draws, config: DataConfig, vocabulary: Vocabulary) -> Corrupted:
         masked = super().__call__(sequence, draws, config, vocabulary)
@@ -102,16 +111,16 @@ class MaskForReplacement(MaskTokens):
 
 
 class PermuteTargets(Corruption):
-    """Nothing is masked; targets are predicted in a random order."""
+    """XLNet: nothing is masked; targets are predicted in a random order."""
 
-    uses = CHOICE_OF_TARGETS
+    uses = TARGET_OPTIONS
 
     def __call__(self, sequence: TokenSequence, draws: Draws, config: DataConfig, vocabulary: Vocabulary) -> Corrupted:
-        targets = _targets(sequence, draws, config)
+        targets = _choose_targets(sequence, draws, config)
         return Corrupted(sequence.ids, targets, ranks=prediction_order(draws(Stream.RANKS), targets, len(sequence.ids)))
 
 
-def _targets(sequence: TokenSequence, draws: Draws, config: DataConfig) -> Numbers:
+def _choose_targets(sequence: TokenSequence, draws: Draws, config: DataConfig) -> Numbers:
     return choose_targets(
         draws(Stream.WHERE), config.masking, config.mask_rate, sequence.maskable, sequence.word_starts
     )

@@ -1,8 +1,7 @@
-"""Text that is on every machine: the English documentation of the Python packages installed there.
+"""A corpus that every machine has: the English documentation of its installed Python packages.
 
-Docstrings and doc files are read as text, never imported. What is left after code, markup, lists of parameters and
-tables are taken out is kept sentence by sentence; a sentence that was seen before is left out. One document per module,
-with its package.
+Docstrings and doc files are read as text, modules are never imported. Code, markup, lists of parameters and tables are
+removed, the rest is split into sentences and deduplicated. One document per module, with the name of its package.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import IO
 from bertworks.text.sentences import split_sentences
 
 DOCSTRING = re.compile(r'("""|\'\'\')(.*?)(?<!\\)\1', re.DOTALL)
-LEFT_OUT = {
+SKIPPED_FOLDERS = {
     "tests",
     "test",
     "testing",
@@ -33,24 +32,26 @@ LEFT_OUT = {
     "encodings",
 }
 DOC_SUFFIXES = (".rst", ".md", ".txt")
-LARGEST = 2**21  # bytes
-FEWEST = 3  # sentences that make a document
-# What may stand before prose: a list's mark, a section's title, a field's name.
+MAX_FILE_BYTES = 2**21
+MIN_SENTENCES = 3  # of a document
+# What may precede prose on a line: a bullet, the title of a section, the name of a field.
 LEAD = re.compile(
     r"\s*(?:(?:[-*+•]|\d+[.)]|\(?[a-z]\))\s+)?"
     r"(?:(?:Returns?|Yields|Raises|Notes?|Warnings?|Tip|Args|Examples?):\s+)?"
     r"(?::\w[^:]*:\s+|\*{0,2}`*\w+`*\s*\([^)]*\):\s+|\*{0,2}`*\w+`*:\s+)?"
 )
-NO_PROSE = re.compile(r"\s*(?:\.\. |@\w+|[\w*, ]+\s:\s|\*{0,2}\w+\s*=|[|+=~^#-]{3}|>>>|\.\.\.|[$%] )")
+NOT_PROSE = re.compile(r"\s*(?:\.\. |@\w+|[\w*, ]+\s:\s|\*{0,2}\w+\s*=|[|+=~^#-]{3}|>>>|\.\.\.|[$%] )")
 ROLE = re.compile(r":[\w:+-]+:`~?([^`<]*?)(?:\s*<[^`]*>)?`_*")
 LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)|`([^`<]+?)\s*<[^`>]*>`_+")
 MARKS = re.compile(r"``?|\*\*?|(?<=\w)_(?=\s)")
-LETTERS = re.compile(r"[A-Za-z]+(?:['’-][a-z]+)*[,;:]?$")
-BAD = re.compile(r"[\\{}<>=|#@$^~\[\]]|https?:|\w\(\)|\w\.\w+\.\w|::|__|\.\.\s*$|\s--?\w")
+PLAIN_WORD = re.compile(r"[A-Za-z]+(?:['’-][a-z]+)*[,;:]?$")
+CODE_OR_MARKUP = re.compile(r"[\\{}<>=|#@$^~\[\]]|https?:|\w\(\)|\w\.\w+\.\w|::|__|\.\.\s*$|\s--?\w")
 
 
 @dataclass(frozen=True)
 class Documentation:
+    """The sentences of one module or doc file."""
+
     package: str
     module: str
     sentences: list[str]
@@ -59,41 +60,43 @@ class Documentation:
 def write_documentation(
     file: IO[bytes], progress: Callable[[int, int], None] = lambda done, total: None
 ) -> tuple[int, int, int]:
-    """JSON lines of text, package and module; returns documents, sentences and words."""
+    """Write JSON lines with text, package and module; returns the numbers of documents, sentences and words."""
     documents = sentences = words = 0
     for entry in read_documentation(progress):
         text = "\n".join(entry.sentences)
-        file.write(
-            (
-                json.dumps({"text": text, "package": entry.package, "module": entry.module}, ensure_ascii=False) + "\n"
-            ).encode()
-        )
-        documents, sentences, words = documents + 1, sentences + len(entry.sentences), words + len(text.split())
+        row = {"text": text, "package": entry.package, "module": entry.module}
+        file.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
+        documents += 1
+        sentences += len(entry.sentences)
+        words += len(text.split())
     return documents, sentences, words
 
 
 def read_documentation(progress: Callable[[int, int], None] = lambda done, total: None) -> Iterator[Documentation]:
     seen: set[str] = set()
     files = installed_files()
-    for done, (package, module, path) in enumerate(files):
-        progress(done, len(files))
+    for n_read, (package, module, path) in enumerate(files):
+        progress(n_read, len(files))
         try:
-            content = path.read_bytes().decode("utf-8", errors="ignore") if path.stat().st_size <= LARGEST else ""
+            content = (
+                path.read_bytes().decode("utf-8", errors="ignore") if path.stat().st_size <= MAX_FILE_BYTES else ""
+            )
         except OSError:
             continue
         texts = [match[2] for match in DOCSTRING.finditer(content)] if path.suffix == ".py" else [content]
-        fresh = []
+        new_sentences = []
         for sentence in (sentence for text in texts for sentence in clean_sentences(text)):
             if sentence not in seen:
                 seen.add(sentence)
-                fresh.append(sentence)
-        if len(fresh) >= FEWEST:
-            yield Documentation(package, module, fresh)
+                new_sentences.append(sentence)
+        if len(new_sentences) >= MIN_SENTENCES:
+            yield Documentation(package, module, new_sentences)
 
 
 def installed_files() -> list[tuple[str, str, Path]]:
     """Package, module and file, in order; the standard library is the package `python`."""
-    paths, files = sysconfig.get_paths(), set()
+    paths = sysconfig.get_paths()
+    files = set()
     for name in ("stdlib", "purelib", "platlib"):
         root = Path(paths[name])
         for path in _text_files(root):
@@ -108,7 +111,7 @@ def _text_files(root: Path) -> Iterator[Path]:
     for path in root.rglob("*"):
         if path.suffix == ".py" or path.suffix in DOC_SUFFIXES or path.name == "METADATA":
             inner = path.relative_to(root).parts
-            if not LEFT_OUT & set(inner) and path.is_file():
+            if not SKIPPED_FOLDERS & set(inner) and path.is_file():
                 yield path
 
 
@@ -117,24 +120,25 @@ def clean_sentences(text: str) -> list[str]:
     return [
         sentence
         for paragraph in _prose(text)
-        for sentence in split_sentences(_plain(paragraph))
+        for sentence in split_sentences(_without_markup(paragraph))
         if is_sentence(sentence)
     ]
 
 
 def _prose(text: str) -> Iterator[str]:
-    """Paragraphs that are neither code nor table; items of lists and fields are paragraphs of their own."""
-    first, _, rest = text.partition("\n")
+    """Paragraphs that are neither code nor a table; list items and fields are separate paragraphs."""
+    first_line, _, other_lines = text.partition("\n")
     paragraph: list[str] = []
     code_indent: int | None = None  # lines deeper than this are code
     fenced = False
-    for line in [first.strip(), *dedent(rest).split("\n")]:
-        stripped, indent = line.strip(), len(line) - len(line.lstrip())
+    for line in [first_line.strip(), *dedent(other_lines).split("\n")]:
+        stripped = line.strip()
+        indent = len(line) - len(line.lstrip())
         fence = stripped.startswith(("```", "~~~"))
         fenced ^= fence
         if stripped and code_indent is not None and indent <= code_indent:
             code_indent = None
-        if not stripped or fence or fenced or code_indent is not None or NO_PROSE.match(line):
+        if not stripped or fence or fenced or code_indent is not None or NOT_PROSE.match(line):
             if paragraph:
                 yield " ".join(paragraph)
             paragraph = []
@@ -149,26 +153,28 @@ def _prose(text: str) -> Iterator[str]:
         paragraph.append(stripped)
         if stripped.endswith("::"):
             yield " ".join(paragraph)
-            paragraph, code_indent = [], indent
+            paragraph = []
+            code_indent = indent
     if paragraph:
         yield " ".join(paragraph)
 
 
-def _plain(paragraph: str) -> str:
+def _without_markup(paragraph: str) -> str:
     paragraph = ROLE.sub(lambda match: match[1].rpartition(".")[2], paragraph)
     paragraph = LINK.sub(lambda match: match[1] or match[2] or "", paragraph)
     return " ".join(MARKS.sub("", paragraph).split())
 
 
 def is_sentence(text: str) -> bool:
+    """Whether it is English prose of usual length: mostly plain words, from a capital to a full stop."""
     words = text.split()
     if (
         not 4 <= len(words) <= 60
         or not text[0].isupper()
         or text[-1] not in ".!?"
-        or BAD.search(text)
+        or CODE_OR_MARKUP.search(text)
         or not text.isprintable()
     ):
         return False
-    plain = sum(1 for word in words if LETTERS.match(word.strip("\"'().!?“”")))
-    return plain >= 0.75 * len(words) and any(word.islower() and len(word) > 1 for word in words)
+    plain_words = sum(1 for word in words if PLAIN_WORD.match(word.strip("\"'().!?“”")))
+    return plain_words >= 0.75 * len(words) and any(word.islower() and len(word) > 1 for word in words)

@@ -1,7 +1,7 @@
-"""Random numbers as a function of where they are used: (seed, purpose, epoch, index), and nothing else.
+"""Random numbers that depend only on (seed, stream, epoch, index).
 
-Philox is a counter-based generator: any place in its sequence is reached at once. Worker count, world size and a resume
-in the middle change nothing about the numbers that an example gets.
+Philox is a counter-based generator: any position in its sequence is reached at once. The number of workers, the world
+size and a resume in the middle of an epoch do not change the random numbers of an example.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ import numpy as np
 
 
 class Stream(IntEnum):
-    """Each has numbers of its own."""
+    """Independent random streams, one for each purpose. The values are part of every seed's result: never renumber."""
 
-    ORDER = 0
-    BATCHES = 1
-    EXAMPLES = 2
-    HELD_OUT = 3
-    WHERE = 4
-    WHAT = 5
-    RANKS = 6
-    UNIFORM = 7
+    ORDER = 0  # of the examples in an epoch
+    BATCHES = 1  # their order in an epoch
+    EXAMPLES = 2  # the plan: lengths and pairs
+    HELD_OUT = 3  # which sentences
+    WHERE = 4  # which positions are targets
+    WHAT = 5  # mask token, random token or unchanged
+    RANKS = 6  # order of prediction (XLNet)
+    UNIFORM = 7  # to sample ELECTRA's replacements with
 
 
 def rng(seed: int, stream: Stream, epoch: int = 0, index: int = 0) -> np.random.Generator:
+    """`index`: of the example or the shard."""
     return np.random.Generator(np.random.Philox(key=seed, counter=[0, stream, epoch, index]))
