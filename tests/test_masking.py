@@ -59,7 +59,7 @@ def test_the_share_is_exact_on_average(where: str, rate: float) -> None:
         for index in range(1500):
             free, starts = sequence(index, size)
             shares.append(
-                len(choose_targets(rng(3, Stream.WHERE, 0, index), where, rate, free, starts)) - rate * free.sum()
+                len(choose_targets(rng(3, Stream.TARGETS, 0, index), where, rate, free, starts)) - rate * free.sum()
             )  # type: ignore[arg-type]
         assert abs(np.mean(shares)) < 4 * np.std(shares) / np.sqrt(len(shares)), (size, np.mean(shares))
 
@@ -68,7 +68,7 @@ def test_the_share_is_exact_on_average(where: str, rate: float) -> None:
 @given(seed=st.integers(0, 10**9), where=st.sampled_from(WHERE), rate=st.floats(0, 1), size=st.integers(3, 150))
 def test_special_tokens_never_and_words_whole(seed: int, where: str, rate: float, size: int) -> None:
     free, starts = sequence(seed, size)
-    targets = choose_targets(rng(seed, Stream.WHERE), where, rate, free, starts)  # type: ignore[arg-type]
+    targets = choose_targets(rng(seed, Stream.TARGETS), where, rate, free, starts)  # type: ignore[arg-type]
     assert free[targets].all() and (np.diff(targets) > 0).all()
     if where == "token":
         assert abs(len(targets) - rate * free.sum()) <= 1
@@ -84,7 +84,7 @@ def test_every_token_is_as_likely_as_any_other() -> None:
     free, starts = np.ones(40, dtype=bool), np.ones(40, dtype=bool)
     counts = np.zeros(40)
     for index in range(4000):
-        counts[choose_targets(rng(1, Stream.WHERE, 0, index), "token", 0.15, free, starts)] += 1
+        counts[choose_targets(rng(1, Stream.TARGETS, 0, index), "token", 0.15, free, starts)] += 1
     assert stats.chisquare(counts).pvalue > 1e-4
 
 
@@ -97,7 +97,7 @@ def test_lengths_of_stretches(where: str, weights: list[float]) -> None:
     free, starts = np.ones(size, dtype=bool), np.ones(size, dtype=bool)
     counts = np.zeros(len(weights))
     for index in range(600):
-        targets = choose_targets(rng(1, Stream.WHERE, 0, index), where, 0.02, free, starts)  # type: ignore[arg-type]
+        targets = choose_targets(rng(1, Stream.TARGETS, 0, index), where, 0.02, free, starts)  # type: ignore[arg-type]
         runs = np.split(targets, np.flatnonzero(np.diff(targets) > 1) + 1)
         for run in runs:
             if len(run) <= len(counts):
@@ -111,7 +111,7 @@ def test_what_stands_there_instead(shares: tuple[float, float]) -> None:
     n, mask, ordinary = 200_000, 4, np.arange(5, 1005)
     ids = np.full(n, 500)
     targets = np.arange(0, n, 2)
-    new = mask_targets(rng(9, Stream.WHAT), ids, targets, mask, ordinary, *shares)
+    new = mask_targets(rng(9, Stream.REPLACEMENTS), ids, targets, mask, ordinary, *shares)
     assert (new[1::2] == 500).all() and (ids == 500).all()
     seen = new[targets]
     strangers = seen[(seen != mask) & (seen != 500)]
@@ -147,7 +147,7 @@ def test_no_two_places_share_their_numbers() -> None:
         for index in (0, 1, 2**40)
     ]
     assert len({rng(*place).bytes(16) for place in places}) == len(places)
-    assert rng(5, Stream.WHAT, 6, 7).bytes(16) == rng(5, Stream.WHAT, 6, 7).bytes(16)
+    assert rng(5, Stream.REPLACEMENTS, 6, 7).bytes(16) == rng(5, Stream.REPLACEMENTS, 6, 7).bytes(16)
 
 
 CORRUPTIONS = {

@@ -91,7 +91,7 @@ class MaskTokens(Corruption):
     def __call__(self, sequence: TokenSequence, draws: Draws, config: DataConfig, vocabulary: Vocabulary) -> Corrupted:
         targets = _choose_targets(sequence, draws, config)
         ids = mask_targets(
-            draws(Stream.WHAT),
+            draws(Stream.REPLACEMENTS),
             sequence.ids,
             targets,
             vocabulary.mask_id,
@@ -122,5 +122,5 @@ class PermuteTargets(Corruption):
 
 def _choose_targets(sequence: TokenSequence, draws: Draws, config: DataConfig) -> Numbers:
     return choose_targets(
-        draws(Stream.WHERE), config.masking, config.mask_rate, sequence.maskable, sequence.word_starts
+        draws(Stream.TARGETS), config.masking, config.mask_rate, sequence.maskable, sequence.word_starts
     )

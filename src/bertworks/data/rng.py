@@ -18,8 +18,8 @@ class Stream(IntEnum):
     BATCHES = 1  # their order in an epoch
     EXAMPLES = 2  # the plan: lengths and pairs
     HELD_OUT = 3  # which sentences
-    WHERE = 4  # which positions are targets
-    WHAT = 5  # mask token, random token or unchanged
+    TARGETS = 4  # which positions are targets
+    REPLACEMENTS = 5  # mask token, random token or unchanged
     RANKS = 6  # order of prediction (XLNet)
     UNIFORM = 7  # to sample ELECTRA's replacements with
 
