@@ -53,7 +53,7 @@ class EpochBatches(Protocol):
     def examples_of(self, batch: int) -> Numbers:
         """The numbers of the examples in a batch."""
 
-    def gather(self, members: Numbers) -> Any:
+    def gather(self, example_ids: Numbers) -> Any:
         """Collate any examples of the epoch into a batch."""
 
 
@@ -84,14 +84,15 @@ class RankShard:
     micro_tokens: int | None = None  # tokens in a micro-batch, about; None: one micro-batch
 
     def __call__(self, epoch: EpochBatches, batch: int) -> tuple[MicroBatch, ...]:
-        members = epoch.examples_of(batch)
-        lengths = epoch.lengths[members]
+        example_ids = epoch.examples_of(batch)
+        lengths = epoch.lengths[example_ids]
         needed = math.ceil(int(lengths.sum()) / self.world_size / self.micro_tokens) if self.micro_tokens else 1
-        n_micro_batches = max(1, min(needed, len(members) // self.world_size))  # no more than there are examples for
+        # No more than there are examples for, so that no micro-batch is empty.
+        n_micro_batches = max(1, min(needed, len(example_ids) // self.world_size))
         ranges = split(lengths, self.world_size * n_micro_batches)
         own_ranges = ranges[self.rank * n_micro_batches : (self.rank + 1) * n_micro_batches]
         return tuple(
-            MicroBatch(epoch.gather(members[begin:end] if end > begin else members[:1]), is_counted=end > begin)
+            MicroBatch(epoch.gather(example_ids[begin:end] if end > begin else example_ids[:1]), is_counted=end > begin)
             for begin, end in own_ranges
         )
 
@@ -159,14 +160,14 @@ class BatchStream:
 def _step(epoch: EpochBatches, batch: int, micro_batches: tuple[MicroBatch, ...]) -> Step:
     number = epoch.number
     n_batches = len(epoch)
-    members = epoch.examples_of(batch)
+    example_ids = epoch.examples_of(batch)
     return Step(
         micro_batches=micro_batches,
         cursor=(number, batch),
         next_cursor=(number, batch + 1) if batch + 1 < n_batches else (number + 1, 0),
         epochs_done=(number + batch / n_batches, number + (batch + 1) / n_batches),
-        tokens=int(epoch.lengths[members].sum()),
-        example_ids=members.tolist(),
+        tokens=int(epoch.lengths[example_ids].sum()),
+        example_ids=example_ids.tolist(),
     )
 
 
