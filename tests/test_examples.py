@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import bertworks.data.prepare
 from bertworks.config import DataConfig, check_data
-from bertworks.data.examples import NO_LABEL, OTHER, HeldOut, Plan, make_plan
+from bertworks.data.examples import NEGATIVE_PAIR, NO_LABEL, HeldOut, Plan, make_plan
 from bertworks.data.shards import Shards
 from bertworks.errors import BadConfig, BadText
 from refusals import refused
@@ -44,7 +44,7 @@ def covered(found: Plan, total: int, *, own_only: bool) -> np.ndarray:
     times = np.zeros(total, dtype=int)
     for row in found.examples:
         times[row["a"] : row["a"] + row["a_size"]] += 1
-        if not (own_only and row["label"] == OTHER):
+        if not (own_only and row["label"] == NEGATIVE_PAIR):
             times[row["b"] : row["b"] + row["b_size"]] += 1
     return times
 
@@ -110,11 +110,11 @@ def test_damaged_plans_are_made_again(shards: Shards, tmp_path: Path) -> None:
 def test_next_sentences(shards: Shards) -> None:
     found = plan(shards, pairs="nsp", short_seq_prob=0.1).examples
     labels = found["label"]
-    assert len(labels) > 500 and abs((labels == OTHER).mean() - 0.5) < 4 * 0.5 / np.sqrt(len(labels))
+    assert len(labels) > 500 and abs((labels == NEGATIVE_PAIR).mean() - 0.5) < 4 * 0.5 / np.sqrt(len(labels))
     for row in found:
         a, b = document_of(shards, int(row["a"])), document_of(shards, int(row["b"]))
         assert row["a_size"] and row["b_size"]
-        if row["label"] == OTHER:
+        if row["label"] == NEGATIVE_PAIR:
             assert a != b, "from another document"
         else:
             assert a == b and row["b"] >= row["a"] + row["a_size"], "B follows A"
@@ -124,11 +124,11 @@ def test_next_sentences(shards: Shards) -> None:
 def test_swapped_sentences(shards: Shards) -> None:
     found = plan(shards, pairs="sop").examples
     labels = found["label"]
-    assert abs((labels == OTHER).mean() - 0.5) < 4 * 0.5 / np.sqrt(len(labels))
+    assert abs((labels == NEGATIVE_PAIR).mean() - 0.5) < 4 * 0.5 / np.sqrt(len(labels))
     for row in found:
         a, b = int(row["a"]), int(row["b"])
-        first, second = (b, a) if row["label"] == OTHER else (a, b)
-        size = int(row["b_size"] if row["label"] == OTHER else row["a_size"])
+        first, second = (b, a) if row["label"] == NEGATIVE_PAIR else (a, b)
+        size = int(row["b_size"] if row["label"] == NEGATIVE_PAIR else row["a_size"])
         assert first + size <= second and document_of(shards, a) == document_of(shards, b)
 
 

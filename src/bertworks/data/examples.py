@@ -38,8 +38,8 @@ EXAMPLE_DTYPE = np.dtype(
     [("a", "<i8"), ("b", "<i8"), ("a_size", "<u4"), ("b_size", "<u4"), ("breaks", "<u4"), ("label", "i1")]
 )
 NO_LABEL = -1  # not a pair
-IN_ORDER = 0
-OTHER = 1  # B is from another document (nsp), or A and B are swapped (sop)
+POSITIVE_PAIR = 0  # A and B in order
+NEGATIVE_PAIR = 1  # B is from another document (nsp), or A and B are swapped (sop)
 MAX_PASSAGE = 200  # sentences that are held out together
 MAX_CACHED_PLANS = 32  # in a folder; the oldest are deleted
 # The fields of `DataConfig` that each way to make examples uses, beside those that all use.
@@ -254,16 +254,16 @@ class Planner:
                 if is_negative and not is_sop:
                     b, b_size = self._random_sentences(uniforms, document, max(1, target - (cut - begin)))
                     self.stats.repeated += b_size
-                    yield self._truncated(rng, begin, cut - begin, b, b_size, OTHER)
+                    yield self._truncated(rng, begin, cut - begin, b, b_size, NEGATIVE_PAIR)
                     sentence = middle  # the sentences that B replaced are used in the next example
                     continue
                 sentence = end
                 if middle == end:  # a single sentence is split in half
                     cut = begin + (stop - begin) // 2
                 if is_negative:
-                    yield self._truncated(rng, cut, stop - cut, begin, cut - begin, OTHER)
+                    yield self._truncated(rng, cut, stop - cut, begin, cut - begin, NEGATIVE_PAIR)
                 else:
-                    yield self._truncated(rng, begin, cut - begin, cut, stop - cut, IN_ORDER)
+                    yield self._truncated(rng, begin, cut - begin, cut, stop - cut, POSITIVE_PAIR)
 
     def _target_length(self, uniforms: Iterator[float]) -> int:
         """Mostly the maximum; sometimes less, so that the model sees short texts too."""
@@ -307,7 +307,7 @@ class Planner:
             b += int(rng.binomial(from_b, 0.5))
             a_size -= from_a
             b_size -= from_b
-            is_random_b = label == OTHER and self.config.pairs == "nsp"
+            is_random_b = label == NEGATIVE_PAIR and self.config.pairs == "nsp"
             self.stats.lost += from_a + (0 if is_random_b else from_b)
             self.stats.repeated -= from_b if is_random_b else 0
         return a, b, a_size, b_size, 0, label

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from bertworks.config import DataConfig
-from bertworks.data.examples import NO_LABEL, OTHER
+from bertworks.data.examples import NEGATIVE_PAIR, NO_LABEL
 from bertworks.data.loader import Epoch, Loader
 from bertworks.data.masking import SPAN_LENGTHS
 from bertworks.data.shards import Shards
@@ -118,7 +118,8 @@ def print_view(view: MaskedExample) -> Text:
     line = Text()
     if view.label != NO_LABEL:
         line.append(
-            f" {LABELS[view.pairs, view.label][0]} ", style="white on red" if view.label == OTHER else "black on green"
+            f" {LABELS[view.pairs, view.label][0]} ",
+            style="white on red" if view.label == NEGATIVE_PAIR else "black on green",
         )
         line.append(" ")
     for word in view.words():
@@ -200,7 +201,9 @@ def _example(number: int, view: MaskedExample, whole: bool) -> str:
     label = ""
     if view.label != NO_LABEL:
         _, english, chinese = LABELS[view.pairs, view.label]
-        label = f'<span class="label {"other" if view.label == OTHER else "same"}">{both(english, chinese)}</span>'
+        label = (
+            f'<span class="label {"other" if view.label == NEGATIVE_PAIR else "same"}">{both(english, chinese)}</span>'
+        )
     words = []
     for word in view.words():
         hidden = word[0].state not in ("text", "special")
