@@ -193,7 +193,7 @@ def test_a_refused_run_changes_nothing(tmp_path: Path, shared: Path) -> None:
 def test_damaged_parts_are_made_again(tmp_path: Path, small_blocks: None, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = documents(40, seed=1)
     with monkeypatch.context() as patch:
-        patch.setattr(bertworks.data.prepare, "_finish", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(bertworks.data.prepare, "_write_shards", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             make_shards(tmp_path / "a", texts)
     work = tmp_path / "a" / "shards" / ".work"

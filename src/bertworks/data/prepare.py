@@ -1,10 +1,10 @@
-"""A corpus made into shards: in parallel, in bounded memory, and again from where it was if the run was killed.
+"""Tokenise a corpus into shards: in parallel, in bounded memory, and resumable if the process is killed.
 
-The documents are cut into blocks of about `BLOCK` characters, in order, and each block becomes a part in `.work`,
-whoever spells it and whenever. A part is named after the hash of its text and of the settings: a later run finds what
-is done, and a part of other text or of another tokenizer is never taken for it. When all parts are there, documents
-that occur twice are found by their digests, the parts without them become the shards, and the manifest is written last.
-Nothing in the result depends on the number of workers, the time or the machine.
+The documents are divided, in order, into blocks of about `BLOCK_CHARACTERS`, and workers encode each block into a part
+in `.work`. A part is named after the hash of its text and of the settings: a later run finds the finished parts, and
+never mistakes a part of another text or of another tokenizer for one of its own. When all parts are finished, duplicate
+documents are found by their digests, the parts without them become the shards, and the manifest is written last. The
+result does not depend on the number of workers, the time or the machine.
 """
 
 from __future__ import annotations
@@ -45,23 +45,23 @@ from bertworks.text.cached_encoder import HAN, CachedEncoder, Words, segmenter_v
 from bertworks.text.sentences import RULES, split_sentences
 from bertworks.text.tokenizer import Tokenizer
 
-BLOCK_CHARACTERS = 2**23  # characters
-CHARACTERS_AT_ONCE = 2**16  # characters spelled in one go
-RECORD = np.dtype([("digest", "V16"), ("characters", "<u4"), ("han", "?")])  # of a document
-DIGESTS_AT_ONCE = 2**20  # looked through for duplicates
-Progress = Callable[[int, int | None], None]
+BLOCK_CHARACTERS = 2**23  # of a block, about
+CHARACTERS_AT_ONCE = 2**16  # encoded in one call, about
+DOCUMENT_DTYPE = np.dtype([("digest", "V16"), ("characters", "<u4"), ("han", "?")])
+DIGESTS_AT_ONCE = 2**20  # held in memory when looking for duplicates
+Progress = Callable[[int, int | None], None]  # bytes read, bytes in total if known
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything but the text that decides about a part."""
+    """Everything but the text that determines the content of a part. Its JSON is hashed: a renamed field is another hash."""
 
     tokenizer: str  # hash
     words: Words
     format: int = FORMAT
-    rules: int = RULES  # of the sentence splitter
+    rules: int = RULES  # version of the sentence splitter
     library: str = version("tokenizers")
-    segmenter: str | None = None  # set if there is one, whether it is needed or not
+    segmenter: str | None = None  # version of the installed one, whether it is needed or not
 
     def digest(self) -> bytes:
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).digest()
@@ -69,13 +69,16 @@ class Settings:
 
 @dataclass(frozen=True)
 class Block:
+    """Consecutive documents, the unit of work of a worker."""
+
     number: int
     documents: list[str]
     source: str  # hash of the text and the settings
-    position: int  # bytes read up to here
+    position: int  # bytes of the corpus read up to its end
 
     @property
     def name(self) -> str:
+        """The file name of its part, without suffix."""
         return f"{self.number:06}-{self.source[:32]}"
 
 
@@ -91,17 +94,17 @@ def prepare(
     """Tokenise a corpus into shards under `out`."""
     settings = Settings(tokenizer.fingerprint, words, segmenter=segmenter_version() if words == "auto" else None)
     with locked(out):
-        _check_target(out)
+        _check_out(out)
         work = out / ".work"
         if (out / MANIFEST).is_file():
             shutil.rmtree(work, ignore_errors=True)
-            return _check_same(corpus, settings, Manifest.read(out), out)
+            return _check_unchanged(corpus, settings, Manifest.read(out), out)
         _make_folders(out, tokenizer)
-        blocks = _encode_all(corpus, settings, out, workers or available_cores(), progress)
+        blocks = _encode_blocks(corpus, settings, out, workers or available_cores(), progress)
         if not blocks:
             names = ", ".join("standard input" if path is None else str(path) for path in corpus.paths[:3])
-            raise BadText("there is no text in it", place=names, code="no-text")
-        manifest = _finish(blocks, settings, corpus, tokenizer, out)
+            raise BadText("no text in this corpus", place=names, code="no-text")
+        manifest = _write_shards(blocks, settings, corpus, tokenizer, out)
         write_json(out / MANIFEST, manifest.to_json())
         shutil.rmtree(work, ignore_errors=True)
         return manifest
@@ -120,42 +123,44 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _check_target(out: Path) -> None:
-    strangers = [
-        path.name for path in out.iterdir() if path.name not in (".lock", ".work", TOKENIZER, MANIFEST, "plans")
-    ]
-    strangers = [name for name in strangers if not name.endswith((".shard", ".new"))]
-    if strangers:
-        cause = f"this folder holds other things: {', '.join(sorted(strangers)[:3])}"
-        raise SaveFailed(cause, place=str(out), remedy="name a new folder", code="not-empty")
-    for path in out.glob(".*.new"):  # left by a run that was killed
+def _check_out(out: Path) -> None:
+    own_names = (".lock", ".work", TOKENIZER, MANIFEST, "plans")
+    foreign = [path.name for path in out.iterdir() if path.name not in own_names]
+    foreign = [name for name in foreign if not name.endswith((".shard", ".new"))]
+    if foreign:
+        cause = f"this folder holds other files: {', '.join(sorted(foreign)[:3])}"
+        raise SaveFailed(cause, place=str(out), remedy="give the path of a new folder", code="not-empty")
+    for path in out.glob(".*.new"):  # temporary files of a killed process
         path.unlink(missing_ok=True)
 
 
-def _check_same(corpus: Corpus, settings: Settings, manifest: Manifest, out: Path) -> Manifest:
-    """Finished before: fine if it was made from the same text in the same way."""
+def _check_unchanged(corpus: Corpus, settings: Settings, manifest: Manifest, out: Path) -> Manifest:
+    """The manifest of shards that are finished already, if they were made from the same text with the same settings."""
     sources = [block.source for block in _blocks(corpus, settings)]
     if sources != [entry.source for entry in manifest.shards]:
         cause = "this folder holds shards of other text, or of another tokenizer"
-        raise SaveFailed(cause, place=str(out), remedy="name a new folder", code="different-source")
+        raise SaveFailed(cause, place=str(out), remedy="give the path of a new folder", code="different-source")
     return manifest
 
 
 def _blocks(corpus: Corpus, settings: Settings) -> Iterator[Block]:
-    salt, number = settings.digest(), 0
+    salt = settings.digest()
+    number = 0
     documents: list[str] = []
     size = 0
     for document in corpus:
         documents.append(document)
         size += len(document) + 1
         if size >= BLOCK_CHARACTERS:
-            yield Block(number, documents, _source(salt, documents), corpus.position)
-            documents, size, number = [], 0, number + 1
+            yield Block(number, documents, _source_hash(salt, documents), corpus.position)
+            number += 1
+            documents = []
+            size = 0
     if documents:
-        yield Block(number, documents, _source(salt, documents), corpus.position)
+        yield Block(number, documents, _source_hash(salt, documents), corpus.position)
 
 
-def _source(salt: bytes, documents: list[str]) -> str:
+def _source_hash(salt: bytes, documents: list[str]) -> str:
     digest = hashlib.sha256(salt)
     for document in documents:
         content = document.encode()
@@ -164,10 +169,10 @@ def _source(salt: bytes, documents: list[str]) -> str:
     return digest.hexdigest()
 
 
-def _encode_all(
+def _encode_blocks(
     corpus: Corpus, settings: Settings, out: Path, workers: int, progress: Progress
 ) -> list[tuple[str, str]]:
-    """Every block's name and source, once all of them are parts in `.work`."""
+    """Encode all blocks into parts in `.work`; returns the name and the source hash of each."""
     blocks: list[tuple[str, str]] = []
     with ExitStack() as stack:
         pool: ProcessPoolExecutor | None = None
@@ -175,7 +180,7 @@ def _encode_all(
         for block in _blocks(corpus, settings):
             blocks.append((block.name, block.source))
             progress(block.position, corpus.total)
-            if _is_whole(out / ".work", block.name):
+            if _is_finished(out / ".work", block.name):
                 continue
             if pool is None:
                 context = multiprocessing.get_context("spawn")
@@ -192,8 +197,8 @@ def _encode_all(
     return blocks
 
 
-def _is_whole(work: Path, name: str) -> bool:
-    """Whether a part was finished before, and has stayed as it was."""
+def _is_finished(work: Path, name: str) -> bool:
+    """Whether a part was finished by an earlier run, and is unchanged."""
     try:
         hashes = read_json(work / f"{name}.json")["sha256"]
         return all(
@@ -205,7 +210,7 @@ def _is_whole(work: Path, name: str) -> bool:
 
 
 def _collect(running: dict[Future[None], int]) -> None:
-    """Wait for one block or more; what went wrong in a worker is raised here."""
+    """Wait for at least one block; an exception of a worker is raised here."""
     finished, _ = wait(running, return_when=FIRST_COMPLETED)
     for future in sorted(finished, key=lambda future: running[future]):
         del running[future]
@@ -216,14 +221,15 @@ def _collect(running: dict[Future[None], int]) -> None:
 
 
 def _worker_died() -> BertworksError:
-    cause = "a worker ended without a word: killed, short of memory, or started by a script without `if __name__ == '__main__':`"
-    return BertworksError(
-        cause, remedy="run the same again, it goes on where it was; fewer workers need less memory", code="worker-died"
-    )
+    cause = "a worker process died: killed, out of memory, or started by a script without `if __name__ == '__main__':`"
+    remedy = "run the same again, finished parts are kept; fewer workers need less memory"
+    return BertworksError(cause, remedy=remedy, code="worker-died")
 
 
 @dataclass
 class _Worker:
+    """The state of a worker process."""
+
     encoder: CachedEncoder
     dtype: type[np.uint16] | type[np.uint32]
     work: Path
@@ -234,22 +240,22 @@ _worker: _Worker  # of this process, set by _start_worker
 
 def _start_worker(out: Path, words: Words) -> None:
     global _worker
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # there is a worker for every core already
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # every core has a worker already
     parent = multiprocessing.parent_process()
     if parent is not None:
-        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+        threading.Thread(target=_exit_with_parent, args=(parent.sentinel,), daemon=True).start()
     tokenizer = Tokenizer.load(out / TOKENIZER)
     _worker = _Worker(CachedEncoder(tokenizer, words), token_dtype(tokenizer.vocab_size), out / ".work")
 
 
-def _end_with(parent: int) -> None:
-    """A worker whose parent was killed would wait for work for ever."""
-    wait_for([parent])
+def _exit_with_parent(sentinel: int) -> None:
+    """A worker whose parent was killed would otherwise wait for work for ever."""
+    wait_for([sentinel])
     os._exit(1)
 
 
 def _encode_block(block: Block) -> None:
-    """A block becomes a part. Its .json comes last: where it is, the part is whole."""
+    """Encode a block into a part. Its .json is written last: if that exists, the part is finished."""
     content = _encode_documents(block.documents, _worker)
     records = [
         (hashlib.sha256(document.encode()).digest()[:16], len(document), HAN.search(document) is not None)
@@ -258,7 +264,7 @@ def _encode_block(block: Block) -> None:
     with atomic_write(_worker.work / f"{block.name}.part") as file:
         _, digest = content.write(file)
     with atomic_write(_worker.work / f"{block.name}.documents") as file:
-        table = np.array(records, dtype=RECORD).tobytes()
+        table = np.array(records, dtype=DOCUMENT_DTYPE).tobytes()
         file.write(table)
     sizes = {"documents": len(content.documents), "sentences": len(content.sentences), "tokens": len(content.tokens)}
     hashes = {"part": digest, "documents": hashlib.sha256(table).hexdigest()}
@@ -266,70 +272,75 @@ def _encode_block(block: Block) -> None:
 
 
 def _encode_documents(documents: list[str], worker: _Worker) -> ShardContent:
-    """All documents of a block; sentences without any token are left out."""
-    ids, starts, lengths, owners = [], [], [], []
-    for sentences, opens, owner in _gathered(documents):
-        spelled = worker.encoder.encode(sentences, opens)
-        kept = spelled.lengths > 0
-        ids.append(spelled.ids.astype(worker.dtype))
-        starts.append(spelled.word_starts)
-        lengths.append(spelled.lengths[kept])
-        owners.append(np.array(owner, dtype=np.int64)[kept])
-    sentence_counts = np.bincount(np.concatenate(owners), minlength=len(documents))
+    """The documents of a block as tokens; sentences without tokens are left out."""
+    ids, word_starts, lengths, document_numbers = [], [], [], []
+    for sentences, starts_document, numbers in _sentence_groups(documents):
+        encoded = worker.encoder.encode(sentences, starts_document)
+        has_tokens = encoded.lengths > 0
+        ids.append(encoded.ids.astype(worker.dtype))
+        word_starts.append(encoded.word_starts)
+        lengths.append(encoded.lengths[has_tokens])
+        document_numbers.append(np.array(numbers, dtype=np.int64)[has_tokens])
+    sentence_counts = np.bincount(np.concatenate(document_numbers), minlength=len(documents))
     return ShardContent.pack(
         np.cumsum(sentence_counts, dtype=np.uint32),
         np.cumsum(np.concatenate(lengths), dtype=np.uint32),
-        np.concatenate(starts),
+        np.concatenate(word_starts),
         np.concatenate(ids),
     )
 
 
-def _gathered(documents: list[str]) -> Iterator[tuple[list[str], list[bool], list[int]]]:
-    """Sentences in portions: whether each opens its document, and which document it is from."""
+def _sentence_groups(documents: list[str]) -> Iterator[tuple[list[str], list[bool], list[int]]]:
+    """Sentences to encode in one call: whether each is the first of its document, and the document's number."""
     sentences: list[str] = []
-    opens: list[bool] = []
-    owners: list[int] = []
+    starts_document: list[bool] = []
+    document_numbers: list[int] = []
     size = 0
     for number, document in enumerate(documents):
-        first = True
+        is_first = True
         for paragraph in document.split("\n"):
-            found = split_sentences(paragraph)
-            sentences += found
-            opens += [first, *[False] * (len(found) - 1)] if found else []
-            owners += [number] * len(found)
-            first, size = first and not found, size + len(paragraph)
+            paragraph_sentences = split_sentences(paragraph)
+            for sentence in paragraph_sentences:
+                sentences.append(sentence)
+                starts_document.append(is_first)
+                document_numbers.append(number)
+                is_first = False
+            size += len(paragraph)
             if size >= CHARACTERS_AT_ONCE:
-                yield sentences, opens, owners
-                sentences, opens, owners, size = [], [], [], 0
-    yield sentences, opens, owners  # perhaps none at all
+                yield sentences, starts_document, document_numbers
+                sentences, starts_document, document_numbers = [], [], []
+                size = 0
+    yield sentences, starts_document, document_numbers  # possibly empty
 
 
-def _finish(
+def _write_shards(
     blocks: list[tuple[str, str]], settings: Settings, corpus: Corpus, tokenizer: Tokenizer, out: Path
 ) -> Manifest:
-    """The parts without duplicates are the shards."""
-    work, dtype = out / ".work", token_dtype(tokenizer.vocab_size)
+    """Write the parts without duplicate documents as shards."""
+    work = out / ".work"
+    dtype = token_dtype(tokenizer.vocab_size)
     parts = [read_json(work / f"{name}.json") for name, _ in blocks]
-    repeated = _repeated([work / f"{name}.documents" for name, _ in blocks])
-    entries, at = [], 0
+    is_duplicate = _find_duplicates([work / f"{name}.documents" for name, _ in blocks])
+    entries = []
+    first_document = 0
     for number, ((name, source), part) in enumerate(zip(blocks, parts, strict=True)):
-        sizes = ShardCounts(documents=part["documents"], sentences=part["sentences"], tokens=part["tokens"])
-        content = read_content(np.memmap(work / f"{name}.part", mode="r"), sizes, dtype)
-        records = np.fromfile(work / f"{name}.documents", dtype=RECORD)
-        keep = ~repeated[at : at + len(records)] & (np.diff(content.documents, prepend=np.uint32(0)) > 0)
-        at += len(records)
+        part_counts = ShardCounts(documents=part["documents"], sentences=part["sentences"], tokens=part["tokens"])
+        content = read_content(np.memmap(work / f"{name}.part", mode="r"), part_counts, dtype)
+        documents = np.fromfile(work / f"{name}.documents", dtype=DOCUMENT_DTYPE)
+        has_sentences = np.diff(content.documents, prepend=np.uint32(0)) > 0
+        keep = ~is_duplicate[first_document : first_document + len(documents)] & has_sentences
+        first_document += len(documents)
         content = content if keep.all() else content.keep_documents(keep)
         with atomic_write(out / f"{number:06}.shard") as file:
             size, digest = content.write(file)
-        entries.append(
-            ShardEntry(f"{number:06}.shard", size, digest, source, _count(content, records[keep], tokenizer.unknown_id))
-        )
-    for stranger in set(out.glob("*.shard")) - {out / entry.file for entry in entries}:
-        stranger.unlink()  # of a run over other text that was killed here
+        counts = _count(content, documents[keep], tokenizer.unknown_id)
+        entries.append(ShardEntry(f"{number:06}.shard", size, digest, source, counts))
+    for stale in set(out.glob("*.shard")) - {out / entry.file for entry in entries}:
+        stale.unlink()  # of a killed run over another text
     total = sum((entry.counts for entry in entries), ShardCounts())
     if not total.tokens:
-        remedy = "is it a tokenizer for this language?"
-        raise BadText("the tokenizer has no token for any of the text", remedy=remedy, code="no-tokens")
+        remedy = "use a tokenizer for the language of the text"
+        raise BadText("the tokenizer gives no tokens for this text", remedy=remedy, code="no-tokens")
     segmenter = next((part["segmenter"] for part in parts if part["segmenter"]), None)
     reading = {**asdict(corpus.stats), "remarks": [str(remark) for remark in corpus.stats.remarks()]}
     return Manifest(
@@ -338,39 +349,44 @@ def _finish(
         settings.words,
         segmenter,
         total,
-        int(repeated.sum()),
+        int(is_duplicate.sum()),
         reading,
         entries,
     )
 
 
-def _count(content: ShardContent, records: NDArray[np.void], unknown: int | None) -> ShardCounts:
+def _count(content: ShardContent, documents: NDArray[np.void], unknown_id: int | None) -> ShardCounts:
     return ShardCounts(
         documents=len(content.documents),
         sentences=len(content.sentences),
         words=int(content.word_starts(0, len(content.tokens)).sum()),
         tokens=len(content.tokens),
-        unknown=0 if unknown is None else int((content.tokens == unknown).sum()),
-        characters=int(records["characters"].sum()),
-        han_documents=int(records["han"].sum()),
+        unknown=0 if unknown_id is None else int((content.tokens == unknown_id).sum()),
+        characters=int(documents["characters"].sum()),
+        han_documents=int(documents["han"].sum()),
     )
 
 
-def _repeated(paths: list[Path]) -> NDArray[np.bool_]:
-    """Which documents, of all, occurred before. Digests are looked through in portions, so that memory stays flat."""
-    total = sum(path.stat().st_size for path in paths) // RECORD.itemsize
-    repeated = np.zeros(total, dtype=np.bool_)
-    portions = -(-total // DIGESTS_AT_ONCE)
-    for portion in range(portions):
-        found, indexes, at = [], [], 0
+def _find_duplicates(paths: list[Path]) -> NDArray[np.bool_]:
+    """For every document of all parts, whether an earlier one is the same. Digests are divided by their value into
+    buckets that are searched one after the other, so that memory stays bounded."""
+    n_documents = sum(path.stat().st_size for path in paths) // DOCUMENT_DTYPE.itemsize
+    is_duplicate = np.zeros(n_documents, dtype=np.bool_)
+    n_buckets = -(-n_documents // DIGESTS_AT_ONCE)
+    for bucket in range(n_buckets):
+        bucket_digests = []
+        bucket_indexes = []
+        first_document = 0
         for path in paths:
-            digests = np.ascontiguousarray(np.fromfile(path, dtype=RECORD)["digest"]).view(np.uint64).reshape(-1, 2)
-            mine = np.flatnonzero(digests[:, 0] % np.uint64(portions) == portion)
-            found.append(digests[mine])
-            indexes.append(mine + at)
-            at += len(digests)
-        digests, index = np.concatenate(found), np.concatenate(indexes)
-        order = np.lexsort((index, digests[:, 1], digests[:, 0]))
-        same = (digests[order[1:]] == digests[order[:-1]]).all(axis=1)
-        repeated[index[order[1:][same]]] = True
-    return repeated
+            documents = np.fromfile(path, dtype=DOCUMENT_DTYPE)
+            digests = np.ascontiguousarray(documents["digest"]).view(np.uint64).reshape(-1, 2)
+            in_bucket = np.flatnonzero(digests[:, 0] % np.uint64(n_buckets) == bucket)
+            bucket_digests.append(digests[in_bucket])
+            bucket_indexes.append(in_bucket + first_document)
+            first_document += len(digests)
+        digests = np.concatenate(bucket_digests)
+        indexes = np.concatenate(bucket_indexes)
+        order = np.lexsort((indexes, digests[:, 1], digests[:, 0]))
+        same_as_previous = (digests[order[1:]] == digests[order[:-1]]).all(axis=1)
+        is_duplicate[indexes[order[1:][same_as_previous]]] = True
+    return is_duplicate
