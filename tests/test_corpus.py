@@ -162,7 +162,7 @@ def test_what_is_no_text(tmp_path: Path, name: str, content: bytes, kind: type[B
 
 
 def test_an_endless_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bertworks.data.tables.LONGEST_LINE", 1000)
+    monkeypatch.setattr("bertworks.data.tables.MAX_LINE_BYTES", 1000)
     (tmp_path / "a.txt").write_text("short\n" + "x" * 5000 + "\n")
     with refused("line-too-long", kind=BadText) as error:
         read(tmp_path / "a.txt")
@@ -170,7 +170,7 @@ def test_an_endless_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_long_documents_become_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bertworks.data.corpus.LONGEST_DOCUMENT", 100)
+    monkeypatch.setattr("bertworks.data.corpus.MAX_DOCUMENT_CHARACTERS", 100)
     text = " ".join(f"word{number}" for number in range(100))
     (tmp_path / "a.jsonl").write_text(json.dumps({"text": text}) + "\n")
     (tmp_path / "b.txt").write_text(text.replace(" ", "\n"))

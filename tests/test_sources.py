@@ -1052,7 +1052,7 @@ def test_files_of_one_long_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         "data": [{"title": str(at), "paragraphs": [{"context": f"I am {at}.", "qas": asked}]} for at in range(20)]
     }
     (tmp_path / "train-v1.1.json").write_text(json.dumps(content))
-    monkeypatch.setattr(tables, "LONGEST_LINE", 100)
+    monkeypatch.setattr(tables, "MAX_LINE_BYTES", 100)
     data = official("squad", tmp_path)
     assert (len(data.train), len(data.dev)) == (18, 2)
 

@@ -19,7 +19,7 @@ from bertworks.errors import BadText, NotFound, Remark
 
 TEXT_SUFFIXES = (".txt", ".text", ".md", ".rst")
 TEXT_COLUMNS = ("text", "content", "document", "article", "body", "review", "sentence", "paragraph")  # usual names
-LONGEST_DOCUMENT = 2**22  # characters; longer ones are split
+MAX_DOCUMENT_CHARACTERS = 2**22  # longer ones are split
 ROWS_TO_GUESS_FROM = 100  # which column holds the text
 
 
@@ -50,7 +50,7 @@ class ReadStats:
             rows = "1 invalid row" if self.bad_rows == 1 else f"{self.bad_rows:,} invalid rows"
             remarks.append(Remark("bad-rows", f"skipped {rows}"))
         if self.split_documents:
-            text = f"{self.split_documents:,} documents longer than {LONGEST_DOCUMENT:,} characters were split"
+            text = f"{self.split_documents:,} documents longer than {MAX_DOCUMENT_CHARACTERS:,} characters were split"
             remarks.append(Remark("split-documents", text))
         return remarks
 
@@ -122,14 +122,16 @@ class Corpus:
         return [path]
 
     def _split_long(self, document: str) -> Iterator[str]:
-        if len(document) <= LONGEST_DOCUMENT:
+        if len(document) <= MAX_DOCUMENT_CHARACTERS:
             if document and not document.isspace():
                 yield document
             return
         self.stats.split_documents += 1
-        while len(document) > LONGEST_DOCUMENT:
-            space = max(document.rfind("\n", 0, LONGEST_DOCUMENT), document.rfind(" ", 0, LONGEST_DOCUMENT))
-            end = space if space > 0 else LONGEST_DOCUMENT
+        while len(document) > MAX_DOCUMENT_CHARACTERS:
+            space = max(
+                document.rfind("\n", 0, MAX_DOCUMENT_CHARACTERS), document.rfind(" ", 0, MAX_DOCUMENT_CHARACTERS)
+            )
+            end = space if space > 0 else MAX_DOCUMENT_CHARACTERS
             yield document[:end]
             document = document[end:].lstrip()
         if document:
@@ -161,7 +163,7 @@ class Corpus:
         size = 0
         for line in lines:
             blank = not line or line.isspace()
-            if (blank or size + len(line) > LONGEST_DOCUMENT) and paragraphs:
+            if (blank or size + len(line) > MAX_DOCUMENT_CHARACTERS) and paragraphs:
                 self.stats.split_documents += not blank
                 yield "\n".join(paragraphs)
                 paragraphs = []
