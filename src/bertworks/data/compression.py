@@ -16,7 +16,7 @@ from typing import IO, Any
 from bertworks.errors import NotFound, Unsupported
 
 COMPRESSED_SUFFIXES = (".gz", ".xz", ".zst")
-CORRUPT = (OSError, EOFError, lzma.LZMAError, zlib.error)  # what reading a corrupt or truncated stream raises
+STREAM_ERRORS = (OSError, EOFError, lzma.LZMAError, zlib.error)  # what reading a corrupt or truncated stream raises
 
 
 @contextmanager

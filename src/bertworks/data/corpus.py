@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 
-from bertworks.data.compression import CORRUPT, decompressed
+from bertworks.data.compression import STREAM_ERRORS, decompressed
 from bertworks.data.tables import TABLE_SUFFIXES, Row, decoded_lines, inner_suffix, read_rows, table_format
 from bertworks.errors import BadText, NotFound, Remark
 
@@ -150,7 +150,7 @@ class Corpus:
                     )
                 else:
                     yield from self._table_documents(read_rows(stream, file_format, name, self), name)
-        except CORRUPT as error:
+        except STREAM_ERRORS as error:
             code = "truncated-file" if isinstance(error, EOFError) else "unreadable"
             reason = getattr(error, "strerror", None) or error
             raise NotFound(f"cannot be read: {reason}", place=name, code=code) from None

@@ -8,7 +8,7 @@ from itertools import islice, zip_longest
 from pathlib import Path
 from typing import IO
 
-from bertworks.data.compression import CORRUPT, decompressed
+from bertworks.data.compression import STREAM_ERRORS, decompressed
 from bertworks.data.tables import Row, decoded_lines, inner_suffix, read_rows, table_format
 from bertworks.datasets.columns import SAMPLED_ROWS, Columns
 from bertworks.datasets.example import Example, is_blank
@@ -26,7 +26,7 @@ def open_stream(path: Path | None) -> Iterator[IO[bytes]]:
     try:
         with decompressed(path) as (stream, _):
             yield stream
-    except CORRUPT as error:
+    except STREAM_ERRORS as error:
         cause = f"cannot be read: {getattr(error, 'strerror', None) or error}"
         raise NotFound(cause, place=_display_name(path), code="unreadable") from None
 
