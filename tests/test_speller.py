@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bertworks.errors import Unsupported
 from bertworks.text.cached_encoder import CachedEncoder
-from bertworks.text.sentences import LONGEST_SENTENCE, split_sentences
+from bertworks.text.sentences import MAX_SENTENCE_CHARACTERS, split_sentences
 from bertworks.text.tokenizer import Tokenizer
 from refusals import refused
 from test_vocabularies import CLASSES, real_lines
@@ -180,6 +180,6 @@ def test_splitting_loses_nothing(text: str) -> None:
 def test_endless_sentences_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     words = "word " * 10_000
     parts = split_sentences(words)
-    assert max(map(len, parts)) <= LONGEST_SENTENCE and "".join(parts).replace(" ", "") == words.replace(" ", "")
+    assert max(map(len, parts)) <= MAX_SENTENCE_CHARACTERS and "".join(parts).replace(" ", "") == words.replace(" ", "")
     assert all(part.startswith("word") and part.endswith("word") for part in parts)
     assert sum(map(len, split_sentences("x" * 1_000_000))) == 1_000_000

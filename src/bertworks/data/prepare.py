@@ -42,7 +42,7 @@ from bertworks.data.shards import (
 from bertworks.errors import BadText, BertworksError, SaveFailed
 from bertworks.files import atomic_write, locked, read_json, write_json
 from bertworks.text.cached_encoder import HAN, CachedEncoder, Words, segmenter_version
-from bertworks.text.sentences import RULES, split_sentences
+from bertworks.text.sentences import SPLITTER_VERSION, split_sentences
 from bertworks.text.tokenizer import Tokenizer
 
 BLOCK_CHARACTERS = 2**23  # of a block, about
@@ -59,7 +59,7 @@ class Settings:
     tokenizer: str  # hash
     words: Words
     format: int = FORMAT
-    rules: int = RULES  # version of the sentence splitter
+    rules: int = SPLITTER_VERSION  # version of the sentence splitter
     library: str = version("tokenizers")
     segmenter: str | None = None  # version of the installed one, whether it is needed or not
 

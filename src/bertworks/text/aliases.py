@@ -1,9 +1,9 @@
-"""Variants that mean one form: the alias file, and how a WordPiece vocabulary says it.
+"""Aliases: variants of a form that get the form's token, read from a file and put into a WordPiece vocabulary.
 
-`colour<tab>color`, one per line. In the vocabulary the variant's own string gets the form's id, so tokenising costs
-nothing more and offsets point at what the user wrote. A variant of several words ("New York City", 北大) is kept together
-by the pre-tokenizer, which is BERT's own written as one pattern, with these variants tried first; it must be written
-with single spaces.
+`colour<tab>color`, one per line. In the vocabulary the variant's string gets the id of the form, so tokenising costs
+nothing more and offsets point at what the user wrote. A variant of several words ("New York City", 北大) is not split by
+the pre-tokenizer, which is BERT's own written as one pattern, with these variants tried first; it must be written with
+single spaces.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bertworks.files import read_file
 
 
 def read_aliases(path: Path) -> dict[str, str]:
-    """Variant to form."""
+    """A dict from variant to form."""
     try:
         lines = read_file(path).decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
@@ -34,7 +34,7 @@ def read_aliases(path: Path) -> dict[str, str]:
             continue
         variant, _, form = (part.strip(" \r") for part in line.partition("\t"))
         if not variant or not form or "\t" in form:
-            cause = "not a variant, a tab and a form"
+            cause = "expected a variant, a tab and a form"
             raise BadConfig(cause, place=f"{path}, line {number}", remedy="colour<tab>color", code="bad-line")
         if aliases.setdefault(variant, form) != form:
             cause = f"{variant!r} has two forms, {aliases[variant]!r} and {form!r}"
@@ -43,35 +43,36 @@ def read_aliases(path: Path) -> dict[str, str]:
 
 
 def kept_together(strings: Iterable[str]) -> dict[str, Any]:
-    """A pre-tokenizer that splits as BERT's does, but for these strings."""
-    marks = _punctuation()
-    # A word must end where the string does; after a mark anything may follow.
-    words: list[str] = []
-    others: list[str] = []
+    """The JSON of a pre-tokenizer that splits as BERT's does, but never inside these strings."""
+    punctuation = _punctuation()
+    # A string that ends with a letter must be followed by a word boundary; after punctuation anything may follow.
+    end_in_word: list[str] = []
+    end_in_punctuation: list[str] = []
     for string in strings:
-        (words if string[-1].isalnum() or unicodedata.category(string[-1])[0] == "M" else others).append(string)
-    branches = [rf"{_pattern(_trie(words))}(?![^\s{marks}])"] if words else []
-    branches += [_pattern(_trie(others))] if others else []
-    pattern = "|".join([*branches, rf"[{marks}]", rf"[^\s{marks}]+"])
+        ends_in_word = string[-1].isalnum() or unicodedata.category(string[-1])[0] == "M"
+        (end_in_word if ends_in_word else end_in_punctuation).append(string)
+    branches = [rf"{_pattern(_trie(end_in_word))}(?![^\s{punctuation}])"] if end_in_word else []
+    branches += [_pattern(_trie(end_in_punctuation))] if end_in_punctuation else []
+    pattern = "|".join([*branches, rf"[{punctuation}]", rf"[^\s{punctuation}]+"])
     return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Removed", "invert": True}
 
 
 @cache
 def _punctuation() -> str:
-    """What BERT's pre-tokenizer takes for a mark, asked of itself, as ranges of characters: its Unicode is not the
-    regex's."""
-    everything = "".join(f"a{chr(code)}" for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000)
-    marks = sorted(
+    """The characters that BERT's pre-tokenizer treats as punctuation, as ranges for a regex. They are found by running
+    it on every character, since its Unicode tables differ from those of the regex."""
+    all_characters = "".join(f"a{chr(code)}" for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000)
+    code_points = sorted(
         ord(piece)
-        for piece, _ in BertPreTokenizer().pre_tokenize_str(everything)
+        for piece, _ in BertPreTokenizer().pre_tokenize_str(all_characters)
         if len(piece) == 1 and not piece.isalnum()
     )
     ranges: list[list[int]] = []
-    for mark in marks:
-        if ranges and ranges[-1][1] == mark - 1:
-            ranges[-1][1] = mark
+    for code_point in code_points:
+        if ranges and ranges[-1][1] == code_point - 1:
+            ranges[-1][1] = code_point
         else:
-            ranges.append([mark, mark])
+            ranges.append([code_point, code_point])
     return "".join(rf"\x{{{first:x}}}-\x{{{last:x}}}" for first, last in ranges)
 
 
@@ -79,14 +80,14 @@ def _trie(strings: Iterable[str]) -> dict[str, Any]:
     root: dict[str, Any] = {}
     for string in strings:
         node = root
-        for sign in string:
-            node = node.setdefault(sign, {})
-        node[""] = {}
+        for character in string:
+            node = node.setdefault(character, {})
+        node[""] = {}  # a string ends here
     return root
 
 
 def _pattern(node: dict[str, Any]) -> str:
-    """One branch per next character, so that matching looks at each only once; the longest string first."""
-    branches = [re.escape(sign) + _pattern(inner) for sign, inner in sorted(node.items()) if sign]
+    """The regex of a trie: one branch per next character, so that matching never backtracks; longest string first."""
+    branches = [re.escape(character) + _pattern(child) for character, child in sorted(node.items()) if character]
     branches += [""] if "" in node else []
     return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"

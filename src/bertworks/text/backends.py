@@ -1,7 +1,7 @@
-"""Vocabularies made into tokenizers: WordPiece as BERT has it, byte-level BPE, and unigram.
+"""Tokenizers built from vocabulary files: BERT's WordPiece, byte-level BPE, and unigram.
 
-One builder per kind. What `transformers` builds from the same vocabulary files gives the same ids; a test holds them
-together.
+One builder per kind. They give the same ids as the tokenizers that `transformers` builds from the same files; a test
+compares them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bertworks.errors import BadConfig, NotFound, Unsupported
 from bertworks.files import parse_json
 from bertworks.text.sentencepiece import PieceType, SentencePieces, read_sentencepiece
 
-SPECIAL = {
+SPECIAL = {  # the role of a special token -> its usual names
     "unk": ("[UNK]", "<unk>"),
     "pad": ("[PAD]", "<pad>"),
     "cls": ("[CLS]", "<s>", "<cls>"),
@@ -27,16 +27,16 @@ SPECIAL = {
     "mask": ("[MASK]", "<mask>"),
 }
 Config = dict[str, Any]
-SAVE_ELSEWHERE = "save the tokenizer with transformers, which writes a tokenizer.json"
+SAVE_WITH_TRANSFORMERS = "save the tokenizer with transformers, which writes a tokenizer.json"
 
 
 def from_vocabulary(files: dict[str, bytes], config: Config, added: Config, folder: Path) -> tuple[Backend, Config]:
-    """The tokenizer of a folder without a tokenizer.json, and the configuration under which transformers opens it."""
-    lower = config.get("do_lower_case")
+    """The tokenizer of a folder without a tokenizer.json, and a tokenizer_config.json with which transformers opens it."""
+    lower_case = config.get("do_lower_case")
     if "vocab.txt" in files:
         vocab = _read_vocab(files["vocab.txt"], folder / "vocab.txt")
         _refuse_additions(vocab, config, added, folder)
-        config["do_lower_case"] = not _has_capitals(vocab) if lower is None else bool(lower)
+        config["do_lower_case"] = not _has_capitals(vocab) if lower_case is None else bool(lower_case)
         return word_piece(vocab, config), {"tokenizer_class": "BertTokenizer", **config}
     if "vocab.json" in files and "merges.txt" in files:
         vocab = _read_ids(files["vocab.json"], folder / "vocab.json")
@@ -45,9 +45,8 @@ def from_vocabulary(files: dict[str, bytes], config: Config, added: Config, fold
     elif "spiece.model" in files:
         model = read_sentencepiece(files["spiece.model"], folder / "spiece.model")
         _refuse_additions(dict(model.pieces), config, added, folder)
-        config["do_lower_case"] = (
-            not _has_capitals(piece for piece, _ in model.pieces) if lower is None else bool(lower)
-        )
+        is_cased = _has_capitals(piece for piece, _ in model.pieces)
+        config["do_lower_case"] = not is_cased if lower_case is None else bool(lower_case)
         backend = unigram(model, config)
     else:
         cause = "no tokenizer.json, vocab.txt, vocab.json with merges.txt, or spiece.model in this folder"
@@ -56,30 +55,30 @@ def from_vocabulary(files: dict[str, bytes], config: Config, added: Config, fold
 
 
 def fast_config(backend: Backend, config: Config) -> Config:
-    """A tokenizer_config.json under which transformers takes tokenizer.json as it is."""
+    """A tokenizer_config.json with which transformers uses tokenizer.json unchanged."""
     names = {f"{kind}_token": name for kind, name in special_names(backend, config).items()}
-    segments = int(max(backend.encode("a", "a").type_ids, default=0)) > 0 and names.get("cls_token") != "<s>"
-    inputs = ["input_ids", "token_type_ids", "attention_mask"] if segments else ["input_ids", "attention_mask"]
+    has_segments = int(max(backend.encode("a", "a").type_ids, default=0)) > 0 and names.get("cls_token") != "<s>"
+    inputs = ["input_ids", "token_type_ids", "attention_mask"] if has_segments else ["input_ids", "attention_mask"]
     return {**config, **names, "tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": inputs}
 
 
 def special_names(backend: Backend, config: Config) -> dict[str, str]:
-    """Which piece plays which part: what the configuration says, or else the usual names."""
-    found = {}
-    for kind, usual in SPECIAL.items():
-        known = [
+    """The special tokens by their role: as in the configuration, else by their usual names."""
+    names = {}
+    for kind, usual_names in SPECIAL.items():
+        in_vocabulary = [
             name
-            for name in (config.get(f"{kind}_token"), *usual)
+            for name in (config.get(f"{kind}_token"), *usual_names)
             if isinstance(name, str) and backend.token_to_id(name) is not None
         ]
-        if known:
-            found[kind] = known[0]
-    return found
+        if in_vocabulary:
+            names[kind] = in_vocabulary[0]
+    return names
 
 
 def word_piece(vocab: dict[str, int], config: Config) -> Backend:
-    """BERT's own tokenizer: clean, split CJK characters, lower-case, split at spaces and punctuation, longest piece
-    first."""
+    """BERT's tokenizer: clean the text, separate CJK characters, lower-case, split at spaces and punctuation, then match
+    the longest piece first."""
     unk, cls, sep = (config.get(f"{kind}_token") or SPECIAL[kind][0] for kind in ("unk", "cls", "sep"))
     missing = [str(name) for name in (unk, cls, sep) if not isinstance(name, str) or name not in vocab]
     if not missing and not all(re.fullmatch(r"[^\s:$]+", name) for name in (cls, sep)):
@@ -94,20 +93,20 @@ def word_piece(vocab: dict[str, int], config: Config) -> Backend:
         lowercase=bool(config.get("do_lower_case", True)),
     )
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    backend.post_processor = _bert_frame(cls, sep, vocab)
+    backend.post_processor = _bert_template(cls, sep, vocab)
     backend.decoder = decoders.WordPiece(prefix="##")
     backend.add_special_tokens(_special_pieces(vocab, config))
     return backend
 
 
 def byte_bpe(vocab: dict[str, int], merges: Sequence[tuple[str, str]], config: Config) -> Backend:
-    """GPT-2's and RoBERTa's: bytes as letters, pairs merged in the order they were learned. `<s>` and `</s>` frame a
-    text."""
-    known = [pair for pair in merges if all(piece in vocab for piece in (*pair, "".join(pair)))]
-    if len(known) < len(merges):
-        cause = f"{len(merges) - len(known)} merges name pieces that are not in the vocabulary"
+    """GPT-2's and RoBERTa's tokenizer: bytes as letters, pairs merged in the order they were learned. RoBERTa's special
+    tokens, `<s>` and `</s>`, are set if the vocabulary has them."""
+    valid_merges = [pair for pair in merges if all(piece in vocab for piece in (*pair, "".join(pair)))]
+    if len(valid_merges) < len(merges):
+        cause = f"{len(merges) - len(valid_merges)} merges have pieces that are not in the vocabulary"
         raise BadConfig(cause, place="merges.txt", code="unknown-piece")
-    backend = Backend(models.BPE(vocab, known, continuing_subword_prefix="", end_of_word_suffix=""))
+    backend = Backend(models.BPE(vocab, valid_merges, continuing_subword_prefix="", end_of_word_suffix=""))
     if config.get("do_lower_case"):
         backend.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()])
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=bool(config.get("add_prefix_space", False)))
@@ -123,8 +122,8 @@ def byte_bpe(vocab: dict[str, int], merges: Sequence[tuple[str, str]], config: C
 
 
 def unigram(model: SentencePieces, config: Config) -> Backend:
-    """ALBERT's and XLNet's: the likeliest split of each word. `[CLS]` frames a text as BERT does, `<cls>` as XLNet
-    does, at the end."""
+    """ALBERT's and XLNet's tokenizer: the most likely split of each word. Special tokens are set as in BERT if the
+    vocabulary has `[CLS]`, and as in XLNet, at the end, if it has `<cls>`."""
     vocab = {piece: id for id, (piece, _) in enumerate(model.pieces)}
     backend = Backend(models.Unigram(model.pieces, unk_id=model.types.index(PieceType.UNKNOWN), byte_fallback=False))
     steps: list[normalizers.Normalizer] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
@@ -140,7 +139,7 @@ def unigram(model: SentencePieces, config: Config) -> Backend:
     backend.decoder = decoders.Metaspace(prepend_scheme="always")
     if "[CLS]" in vocab and "[SEP]" in vocab:
         config |= {"cls_token": "[CLS]", "sep_token": "[SEP]"}
-        backend.post_processor = _bert_frame("[CLS]", "[SEP]", vocab)
+        backend.post_processor = _bert_template("[CLS]", "[SEP]", vocab)
     elif "<cls>" in vocab and "<sep>" in vocab:
         config |= {"cls_token": "<cls>", "sep_token": "<sep>"}
         backend.post_processor = processors.TemplateProcessing(
@@ -148,19 +147,17 @@ def unigram(model: SentencePieces, config: Config) -> Backend:
             pair="$A:0 <sep>:0 $B:1 <sep>:1 <cls>:2",
             special_tokens=[(name, vocab[name]) for name in ("<sep>", "<cls>")],
         )
-    control = {PieceType.UNKNOWN, PieceType.CONTROL}
-    marked = [piece for (piece, _), kind in zip(model.pieces, model.types, strict=True) if kind in control]
-    backend.add_special_tokens(list(dict.fromkeys([*_special_pieces(vocab, config), *marked])))
-    defined = [
-        piece for (piece, _), kind in zip(model.pieces, model.types, strict=True) if kind == PieceType.USER_DEFINED
-    ]
-    backend.add_tokens(
-        [AddedToken(piece, normalized=False) for piece in defined if piece not in _special_pieces(vocab, config)]
-    )
+    typed_pieces = [(piece, piece_type) for (piece, _), piece_type in zip(model.pieces, model.types, strict=True)]
+    special = _special_pieces(vocab, config)
+    control_types = (PieceType.UNKNOWN, PieceType.CONTROL)
+    control = [piece for piece, piece_type in typed_pieces if piece_type in control_types]
+    backend.add_special_tokens(list(dict.fromkeys([*special, *control])))
+    user_defined = [piece for piece, piece_type in typed_pieces if piece_type == PieceType.USER_DEFINED]
+    backend.add_tokens([AddedToken(piece, normalized=False) for piece in user_defined if piece not in special])
     return backend
 
 
-def _bert_frame(cls: str, sep: str, vocab: dict[str, int]) -> processors.TemplateProcessing:
+def _bert_template(cls: str, sep: str, vocab: dict[str, int]) -> processors.TemplateProcessing:
     return processors.TemplateProcessing(
         single=f"{cls}:0 $A:0 {sep}:0",
         pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
@@ -169,25 +166,26 @@ def _bert_frame(cls: str, sep: str, vocab: dict[str, int]) -> processors.Templat
 
 
 def _special_pieces(vocab: Iterable[str], config: Config) -> list[str]:
-    named = [config[f"{kind}_token"] for kind in SPECIAL if isinstance(config.get(f"{kind}_token"), str)]
-    known = set(vocab)
-    return [name for name in dict.fromkeys([*named, *chain(*SPECIAL.values())]) if name in known]
+    """The special tokens that a vocabulary has: those of the configuration, and the usual ones."""
+    configured = [config[f"{kind}_token"] for kind in SPECIAL if isinstance(config.get(f"{kind}_token"), str)]
+    pieces = set(vocab)
+    return [name for name in dict.fromkeys([*configured, *chain(*SPECIAL.values())]) if name in pieces]
 
 
 def _refuse_additions(vocab: Iterable[str], config: Config, added: Config, folder: Path) -> None:
-    """Tokens outside the vocabulary file, which only tokenizer.json can describe."""
+    """Refuse added tokens that are not in the vocabulary file: only tokenizer.json can describe them."""
     decoder = config.pop("added_tokens_decoder", None)
-    listed = decoder.values() if isinstance(decoder, dict) else []
-    names = [*added, *(str(entry.get("content")) for entry in listed if isinstance(entry, dict))]
-    known = set(vocab)
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        cause = f"added tokens beside the vocabulary: {', '.join(map(repr, unknown[:5]))}"
-        raise Unsupported(cause, place=str(folder), remedy=SAVE_ELSEWHERE, code="added-tokens")
+    entries = decoder.values() if isinstance(decoder, dict) else []
+    names = [*added, *(str(entry.get("content")) for entry in entries if isinstance(entry, dict))]
+    pieces = set(vocab)
+    missing = [name for name in names if name not in pieces]
+    if missing:
+        cause = f"added tokens that are not in the vocabulary: {', '.join(map(repr, missing[:5]))}"
+        raise Unsupported(cause, place=str(folder), remedy=SAVE_WITH_TRANSFORMERS, code="added-tokens")
 
 
 def _has_capitals(vocab: Iterable[str]) -> bool:
-    """A vocabulary with capital letters was not made for lower-cased text."""
+    """Whether a vocabulary is cased: one with capital letters was not made for lower-cased text."""
     return any(piece != piece.lower() for piece in vocab if not (piece.startswith("[") and piece.endswith("]")))
 
 
@@ -203,7 +201,7 @@ def _read_vocab(content: bytes, path: Path) -> dict[str, int]:
     vocab: dict[str, int] = {}
     for number, piece in enumerate(_read_lines(content, path)):
         if piece in vocab:
-            cause = f"the piece {piece!r} stands on line {vocab[piece] + 1} and on line {number + 1}"
+            cause = f"duplicate piece {piece!r} on lines {vocab[piece] + 1} and {number + 1}"
             raise BadConfig(cause, place=str(path), code="given-twice")
         vocab[piece] = number
     return vocab
@@ -213,14 +211,13 @@ def _read_ids(content: bytes, path: Path) -> dict[str, int]:
     vocab = parse_json(content, path)
     if not isinstance(vocab, dict) or not all(type(id) is int and 0 <= id < 2**31 for id in vocab.values()):
         raise BadConfig(
-            "not a vocabulary: pieces with whole numbers are expected", place=str(path), code="not-a-vocabulary"
+            "not a vocabulary: expected a JSON object from pieces to ids", place=str(path), code="not-a-vocabulary"
         )
-    owner: dict[int, str] = {}
+    piece_of_id: dict[int, str] = {}
     for piece, id in vocab.items():
-        if owner.setdefault(id, piece) != piece:
-            raise BadConfig(
-                f"the pieces {owner[id]!r} and {piece!r} share the id {id}", place=str(path), code="shared-id"
-            )
+        if piece_of_id.setdefault(id, piece) != piece:
+            cause = f"the pieces {piece_of_id[id]!r} and {piece!r} have the same id {id}"
+            raise BadConfig(cause, place=str(path), code="shared-id")
     return vocab
 
 
@@ -231,6 +228,6 @@ def _read_merges(content: bytes, path: Path) -> list[tuple[str, str]]:
             continue
         left, _, right = line.partition(" ")
         if not left or not right or " " in right:
-            raise BadConfig(f"line {number} is not two pieces", place=str(path), code="bad-line")
+            raise BadConfig(f"line {number} is not a pair of pieces", place=str(path), code="bad-line")
         merges.append((left, right))
     return merges

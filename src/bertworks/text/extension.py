@@ -57,7 +57,7 @@ def extend(tokenizer: Tokenizer, found: Coverage, add: int, aliases: dict[str, s
             code="needs-wordpiece",
         )
     # The library writes one string per id, and newer merges than some files have: it is asked unless there are aliases.
-    layout = json.loads(tokenizer.files["tokenizer.json"] if tokenizer.names else tokenizer.backend.to_str())
+    layout = json.loads(tokenizer.files["tokenizer.json"] if tokenizer.alias_forms else tokenizer.backend.to_str())
     taken = {normalized(tokenizer, name) for name in aliases or ()}
     model, start = layout["model"], tokenizer.vocab_size
     worthy = [word for word, use in found.uses.items() if word not in taken and _worth_an_entry(word, use, found)]

@@ -1,17 +1,17 @@
-"""What happened to texts longer than the model: counted, and said."""
+"""Counts of texts longer than the model's maximum length, and of unknown tokens, with a summary for the user."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-MANY_UNKNOWN = 0.01
+MANY_UNKNOWN = 0.01  # share of the tokens, above which the summary mentions them
 OnLong = Literal["window", "truncate", "error"]
 
 
 @dataclass
 class Ledger:
-    """Hand one to `encode` and read it afterwards. Tokens are those of the texts, without [CLS] and the like."""
+    """Pass one to `encode` and read it afterwards. Tokens are counted without special tokens."""
 
     limit: int | None = None  # tokens of a text that fit into the model at once
     texts: int = 0
@@ -20,10 +20,10 @@ class Ledger:
     windowed_tokens: int = 0
     cut_texts: int = 0
     cut_tokens: int = 0
-    unknown: int = 0  # tokens that stand for what the vocabulary has no entry for
+    unknown: int = 0  # [UNK] tokens
 
     def count(self, tokens: int, *, windows: bool, lost: int, unknown: int = 0) -> None:
-        """One more text."""
+        """Count a text. `lost`: its truncated tokens."""
         self.texts += 1
         self.tokens += tokens
         self.unknown += unknown
@@ -43,18 +43,20 @@ class Ledger:
         if self.windowed_texts:
             parts.append(
                 f"{self.windowed_texts:,} texts with {self.windowed_tokens:,} tokens were longer than {self.limit} "
-                "and read in windows, nothing lost"
+                "and split into windows, nothing lost"
             )
         if self.cut_texts:
             share = self.cut_tokens / self.tokens
             parts.append(
-                f"{self.cut_texts:,} texts were longer than {self.limit} and cut: {self.cut_tokens:,} tokens lost ({share:.1%})"
+                f"{self.cut_texts:,} texts were longer than {self.limit} and truncated: "
+                f"{self.cut_tokens:,} tokens lost ({share:.1%})"
             )
         if not self.windowed_texts and not self.cut_texts:
             parts.append("none longer than the model")
         if self.has_many_unknown:
             share = self.unknown / self.tokens
             parts.append(
-                f"{self.unknown:,} tokens ({share:.1%}) are unknown to the vocabulary and not read: see `bertworks vocab check`"
+                f"{self.unknown:,} unknown tokens ({share:.1%}), which the model cannot tell apart: "
+                "see `bertworks vocab check`"
             )
         return "; ".join(parts)

@@ -1,7 +1,7 @@
-"""SentencePiece `.model` files, read without the library.
+"""A reader of SentencePiece `.model` files that does not need the library.
 
-Such a file is a protocol buffer. Of it we need the pieces with their scores, the kind of model, and the table of
-characters that are replaced before anything else; the wire format of these is a few lines.
+Such a file is a protocol buffer. We need the pieces with their scores, the type of the model, and the table of character
+replacements of the normaliser; parsing the wire format of these takes a few lines.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bertworks.errors import BadConfig, Unsupported
 
-UNIGRAM = 1
+UNIGRAM = 1  # value of model_type
 
 
 class PieceType(IntEnum):
@@ -28,7 +28,9 @@ class PieceType(IntEnum):
 
 @dataclass(frozen=True)
 class SentencePieces:
-    pieces: list[tuple[str, float]]
+    """The content of a SentencePiece model."""
+
+    pieces: list[tuple[str, float]]  # with their scores
     types: list[PieceType]
     charsmap: bytes  # the compiled table of character replacements, empty if there is none
 
@@ -36,13 +38,14 @@ class SentencePieces:
 def read_sentencepiece(content: bytes, path: Path) -> SentencePieces:
     pieces: list[tuple[str, float]] = []
     types: list[PieceType] = []
-    charsmap, model_type = b"", UNIGRAM
+    charsmap = b""
+    model_type = UNIGRAM
     try:
         for field, value in _fields(content):
             if field == 1 and isinstance(value, bytes):
-                piece, score, kind = _piece(value)
+                piece, score, piece_type = _piece(value)
                 pieces.append((piece, score))
-                types.append(PieceType(kind))
+                types.append(PieceType(piece_type))
             elif field == 2 and isinstance(value, bytes):
                 model_type = next(
                     (entry for key, entry in _fields(value) if key == 3 and isinstance(entry, int)), model_type
@@ -57,50 +60,54 @@ def read_sentencepiece(content: bytes, path: Path) -> SentencePieces:
         raise BadConfig("not a SentencePiece model: no pieces in it", place=str(path))
     if model_type != UNIGRAM:
         remedy = "save the tokenizer with transformers, which writes a tokenizer.json"
-        raise Unsupported("a SentencePiece model that is not a unigram model", place=str(path), remedy=remedy)
+        raise Unsupported("a SentencePiece model of another type than unigram", place=str(path), remedy=remedy)
     return SentencePieces(pieces, types, charsmap)
 
 
 def _piece(message: bytes) -> tuple[str, float, int]:
-    text, score, kind = "", 0.0, int(PieceType.NORMAL)
+    """Text, score and type of a piece."""
+    text = ""
+    score = 0.0
+    piece_type = int(PieceType.NORMAL)
     for field, value in _fields(message):
         if field == 1 and isinstance(value, bytes):
             text = value.decode("utf-8")
         elif field == 2 and isinstance(value, bytes):
             (score,) = struct.unpack("<f", value)
         elif field == 3 and isinstance(value, int):
-            kind = value
-    return text, score, kind
+            piece_type = value
+    return text, score, piece_type
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a protocol buffer: numbers as int, everything else as bytes."""
-    at = 0
-    while at < len(message):
-        key, at = _varint(message, at)
-        wire = key & 7
-        if wire == 0:
-            value, at = _varint(message, at)
+    """The fields of a protocol buffer with their numbers: varints as int, everything else as bytes."""
+    offset = 0
+    while offset < len(message):
+        key, offset = _varint(message, offset)
+        wire_type = key & 7
+        if wire_type == 0:
+            value, offset = _varint(message, offset)
             yield key >> 3, value
             continue
-        if wire == 2:
-            size, at = _varint(message, at)
-        elif wire in (1, 5):
-            size = 8 if wire == 1 else 4
+        if wire_type == 2:
+            size, offset = _varint(message, offset)
+        elif wire_type in (1, 5):
+            size = 8 if wire_type == 1 else 4
         else:
-            raise ValueError(f"wire type {wire} at byte {at}")
-        if at + size > len(message):
-            raise ValueError(f"cut off at byte {at}")
-        yield key >> 3, message[at : at + size]
-        at += size
+            raise ValueError(f"wire type {wire_type} at byte {offset}")
+        if offset + size > len(message):
+            raise ValueError(f"truncated at byte {offset}")
+        yield key >> 3, message[offset : offset + size]
+        offset += size
 
 
-def _varint(message: bytes, at: int) -> tuple[int, int]:
+def _varint(message: bytes, offset: int) -> tuple[int, int]:
+    """The value of a varint, and the offset after it."""
     value = 0
     for shift in range(0, 64, 7):
-        byte = message[at]
-        at += 1
+        byte = message[offset]
+        offset += 1
         value |= (byte & 127) << shift
         if byte < 128:
-            return value, at
-    raise ValueError(f"a number without end at byte {at}")
+            return value, offset
+    raise ValueError(f"varint too long at byte {offset}")

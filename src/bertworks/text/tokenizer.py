@@ -1,8 +1,7 @@
-"""Text to tokens and back, on the `tokenizers` library: what a model folder says, with offsets into the user's own
-text.
+"""The tokenizer of a model folder, on the `tokenizers` library: text to tokens, with offsets into the text, and back.
 
-A folder has a `tokenizer.json`, or vocabulary files from which one is built. What the folder held is kept and written
-back byte for byte, so a model saved again has the very same tokenizer.
+A folder has a `tokenizer.json`, or vocabulary files from which one is built. The files of the folder are kept and saved
+byte for byte, so a model that is saved again has the same tokenizer.
 """
 
 from __future__ import annotations
@@ -36,18 +35,18 @@ TOKENIZER_FILES = (
     "merges.txt",
     "spiece.model",
 )
-PROBE_TEXTS = ("a", "A", "1", ".", "中")
-LONGEST_UNSPACED = 1_000_000  # characters without a space: not text
-LONGEST_WORD = 10_000  # characters that one token may stand for
-VOCABULARY_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model")  # one of them makes a tokenizer
-CHUNK = 4096  # texts whose tokens the library holds at once
+PROBE_TEXTS = ("a", "A", "1", ".", "中")  # to find the special tokens around a text
+MAX_UNSPACED_CHARACTERS = 1_000_000  # without a space; more is not text
+LONGEST_WORD = 10_000  # of the text that one token covers
+VOCABULARY_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model")  # a tokenizer needs one of them
+TEXTS_AT_ONCE = 4096  # encoded in one call of the library, to bound its memory
 
 
 @dataclass(frozen=True)
 class SpecialTokenTemplate:
-    """The special tokens around one text or two: before, between and after, each as ids and segments."""
+    """The special tokens around one text or two."""
 
-    parts: tuple[tuple[Ids, Ids], ...]
+    parts: tuple[tuple[Ids, Ids], ...]  # ids and segments: before, between and after the texts
     segments: tuple[int, ...]  # of each text
 
     @property
@@ -57,25 +56,28 @@ class SpecialTokenTemplate:
 
 @dataclass(frozen=True)
 class Pieces:
-    """A text, or a pair, as the model sees it."""
+    """The tokens of a text or a pair, with special tokens."""
 
     ids: list[int]
     pieces: list[str]
     segments: list[int]
-    offsets: list[tuple[int, int]]  # into the text that the piece comes from; (0, 0) for special tokens
+    offsets: list[tuple[int, int]]  # into the text of the piece; (0, 0) for special tokens
     special: list[bool]
-    words: list[int | None]  # which word of its text a piece belongs to
+    words: list[int | None]  # index of the word in its text; None for special tokens
 
 
 class Tokenizer:
-    """Text in, tokens out."""
+    """A tokenizer of the `tokenizers` library with its files, and what a model needs to know about it."""
 
     def __init__(
         self, backend: Backend, files: dict[str, bytes], config: dict[str, Any], remarks: list[Remark]
     ) -> None:
         backend.no_padding()
         backend.no_truncation()
-        self.backend, self.files, self.config, self.remarks = backend, files, config, remarks
+        self.backend = backend
+        self.files = files  # file name -> content
+        self.config = config
+        self.remarks = remarks
         self.special = special_names(backend, config)
         self.template = self._probe_template(pair=False)
 
@@ -88,11 +90,11 @@ class Tokenizer:
         }
         remarks = []
         if config.pop("auto_map", None):
-            remarks.append(
-                Remark("remote-code-ignored", "tokenizer_config.json names code to run (auto_map); it is ignored")
-            )
-            kept = _json(files, "tokenizer_config.json", folder)
-            files["tokenizer_config.json"] = _dumps({key: value for key, value in kept.items() if key != "auto_map"})
+            text = "tokenizer_config.json asks for remote code (auto_map), which is ignored"
+            remarks.append(Remark("remote-code-ignored", text))
+            safe_config = _json(files, "tokenizer_config.json", folder)
+            safe_config.pop("auto_map", None)
+            files["tokenizer_config.json"] = _dumps(safe_config)
         if "tokenizer.json" in files:
             try:
                 backend = Backend.from_buffer(files["tokenizer.json"])
@@ -100,36 +102,34 @@ class Tokenizer:
                 raise BadConfig(f"not a tokenizer: {error}", place=str(folder / "tokenizer.json")) from None
         else:
             added = _json(files, "added_tokens.json", folder)
-            with _library_errors(lambda reason: BadConfig(f"no tokenizer can be built: {reason}", place=str(folder))):
+            with _library_errors(lambda reason: BadConfig(f"cannot build the tokenizer: {reason}", place=str(folder))):
                 backend, config = from_vocabulary(files, config, added, folder)
             files["tokenizer.json"] = backend.to_str(pretty=True).encode()
             files["tokenizer_config.json"] = _dumps(config)
-            files.pop("special_tokens_map.json", None)  # said in tokenizer_config.json, in plain strings
+            files.pop("special_tokens_map.json", None)  # tokenizer_config.json has them as plain strings
         with _library_errors(lambda reason: BadConfig(f"the tokenizer does not work: {reason}", place=str(folder))):
             return cls(backend, files, config, remarks)
 
     @classmethod
     def from_layout(cls, layout: dict[str, Any], config: dict[str, Any]) -> Self:
-        """A tokenizer that we trained or changed, with files as `transformers` opens them: as they are, by no class of
-        its own.
+        """A tokenizer that we trained or changed, with files that `transformers` opens as a `PreTrainedTokenizerFast`.
 
-        It is given as the content of its tokenizer.json, since the library would write only one of two strings with the
-        same id.
+        `layout` is the content of its tokenizer.json, and not a backend, since the library would write only one of two
+        strings with the same id.
         """
         content = _dumps({**layout, "padding": None, "truncation": None})
-        with _library_errors(lambda reason: BadConfig(f"no tokenizer can be built: {reason}")):
+        with _library_errors(lambda reason: BadConfig(f"cannot build the tokenizer: {reason}")):
             backend = Backend.from_buffer(content)
         config = fast_config(backend, config)
         files = {"tokenizer.json": content, "tokenizer_config.json": _dumps(config)}
         vocab = layout["model"]["vocab"]
-        if layout["model"]["type"] == "WordPiece" and sorted(vocab.values()) == list(
-            range(len(vocab))
-        ):  # a line per id can say it
+        # A vocab.txt has one line per id: it can hold neither gaps nor aliases.
+        if layout["model"]["type"] == "WordPiece" and sorted(vocab.values()) == list(range(len(vocab))):
             files["vocab.txt"] = "".join(f"{piece}\n" for piece in sorted(vocab, key=vocab.__getitem__)).encode()
         return cls(backend, files, config, [])
 
     def save(self, folder: Path, n_positions: int | None = None) -> None:
-        """`n_positions`: of the model; others cut texts where these files say, which must not be behind that."""
+        """`n_positions`: of the model. Other libraries truncate at `model_max_length`, which must not be larger."""
         for name, content in self.files.items():
             (folder / name).write_bytes(content)
         config = _json(self.files, "tokenizer_config.json", folder)
@@ -138,7 +138,7 @@ class Tokenizer:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of everything that decides about ids; padding and truncation do not, we never use them."""
+        """A hash of everything that determines the ids. Padding and truncation do not: we never use them."""
         layout = json.loads(self.files["tokenizer.json"])
         layout |= {"padding": None, "truncation": None}
         return hashlib.sha256(json.dumps(layout, ensure_ascii=False, sort_keys=True).encode()).hexdigest()
@@ -161,17 +161,17 @@ class Tokenizer:
         """The id of a special token: unk, pad, cls, sep, mask."""
         if kind not in self.special:
             raise Unsupported(f"this tokenizer has no {kind} token", code="missing-special-token")
-        found: int | None = self.backend.token_to_id(self.special[kind])
-        assert found is not None  # _special_names has checked it
-        return found
+        id: int | None = self.backend.token_to_id(self.special[kind])
+        assert id is not None  # special_names has checked it
+        return id
 
     @property
     def unknown_id(self) -> int | None:
-        """The id of what has no other, if there is one."""
+        """The id of the unknown token, if there is one."""
         return self.id_of("unk") if "unk" in self.special else None
 
     def special_ids(self) -> NDArray[np.bool_]:
-        """For each id, whether it is no ordinary piece of text: special, or never given to any text."""
+        """A flag for each id: True if it is a special token, or unused."""
         special = np.ones(self.vocab_size, dtype=np.bool_)
         special[list(self.backend.get_vocab(with_added_tokens=True).values())] = False
         special[[id for id, token in self.backend.get_added_tokens_decoder().items() if token.special]] = True
@@ -181,11 +181,11 @@ class Tokenizer:
         return special
 
     def pieces(self, text: str, pair: str | None = None) -> Pieces:
-        """A text or a pair with its special tokens, everything that can be known about each piece."""
+        """The tokens of a text or a pair, with special tokens, offsets and words."""
         check_texts([text] if pair is None else [text, pair])
         with _library_errors(_tokenizer_failure):
             encoded = self.backend.encode(text, pair)
-        _check_widths(encoded.offsets, "the text")
+        _check_token_widths(encoded.offsets, "the text")
         return Pieces(
             ids=encoded.ids,
             pieces=encoded.tokens,
@@ -199,33 +199,34 @@ class Tokenizer:
         """The tokens of each text, without special tokens."""
         check_texts(texts)
         ids: list[Ids] = []
-        for start in range(0, len(texts), CHUNK):
+        for start in range(0, len(texts), TEXTS_AT_ONCE):
+            chunk = list(texts[start : start + TEXTS_AT_ONCE])
             with _library_errors(_tokenizer_failure):
-                encoded = self.backend.encode_batch_fast(list(texts[start : start + CHUNK]), add_special_tokens=False)
-            ids += [np.array(one.ids, dtype=np.int32) for one in encoded]
+                encodings = self.backend.encode_batch_fast(chunk, add_special_tokens=False)
+            ids += [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
         for index, text in enumerate(texts):
             if len(text) > LONGEST_WORD:
-                _check_widths(self.backend.encode(text, add_special_tokens=False).offsets, f"text {index}")
+                _check_token_widths(self.backend.encode(text, add_special_tokens=False).offsets, f"text {index}")
         return ids
 
     def encodings(self, texts: Sequence[str]) -> list[Encoding]:
-        """All that the library knows about texts, without special tokens; any text will do."""
+        """The library's encodings of texts, without special tokens. The texts are not checked: they may be empty."""
         with _library_errors(_tokenizer_failure):
-            found: list[Encoding] = self.backend.encode_batch(list(texts), add_special_tokens=False)
-        return found
+            encodings: list[Encoding] = self.backend.encode_batch(list(texts), add_special_tokens=False)
+        return encodings
 
     def decode(self, ids: Sequence[int]) -> str:
-        if not self.names:
+        if not self.alias_forms:
             return str(self.backend.decode(list(ids), skip_special_tokens=False))
         return str(self.backend.decoder.decode([piece for piece in map(self.piece, ids) if piece is not None]))
 
     def piece(self, id: int) -> str | None:
-        found: str | None = self.names.get(id) or self.backend.id_to_token(id)
-        return found
+        piece: str | None = self.alias_forms.get(id) or self.backend.id_to_token(id)
+        return piece
 
     @cached_property
-    def names(self) -> dict[int, str]:
-        """The name of each id that stands for several strings, a form and its aliases: the first one in the file."""
+    def alias_forms(self) -> dict[int, str]:
+        """For each id with several strings, a form and its aliases, the form: the first one in the file."""
         vocab = json.loads(self.files["tokenizer.json"])["model"]["vocab"]
         if not isinstance(vocab, dict) or len(set(vocab.values())) == len(vocab):
             return {}
@@ -233,7 +234,7 @@ class Tokenizer:
         return {id: first[id] for piece, id in vocab.items() if first.setdefault(id, piece) != piece}
 
     def readable(self, id: int) -> str:
-        """A piece without the signs that tell how it joins its neighbours."""
+        """A piece for display: without `##`, `▁` and the byte encoding."""
         piece = self.piece(id)
         if piece is None:
             return f"#{id}"
@@ -246,22 +247,29 @@ class Tokenizer:
         return self._probe_template(pair=True)
 
     def _probe_template(self, pair: bool) -> SpecialTokenTemplate:
-        """What the tokenizer sets around a text, or two, seen on a text that it has tokens for."""
+        """The special tokens that the tokenizer puts around one or two texts, found by encoding a text that it has
+        tokens for."""
         probe = next(
             (text for text in PROBE_TEXTS if self.backend.encode(text, add_special_tokens=False).ids), PROBE_TEXTS[0]
         )
-        bare = self.backend.encode(probe, add_special_tokens=False).ids
+        probe_ids = self.backend.encode(probe, add_special_tokens=False).ids
         encoded = self.backend.encode(probe, probe if pair else None)
-        ids, segments = np.array(encoded.ids, np.int32), np.array(encoded.type_ids, np.int32)
-        own = [np.flatnonzero([which == text for which in encoded.sequence_ids]) for text in range(2 if pair else 1)]
-        edges = [edge for found in own if len(found) for edge in (int(found[0]), int(found[-1]) + 1)] or [0] * (
-            2 * len(own)
-        )
+        ids = np.array(encoded.ids, np.int32)
+        segments = np.array(encoded.type_ids, np.int32)
+        n_texts = 2 if pair else 1
+        text_positions = [np.flatnonzero([id == text for id in encoded.sequence_ids]) for text in range(n_texts)]
+        edges = [
+            edge
+            for positions in text_positions
+            if len(positions)
+            for edge in (int(positions[0]), int(positions[-1]) + 1)
+        ] or [0] * (2 * n_texts)
         texts = list(zip(edges[::2], edges[1::2], strict=True))
-        if any(ids[begin:end].tolist() != bare or len(set(segments[begin:end].tolist())) > 1 for begin, end in texts):
-            raise Unsupported("the tokenizer does more than set special tokens around a text")
+        for begin, end in texts:
+            if ids[begin:end].tolist() != probe_ids or len(set(segments[begin:end].tolist())) > 1:
+                raise Unsupported("the tokenizer changes a text beyond adding special tokens around it")
         if segments[texts[0][0] : texts[0][1]].any():
-            raise Unsupported("the tokenizer gives a single text another segment than 0")
+            raise Unsupported("the tokenizer gives the first text a segment other than 0")
         gaps = zip([0, *edges[1::2]], [*edges[::2], len(ids)], strict=True)
         parts = tuple((ids[begin:end], segments[begin:end]) for begin, end in gaps)
         return SpecialTokenTemplate(parts, tuple(int(segments[begin]) if end > begin else 0 for begin, end in texts))
@@ -275,36 +283,36 @@ def check_texts(texts: Sequence[str]) -> None:
     for index, text in enumerate(texts):
         place = f"text {index}"
         if not isinstance(text, str):
-            raise BadText(
-                f"a {type(text).__name__}, not a string", place=place, remedy="texts are strings", code="not-a-string"
-            )
+            cause = f"a {type(text).__name__}, not a string"
+            raise BadText(cause, place=place, remedy="texts are strings", code="not-a-string")
         if not text.strip():
-            raise BadText("an empty text", place=place, remedy="leave empty texts out", code="empty-text")
+            raise BadText("empty text", place=place, remedy="leave empty texts out", code="empty-text")
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
             raise BadText(
-                f"half a character (a lone surrogate, U+{ord(text[error.start]):04X})",
+                f"lone surrogate U+{ord(text[error.start]):04X} (half a character)",
                 place=f"{place}, character {error.start}",
                 remedy='text.encode("utf-8", "replace").decode() puts a question mark there',
                 code="lone-surrogate",
             ) from None
-        if len(text) > LONGEST_UNSPACED and max(map(len, text.split())) > LONGEST_UNSPACED:
+        if len(text) > MAX_UNSPACED_CHARACTERS and max(map(len, text.split())) > MAX_UNSPACED_CHARACTERS:
             raise BadText(
-                f"more than {LONGEST_UNSPACED:,} characters without a space",
+                f"more than {MAX_UNSPACED_CHARACTERS:,} characters without a space",
                 place=place,
-                remedy="is this text at all? split it, or leave it out",
+                remedy="is this text? split it, or leave it out",
                 code="no-spaces",
             )
 
 
-def _check_widths(offsets: Sequence[tuple[int, int]], place: str) -> None:
+def _check_token_widths(offsets: Sequence[tuple[int, int]], place: str) -> None:
+    """Refuse a text in which one token, an unknown one usually, covers a very long word."""
     start, end = max(offsets, key=lambda span: span[1] - span[0], default=(0, 0))
     if end - start > LONGEST_WORD:
         raise BadText(
-            f"one token would stand for {end - start:,} characters, a word without a space",
+            f"a word of {end - start:,} characters without a space, which would become one token",
             place=f"{place}, characters {start:,} to {end:,}",
-            remedy="is this text at all? split it, or leave it out",
+            remedy="is this text? split it, or leave it out",
             code="word-too-long",
         )
 
@@ -319,15 +327,15 @@ def _dumps(values: dict[str, Any]) -> bytes:
 
 
 def _tokenizer_failure(reason: str) -> BertworksError:
-    return BadText(f"the tokenizer could not read this text: {reason}")
+    return BadText(f"the tokenizer could not encode this text: {reason}")
 
 
 @contextmanager
-def _library_errors(wrong: Callable[[str], BertworksError]) -> Iterator[None]:
-    """The library's own failures, as ours."""
+def _library_errors(make_error: Callable[[str], BertworksError]) -> Iterator[None]:
+    """Turn exceptions of the `tokenizers` library into ours."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit, MemoryError, BertworksError):
         raise
     except BaseException as error:  # a panic in the Rust code is not an Exception
-        raise wrong(str(error)[:200]) from None
+        raise make_error(str(error)[:200]) from None

@@ -1,9 +1,9 @@
-"""One's own vocabulary: WordPiece, byte-level BPE or unigram, trained by the `tokenizers` library.
+"""Train a vocabulary with the `tokenizers` library: WordPiece, byte-level BPE or unigram.
 
-The library's results depend on the order of its hash tables in two places, and we take that away. Its WordPiece trainer
-(which is BPE with a `##` prefix) numbers continuing characters as it meets them, and ties between merges go by number:
-we number them beforehand. Its unigram trainer gives rare characters scores in chance order: we give them in the order
-of the characters, and round.
+The library's results depend on the order of its hash tables in two places; we make them deterministic. Its WordPiece
+trainer (which is BPE with a `##` prefix) numbers continuing characters in the order of their first use, and breaks ties
+between merges by number: we number them beforehand. Its unigram trainer gives rare characters their scores in random
+order: we reassign these in the order of the characters, and round.
 """
 
 from __future__ import annotations
@@ -26,26 +26,25 @@ Kind = Literal["wordpiece", "bpe", "unigram"]
 BERT_SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 ROBERTA_SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 ALBERT_SPECIAL = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
-COVERAGE = 0.99999  # of all characters, by those that get a piece of their own
-SMALLEST = {"wordpiece": 100, "bpe": 300, "unigram": 100}
+CHARACTER_COVERAGE = 0.99999  # share of the text's characters that get a piece of their own
+MIN_VOCAB_SIZE = {"wordpiece": 100, "bpe": 300, "unigram": 100}
 SCORE_DIGITS = 6
 
 
 def train_tokenizer(sample: Sample, kind: Kind, size: int, *, cased: bool) -> Tokenizer:
-    if size < SMALLEST[kind]:
-        raise BadConfig(
-            f"a vocabulary of {size} is too small; at least {SMALLEST[kind]} for {kind}", code="vocabulary-too-small"
-        )
+    if size < MIN_VOCAB_SIZE[kind]:
+        cause = f"vocabulary size {size} is too small; {kind} needs at least {MIN_VOCAB_SIZE[kind]}"
+        raise BadConfig(cause, code="vocabulary-too-small")
     if not any(text and not text.isspace() for text in sample.texts):
-        raise BadText("there is no text to learn a vocabulary from", code="no-text")
+        raise BadText("no text to train a vocabulary on", code="no-text")
     config = {"do_lower_case": not cased, "keep_accents": cased}
-    trained = {"wordpiece": _train_word_piece, "bpe": _train_bpe, "unigram": _train_unigram}[kind](sample, size, config)
-    return Tokenizer.from_layout(json.loads(trained.to_str()), config)
+    train = {"wordpiece": _train_word_piece, "bpe": _train_bpe, "unigram": _train_unigram}[kind]
+    return Tokenizer.from_layout(json.loads(train(sample, size, config).to_str()), config)
 
 
 def _train_word_piece(sample: Sample, size: int, config: dict[str, Any]) -> Backend:
-    scratch = word_piece({piece: id for id, piece in enumerate(BERT_SPECIAL)}, config)
-    words = count_words(scratch, sample.texts)
+    untrained = word_piece({piece: id for id, piece in enumerate(BERT_SPECIAL)}, config)
+    words = count_words(untrained, sample.texts)
     letters = _alphabet(words, size)
     inner = sorted({letter for word in words for letter in word[1:]} & set(letters))
     trainer = trainers.WordPieceTrainer(
@@ -56,34 +55,34 @@ def _train_word_piece(sample: Sample, size: int, config: dict[str, Any]) -> Back
         limit_alphabet=len(letters),
         show_progress=False,
     )
-    blank = Backend(models.WordPiece(unk_token="[UNK]"))
-    blank.normalizer, blank.pre_tokenizer = scratch.normalizer, scratch.pre_tokenizer
-    blank.train_from_iterator(sample.texts, trainer)
-    return word_piece(blank.get_vocab(), config)
+    trainee = Backend(models.WordPiece(unk_token="[UNK]"))
+    trainee.normalizer, trainee.pre_tokenizer = untrained.normalizer, untrained.pre_tokenizer
+    trainee.train_from_iterator(sample.texts, trainer)
+    return word_piece(trainee.get_vocab(), config)
 
 
 def _train_bpe(sample: Sample, size: int, config: dict[str, Any]) -> Backend:
-    scratch = byte_bpe({}, [], config)
-    blank = Backend(models.BPE())
-    blank.pre_tokenizer = scratch.pre_tokenizer
-    if scratch.normalizer is not None:
-        blank.normalizer = scratch.normalizer
+    untrained = byte_bpe({}, [], config)
+    trainee = Backend(models.BPE())
+    trainee.pre_tokenizer = untrained.pre_tokenizer
+    if untrained.normalizer is not None:
+        trainee.normalizer = untrained.normalizer
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     trainer = trainers.BpeTrainer(
         vocab_size=size, min_frequency=2, special_tokens=ROBERTA_SPECIAL, initial_alphabet=letters, show_progress=False
     )
-    blank.train_from_iterator(sample.texts, trainer)
-    model = json.loads(blank.to_str())["model"]
+    trainee.train_from_iterator(sample.texts, trainer)
+    model = json.loads(trainee.to_str())["model"]
     return byte_bpe(model["vocab"], [tuple(pair) for pair in model["merges"]], config)
 
 
 def _train_unigram(sample: Sample, size: int, config: dict[str, Any]) -> Backend:
     types = [PieceType.CONTROL] * len(ALBERT_SPECIAL)
     types[ALBERT_SPECIAL.index("<unk>")] = PieceType.UNKNOWN
-    scratch = unigram(SentencePieces([(piece, 0.0) for piece in ALBERT_SPECIAL], types, b""), dict(config))
-    words = count_words(scratch, sample.texts)
-    blank = Backend(models.Unigram())
-    blank.normalizer, blank.pre_tokenizer = scratch.normalizer, scratch.pre_tokenizer
+    untrained = unigram(SentencePieces([(piece, 0.0) for piece in ALBERT_SPECIAL], types, b""), dict(config))
+    words = count_words(untrained, sample.texts)
+    trainee = Backend(models.Unigram())
+    trainee.normalizer, trainee.pre_tokenizer = untrained.normalizer, untrained.pre_tokenizer
     trainer = trainers.UnigramTrainer(
         vocab_size=size,
         special_tokens=ALBERT_SPECIAL,
@@ -91,30 +90,32 @@ def _train_unigram(sample: Sample, size: int, config: dict[str, Any]) -> Backend
         initial_alphabet=_alphabet(words, size),
         show_progress=False,
     )
-    blank.train_from_iterator(sample.texts, trainer)
+    trainee.train_from_iterator(sample.texts, trainer)
     learned = [
-        (piece, score) for piece, score in json.loads(blank.to_str())["model"]["vocab"] if piece not in ALBERT_SPECIAL
+        (piece, score) for piece, score in json.loads(trainee.to_str())["model"]["vocab"] if piece not in ALBERT_SPECIAL
     ]
-    pieces = [(piece, 0.0) for piece in ALBERT_SPECIAL] + _settled(learned)
+    pieces = [(piece, 0.0) for piece in ALBERT_SPECIAL] + _deterministic_scores(learned)
     return unigram(SentencePieces(pieces, [*types, *[PieceType.NORMAL] * len(learned)], b""), config)
 
 
 def _alphabet(words: Counter[str], size: int) -> list[str]:
-    """The most frequent characters, so many that all but a very few occurrences are covered; at most half the
-    vocabulary."""
-    letters: Counter[str] = Counter()
+    """The most frequent characters that together reach `CHARACTER_COVERAGE`, at most half of the vocabulary."""
+    counts: Counter[str] = Counter()
     for word, count in words.items():
-        for letter in word:
-            letters[letter] += count
-    ranked = sorted(letters, key=lambda letter: (-letters[letter], letter))
-    enough = COVERAGE * letters.total()
-    covering = sum(1 for covered in accumulate((letters[letter] for letter in ranked), initial=0) if covered < enough)
-    return sorted(ranked[: max(1, min(covering, size // 2))])
+        for character in word:
+            counts[character] += count
+    by_frequency = sorted(counts, key=lambda character: (-counts[character], character))
+    needed = CHARACTER_COVERAGE * counts.total()
+    covered = accumulate((counts[character] for character in by_frequency), initial=0)
+    n_characters = sum(1 for total in covered if total < needed)
+    return sorted(by_frequency[: max(1, min(n_characters, size // 2))])
 
 
-def _settled(pieces: list[tuple[str, float]]) -> list[tuple[str, float]]:
-    """Scores rounded, those of rare characters given in the order of the characters, best piece first."""
-    lowest, step = min(score for _, score in pieces), 0.0001  # the library's step between rare characters
+def _deterministic_scores(pieces: list[tuple[str, float]]) -> list[tuple[str, float]]:
+    """Pieces by descending score, rounded; the scores of rare characters are reassigned in the order of the
+    characters."""
+    step = 0.0001  # the library's difference between the scores of rare characters
+    lowest = min(score for _, score in pieces)
     singles = [(piece, score) for piece, score in pieces if len(piece) == 1]
     rare = [(piece, score) for piece, score in singles if score < lowest + step * (len(singles) + 1)]
     scores = dict(pieces) | dict(
