@@ -37,7 +37,7 @@ TOKENIZER_FILES = (
 )
 PROBE_TEXTS = ("a", "A", "1", ".", "中")  # to find the special tokens around a text
 MAX_UNSPACED_CHARACTERS = 1_000_000  # without a space; more is not text
-LONGEST_WORD = 10_000  # of the text that one token covers
+MAX_TOKEN_CHARACTERS = 10_000  # of the text that one token covers
 VOCABULARY_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model")  # a tokenizer needs one of them
 TEXTS_AT_ONCE = 4096  # encoded in one call of the library, to bound its memory
 
@@ -205,7 +205,7 @@ class Tokenizer:
                 encodings = self.backend.encode_batch_fast(chunk, add_special_tokens=False)
             ids += [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
         for index, text in enumerate(texts):
-            if len(text) > LONGEST_WORD:
+            if len(text) > MAX_TOKEN_CHARACTERS:
                 _check_token_widths(self.backend.encode(text, add_special_tokens=False).offsets, f"text {index}")
         return ids
 
@@ -308,7 +308,7 @@ def check_texts(texts: Sequence[str]) -> None:
 def _check_token_widths(offsets: Sequence[tuple[int, int]], place: str) -> None:
     """Refuse a text in which one token, an unknown one usually, covers a very long word."""
     start, end = max(offsets, key=lambda span: span[1] - span[0], default=(0, 0))
-    if end - start > LONGEST_WORD:
+    if end - start > MAX_TOKEN_CHARACTERS:
         raise BadText(
             f"a word of {end - start:,} characters without a space, which would become one token",
             place=f"{place}, characters {start:,} to {end:,}",
