@@ -1,10 +1,10 @@
-"""Sentences to token ids and word starts, fast: how a word is spelled in pieces is looked up once and remembered.
+"""A fast encoder of sentences into token ids and word starts, with a cache of the tokens of each word.
 
-Text is full of words that were seen before. Where a tokenizer never looks across a space, and nearly none does, the
-tokens of a sentence are the tokens of its words, and a dictionary of words is several times faster than tokenising
-again. A tokenizer that does look across spaces is asked for whole sentences.
+Most words of a text were seen before. If no step of a tokenizer looks across a space, which is so for nearly all, the
+tokens of a sentence are the tokens of its words, and looking words up in a dictionary is several times faster than
+tokenising again. A tokenizer that does look across spaces encodes whole sentences.
 
-White space between words is one space: `spell` gives what the tokenizer gives for `" ".join(sentence.split())`.
+White space between words becomes one space: `encode` gives what the tokenizer gives for `" ".join(sentence.split())`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from tokenizers import Encoding
 from bertworks.errors import Unsupported
 from bertworks.text.tokenizer import Tokenizer
 
-Words = Literal["auto", "char"]
+Words = Literal["auto", "char"]  # how Chinese words are found: by the segmenter, or every character is one
 HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]+")
-INSTALL = "pip install 'bertworks[zh]', or --words char to mask single characters"
-CACHE_SIZE = 400_000  # words; then it starts anew, so that memory stays flat
-LONGEST_CACHED = 32  # characters
-PARTS = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9]")
+INSTALL_SEGMENTER = "pip install 'bertworks[zh]', or --words char to mask single characters"
+CACHE_SIZE = 400_000  # words; a full cache is cleared, so that memory stays bounded
+MAX_CACHED_CHARACTERS = 32  # of a word
+WORD_PARTS = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9]")
+# Normalizers and pre-tokenizers that never look across a space.
 LOCAL_NORMALIZERS = {"BertNormalizer", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Precompiled", "Nmt"}
 LOCAL_PRE_TOKENIZERS = {
     "BertPreTokenizer",
@@ -46,159 +47,169 @@ LOCAL_PRE_TOKENIZERS = {
 
 @dataclass(frozen=True)
 class EncodedSentences:
-    """Sentences as tokens, one after the other."""
+    """The tokens of sentences, concatenated."""
 
     ids: NDArray[np.uint32]  # (tokens,)
-    word_starts: NDArray[np.bool_]  # (tokens,): a word begins here
+    word_starts: NDArray[np.bool_]  # (tokens,) whether a word begins here
     lengths: NDArray[np.int64]  # (sentences,)
 
 
 class CachedEncoder:
+    """Encodes sentences word by word. The cache is flat: the tokens of the words one after the other, where each word's
+    begin, and an index from words to their rows."""
+
     def __init__(self, tokenizer: Tokenizer, words: Words = "auto") -> None:
         layout = json.loads(tokenizer.backend.to_str())
-        self.tokenizer, self.words = tokenizer, words
+        self.tokenizer = tokenizer
+        self.words = words
         self.by_word = _is_local(layout)
-        kinds = {part["type"] for part in _parts(layout["pre_tokenizer"], "pretokenizers")}
-        self.spaced = "ByteLevel" in kinds  # a word has its space before it
-        self.splits_punctuation = bool(
-            kinds & {"BertPreTokenizer", "Punctuation"}
-        )  # marks are words of their own already
-        self.added_characters = {token["content"][0] for token in layout["added_tokens"]}  # no such sign, no such token
-        self.segmenter: str | None = None  # what found the words of Chinese text, once there was some
+        step_types = {step["type"] for step in _steps(layout["pre_tokenizer"], "pretokenizers")}
+        self.space_in_word = "ByteLevel" in step_types  # the space before a word is part of it
+        self.splits_punctuation = bool(step_types & {"BertPreTokenizer", "Punctuation"})
+        self.added_characters = {token["content"][0] for token in layout["added_tokens"]}  # first characters
+        self.segmenter: str | None = None  # name and version, once there was Chinese text
         self._clear()
 
-    def encode(self, sentences: Sequence[str], opens: Sequence[bool]) -> EncodedSentences:
-        """The tokens of sentences that follow each other; `opens` says which of them nothing stands before."""
-        chunks, counts = [], []
-        for sentence, first in zip(sentences, opens, strict=True):
-            own = sentence.split()
-            if self.spaced:
-                own = [*own[:1], *(" " + chunk for chunk in own[1:])] if first else [" " + chunk for chunk in own]
-            chunks += own
-            counts.append(len(own))
+    def encode(self, sentences: Sequence[str], starts_document: Sequence[bool]) -> EncodedSentences:
+        """The tokens of consecutive sentences; `starts_document` flags those that no other sentence precedes."""
+        words = []
+        word_counts = []
+        for sentence, is_first in zip(sentences, starts_document, strict=True):
+            sentence_words = sentence.split()
+            if self.space_in_word:
+                spaced = [" " + word for word in sentence_words]
+                sentence_words = [*sentence_words[:1], *spaced[1:]] if is_first else spaced
+            words += sentence_words
+            word_counts.append(len(sentence_words))
         if len(self.index) > CACHE_SIZE:
             self._clear()
-        new = [chunk for chunk in dict.fromkeys(chunks) if chunk not in self.index]
+        new_words = [word for word in dict.fromkeys(words) if word not in self.index]
         if not self.by_word:
-            return self._encode_sentences(sentences, opens)
-        kept = self._add([chunk for chunk in new if len(chunk) <= LONGEST_CACHED])
-        self._add([chunk for chunk in new if len(chunk) > LONGEST_CACHED])
+            return self._encode_sentences(sentences, starts_document)
+        n_cached = self._add([word for word in new_words if len(word) <= MAX_CACHED_CHARACTERS])
+        self._add([word for word in new_words if len(word) > MAX_CACHED_CHARACTERS])
         index = self.index
-        spelled = self._look_up(
-            np.array([index[chunk] for chunk in chunks], dtype=np.int64), np.array(counts, dtype=np.int64)
-        )
-        self._evict(kept, new)
-        return spelled
+        rows = np.array([index[word] for word in words], dtype=np.int64)
+        encoded = self._look_up(rows, np.array(word_counts, dtype=np.int64))
+        self._evict(n_cached, new_words)
+        return encoded
 
-    def _look_up(self, rows: NDArray[np.int64], counts: NDArray[np.int64]) -> EncodedSentences:
-        """The tokens of remembered words, gathered; `counts` are words per sentence."""
+    def _look_up(self, rows: NDArray[np.int64], word_counts: NDArray[np.int64]) -> EncodedSentences:
+        """Gather the tokens of cached words; `word_counts` are words per sentence."""
         begins = np.frombuffer(self.begins, dtype=np.int64)
         lengths = begins[rows + 1] - begins[rows]
         ends = np.cumsum(lengths)
-        take = np.arange(lengths.sum()) + np.repeat(begins[rows] - (ends - lengths), lengths)
-        edges = np.concatenate([[0], ends])[np.concatenate([[0], np.cumsum(counts)])]
-        if not len(take):
-            return EncodedSentences(np.empty(0, np.uint32), np.empty(0, np.bool_), np.diff(edges))
-        ids, starts = np.frombuffer(self.ids, dtype=np.uint32), np.frombuffer(self.starts, dtype=np.bool_)
-        return EncodedSentences(ids[take], starts[take], np.diff(edges))
+        positions = np.arange(lengths.sum()) + np.repeat(begins[rows] - (ends - lengths), lengths)
+        sentence_edges = np.concatenate([[0], ends])[np.concatenate([[0], np.cumsum(word_counts)])]
+        if not len(positions):
+            return EncodedSentences(np.empty(0, np.uint32), np.empty(0, np.bool_), np.diff(sentence_edges))
+        ids = np.frombuffer(self.ids, dtype=np.uint32)
+        starts = np.frombuffer(self.starts, dtype=np.bool_)
+        return EncodedSentences(ids[positions], starts[positions], np.diff(sentence_edges))
 
     def _clear(self) -> None:
-        self.index: dict[str, int] = {}
-        self.begins, self.ids, self.starts = array("q", [0]), array("I"), array("B")
+        self.index: dict[str, int] = {}  # word -> row
+        self.begins = array("q", [0])  # of the rows, in tokens; and the end
+        self.ids = array("I")
+        self.starts = array("B")
 
-    def _add(self, chunks: list[str]) -> int:
-        """Spell words and remember them; returns how many are known then."""
-        joined = {chunk: parts for chunk in chunks if len(parts := self._parts(chunk)) > 1}
-        inside = dict.fromkeys(part for parts in joined.values() for part in parts if part not in self.index)
-        new = [*inside, *(chunk for chunk in chunks if chunk not in joined and chunk not in inside)]
-        for chunk, encoding in zip(new, self.tokenizer.encodings(new), strict=True):
-            self._store(chunk, encoding.ids, self.word_starts(chunk, encoding))
-        for chunk, parts in joined.items():
-            ids, starts = array("I"), array("B")
+    def _add(self, words: list[str]) -> int:
+        """Encode words and cache them; returns the number of cached rows."""
+        composed = {word: parts for word in words if len(parts := self._parts(word)) > 1}
+        new_parts = dict.fromkeys(part for parts in composed.values() for part in parts if part not in self.index)
+        to_encode = [*new_parts, *(word for word in words if word not in composed and word not in new_parts)]
+        for word, encoding in zip(to_encode, self.tokenizer.encodings(to_encode), strict=True):
+            self._store(word, encoding.ids, self.word_starts(word, encoding))
+        for word, parts in composed.items():
+            ids = array("I")
+            starts = array("B")
             for row in map(self.index.__getitem__, parts):
                 begin, end = self.begins[row], self.begins[row + 1]
                 ids += self.ids[begin:end]
                 starts += self.starts[begin:end]
-            self._store(chunk, ids, starts)
+            self._store(word, ids, starts)
         return len(self.begins) - 1
 
-    def _parts(self, chunk: str) -> list[str]:
-        """Letters and single marks, where the tokenizer divides there anyway: few words, met with many marks."""
-        short = (
-            self.splits_punctuation and len(chunk) <= LONGEST_CACHED
-        )  # the parts of long ones would be forgotten with them
-        plain = short and chunk.isascii() and chunk.isprintable() and self.added_characters.isdisjoint(chunk)
-        return PARTS.findall(chunk) if plain else [chunk]
+    def _parts(self, word: str) -> list[str]:
+        """A word split into letters and single punctuation characters, if the tokenizer splits there anyway: the same
+        few words occur with many kinds of punctuation."""
+        # The parts of a word that is not cached would be evicted with it.
+        can_split = self.splits_punctuation and len(word) <= MAX_CACHED_CHARACTERS
+        is_plain = word.isascii() and word.isprintable() and self.added_characters.isdisjoint(word)
+        return WORD_PARTS.findall(word) if can_split and is_plain else [word]
 
-    def _store(self, chunk: str, ids: Iterable[int], starts: Iterable[int]) -> None:
-        self.index[chunk] = len(self.begins) - 1
+    def _store(self, word: str, ids: Iterable[int], starts: Iterable[int]) -> None:
+        self.index[word] = len(self.begins) - 1
         self.ids.extend(ids)
         self.starts.extend(starts)
         self.begins.append(len(self.ids))
 
-    def _evict(self, kept: int, new: list[str]) -> None:
-        """Forget the long ones, which will hardly come again."""
-        del self.begins[kept + 1 :], self.ids[self.begins[kept] :], self.starts[self.begins[kept] :]
-        for chunk in new:
-            if len(chunk) > LONGEST_CACHED:
-                del self.index[chunk]
+    def _evict(self, n_cached: int, new_words: list[str]) -> None:
+        """Remove the rows after the first `n_cached`: those of long words, which hardly occur again."""
+        del self.begins[n_cached + 1 :], self.ids[self.begins[n_cached] :], self.starts[self.begins[n_cached] :]
+        for word in new_words:
+            if len(word) > MAX_CACHED_CHARACTERS:
+                del self.index[word]
 
-    def _encode_sentences(self, sentences: Sequence[str], opens: Sequence[bool]) -> EncodedSentences:
+    def _encode_sentences(self, sentences: Sequence[str], starts_document: Sequence[bool]) -> EncodedSentences:
         texts = [" ".join(sentence.split()) for sentence in sentences]
-        if self.spaced:
-            texts = [text if first or not text else " " + text for text, first in zip(texts, opens, strict=True)]
+        if self.space_in_word:
+            flagged = zip(texts, starts_document, strict=True)
+            texts = [text if is_first or not text else " " + text for text, is_first in flagged]
         encodings = self.tokenizer.encodings(texts)
         starts = [
             np.array(self.word_starts(text, encoding), np.bool_)
             for text, encoding in zip(texts, encodings, strict=True)
         ]
         ids = [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
-        lengths = np.array([len(one) for one in ids], dtype=np.int64)
+        lengths = np.array([len(sentence_ids) for sentence_ids in ids], dtype=np.int64)
         return EncodedSentences(
             np.concatenate([np.empty(0, np.uint32), *ids]), np.concatenate([np.empty(0, np.bool_), *starts]), lengths
         )
 
     def word_starts(self, text: str, encoding: Encoding) -> list[bool]:
-        """Where words begin: the tokenizer's own words, marks as words of their own, Chinese by its segmenter."""
+        """For each token, whether a word begins there: the tokenizer's words, with punctuation as separate words, and
+        Chinese words as the segmenter finds them."""
         words = encoding.word_ids
         starts = [True, *map(ne, words, words[1:])][: len(words)]
         if text.isascii() and (self.splits_punctuation or text.lstrip(" ").isalpha()):
             return starts
-        offsets, after_mark = encoding.offsets, False
-        for at, (begin, end) in enumerate(offsets):
-            mark = not any(map(str.isalnum, text[begin:end]))
-            if at and (mark or after_mark) and begin >= offsets[at - 1][1]:
-                starts[at] = True
-            after_mark = mark
-        edges = {begin: first for run in HAN.finditer(text) for begin, first in self._han_words(run)}
-        for at, (begin, _) in enumerate(offsets if edges else ()):
-            if begin in edges:
-                starts[at] = edges[begin] and (at == 0 or offsets[at - 1][0] != begin)
+        offsets = encoding.offsets
+        after_punctuation = False
+        for i, (begin, end) in enumerate(offsets):
+            is_punctuation = not any(map(str.isalnum, text[begin:end]))
+            if i and (is_punctuation or after_punctuation) and begin >= offsets[i - 1][1]:
+                starts[i] = True
+            after_punctuation = is_punctuation
+        han_starts = {begin: is_start for run in HAN.finditer(text) for begin, is_start in self._han_starts(run)}
+        for i, (begin, _) in enumerate(offsets if han_starts else ()):
+            if begin in han_starts:
+                starts[i] = han_starts[begin] and (i == 0 or offsets[i - 1][0] != begin)
         return starts
 
-    def _han_words(self, run: re.Match[str]) -> Iterator[tuple[int, bool]]:
-        """Each character of a run of Chinese, and whether a word begins there."""
-        at = run.start()
-        for word in run[0] if self.words == "char" else self._cut(run[0]):
-            for inside in range(len(word)):
-                yield at + inside, inside == 0
-            at += len(word)
-        yield at, True  # what follows is no part of the run
+    def _han_starts(self, run: re.Match[str]) -> Iterator[tuple[int, bool]]:
+        """The offset of each character in a run of Chinese ones, and whether a word begins there."""
+        offset = run.start()
+        for word in run[0] if self.words == "char" else self._segment(run[0]):
+            for i in range(len(word)):
+                yield offset + i, i == 0
+            offset += len(word)
+        yield offset, True  # a word that follows the run is another one
 
-    def _cut(self, text: str) -> list[str]:
+    def _segment(self, text: str) -> list[str]:
         if self.segmenter is None:
             try:
                 self._jieba = import_module("rjieba")
             except ImportError:
-                cause = f"Chinese text ({text[:10]!r}), and no rjieba to find its words"
-                raise Unsupported(cause, remedy=INSTALL, code="missing-extra") from None
+                cause = f"finding the words of Chinese text ({text[:10]!r}) needs the package rjieba"
+                raise Unsupported(cause, remedy=INSTALL_SEGMENTER, code="missing-extra") from None
             self.segmenter = segmenter_version()
         words: list[str] = self._jieba.cut(text)
         return words
 
 
 def segmenter_version() -> str | None:
-    """What finds the words of Chinese text here, if anything does."""
+    """Name and version of the Chinese word segmenter, if it is installed."""
     try:
         return f"rjieba {version('rjieba')}"
     except PackageNotFoundError:
@@ -206,30 +217,31 @@ def segmenter_version() -> str | None:
 
 
 def _is_local(layout: dict[str, Any]) -> bool:
-    """No normalizer, pre-tokenizer or added token of this tokenizer looks across a space."""
-    normalizers, pre_tokenizers = (
-        _parts(layout["normalizer"], "normalizers"),
-        _parts(layout["pre_tokenizer"], "pretokenizers"),
-    )
-    kinds = {part["type"] for part in normalizers}
-    if "Precompiled" in kinds and "StripAccents" not in kinds:
-        return False  # it looks at a space together with an accent that follows it
-    for part in normalizers:
-        literal = part["type"] == "Replace" and not any(map(str.isspace, part["pattern"].get("String", " ")))
-        if part["type"] not in LOCAL_NORMALIZERS and not literal:
+    """Whether no normalizer, pre-tokenizer or added token of this tokenizer looks across a space."""
+    normalizers = _steps(layout["normalizer"], "normalizers")
+    pre_tokenizers = _steps(layout["pre_tokenizer"], "pretokenizers")
+    types = {step["type"] for step in normalizers}
+    if "Precompiled" in types and "StripAccents" not in types:
+        return False  # it treats a space and an accent after it as one character
+    for step in normalizers:
+        is_local_replace = step["type"] == "Replace" and not any(map(str.isspace, step["pattern"].get("String", " ")))
+        if step["type"] not in LOCAL_NORMALIZERS and not is_local_replace:
             return False
-    for part in pre_tokenizers:
-        if part["type"] not in LOCAL_PRE_TOKENIZERS or part.get("split") is False or part.get("use_regex") is False:
+    for step in pre_tokenizers:
+        if step["type"] not in LOCAL_PRE_TOKENIZERS or step.get("split") is False or step.get("use_regex") is False:
             return False
-        if part.get("prepend_scheme") == "never":
+        if step.get("prepend_scheme") == "never":
             return False
-    added = layout["added_tokens"]
+    added_tokens = layout["added_tokens"]
     return bool(pre_tokenizers) and not any(
-        token["rstrip"] or any(map(str.isspace, token["content"])) for token in added
+        token["rstrip"] or any(map(str.isspace, token["content"])) for token in added_tokens
     )
 
 
-def _parts(part: dict[str, Any] | None, inner: str) -> list[dict[str, Any]]:
-    if part is None:
+def _steps(component: dict[str, Any] | None, key: str) -> list[dict[str, Any]]:
+    """The steps of a normalizer or pre-tokenizer in tokenizer.json, without the sequences that hold them."""
+    if component is None:
         return []
-    return [leaf for step in part[inner] for leaf in _parts(step, inner)] if part["type"] == "Sequence" else [part]
+    if component["type"] == "Sequence":
+        return [step for child in component[key] for step in _steps(child, key)]
+    return [component]

@@ -18,7 +18,7 @@ from typing import Any
 
 from bertworks.errors import BadConfig, Unsupported
 from bertworks.text.aliases import kept_together
-from bertworks.text.coverage import Coverage, WordUse, cost, normalized
+from bertworks.text.coverage import Coverage, WordUse, normalized, split_cost
 from bertworks.text.tokenizer import Tokenizer
 from bertworks.text.words import split_words
 
@@ -61,7 +61,7 @@ def extend(tokenizer: Tokenizer, found: Coverage, add: int, aliases: dict[str, s
     taken = {normalized(tokenizer, name) for name in aliases or ()}
     model, start = layout["model"], tokenizer.vocab_size
     worthy = [word for word, use in found.uses.items() if word not in taken and _worth_an_entry(word, use, found)]
-    candidates = sorted(worthy, key=lambda word: (-cost(found.uses[word]), word))
+    candidates = sorted(worthy, key=lambda word: (-split_cost(found.uses[word]), word))
     result = Extension(tokenizer, {}, [], [], [], 0, 0)
     grow = {"WordPiece": _grow_word_piece, "Unigram": _grow_unigram, "BPE": _grow_bpe}[tokenizer.kind]
     result.words, result.skipped, result.rows = grow(model, candidates, found, add, start)
