@@ -17,7 +17,7 @@ import bertworks
 from bertworks.errors import BadConfig
 from bertworks.model.locate import locate
 from bertworks.runs.vocabulary import extend_model
-from bertworks.text.aliases import kept_together, read_aliases
+from bertworks.text.aliases import pre_tokenizer_keeping, read_aliases
 from bertworks.text.backends import word_piece
 from bertworks.text.coverage import Coverage, measure_coverage, script_of
 from bertworks.text.extension import Extension, compare, extend
@@ -209,7 +209,7 @@ def test_the_pattern_splits_as_bert_does(text: str) -> None:
     plain = Backend(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
     plain.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     layout = json.loads(plain.to_str())
-    layout["pre_tokenizer"] = kept_together(["zz qq"])
+    layout["pre_tokenizer"] = pre_tokenizer_keeping(["zz qq"])
     pattern = Backend.from_str(json.dumps(layout))
     if not any("\ud800" <= sign <= "\udfff" for sign in text):
         assert pattern.pre_tokenizer.pre_tokenize_str(text) == plain.pre_tokenizer.pre_tokenize_str(text)
@@ -220,7 +220,7 @@ def test_the_pattern_agrees_on_every_character() -> None:
     from tokenizers import models, pre_tokenizers
 
     layout = json.loads(Backend(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]")).to_str())
-    layout["pre_tokenizer"] = kept_together(["zz qq", "zz", "a.b"])
+    layout["pre_tokenizer"] = pre_tokenizer_keeping(["zz qq", "zz", "a.b"])
     pattern = Backend.from_str(json.dumps(layout)).pre_tokenizer
     bert = pre_tokenizers.BertPreTokenizer()
     differ = []

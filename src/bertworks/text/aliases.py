@@ -42,7 +42,7 @@ def read_aliases(path: Path) -> dict[str, str]:
     return aliases
 
 
-def kept_together(strings: Iterable[str]) -> dict[str, Any]:
+def pre_tokenizer_keeping(strings: Iterable[str]) -> dict[str, Any]:
     """The JSON of a pre-tokenizer that splits as BERT's does, but never inside these strings."""
     punctuation = _punctuation()
     # A string that ends with a letter must be followed by a word boundary; after punctuation anything may follow.

@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import Any
 
 from bertworks.errors import BadConfig, Unsupported
-from bertworks.text.aliases import kept_together
+from bertworks.text.aliases import pre_tokenizer_keeping
 from bertworks.text.coverage import Coverage, WordUse, normalized, split_cost
 from bertworks.text.tokenizer import Tokenizer
 from bertworks.text.words import split_words
@@ -239,7 +239,7 @@ def _add_aliases(
         extension.aliases += 1
     multi_word = sorted({key for key in keys.values() if len(split_words(tokenizer.backend, key)) > 1})
     if multi_word:
-        layout["pre_tokenizer"] = kept_together(multi_word)
+        layout["pre_tokenizer"] = pre_tokenizer_keeping(multi_word)
 
 
 def _check_aliases(tokenizer: Tokenizer, aliases: dict[str, str], keys: dict[str, str], max_characters: int) -> None:
