@@ -15,7 +15,7 @@ from bertworks.text.cached_encoder import CachedEncoder
 from bertworks.text.tokenizer import Tokenizer
 from bertworks.text.words import count_chunks
 
-SPACED = "▁"  # prefix of a word that follows a space, for tokenizers that treat it differently
+SPACE_PREFIX = "▁"  # prefix of a word that follows a space, for tokenizers that treat it differently
 MAX_BERT_WORD = 100  # characters; to BERT's tokenizer longer words are unknown
 CHUNKS_AT_ONCE = 4096  # tokenised in one call
 
@@ -116,7 +116,7 @@ def _tokenised_words(
             words = []
             for begin, end in zip(begins, [*begins[1:], len(encoding.ids)], strict=True):
                 word = normalized(tokenizer, text[encoding.offsets[begin][0] : encoding.offsets[end - 1][1]])
-                prefix = SPACED if _follows_space(encoding, begin, tokenizer) else ""
+                prefix = SPACE_PREFIX if _follows_space(encoding, begin, tokenizer) else ""
                 words.append((prefix + word, tuple(encoding.ids[begin:end])))
             yield text[len(space) :], words
 
