@@ -20,7 +20,7 @@ from bertworks.runs.vocabulary import extend_model
 from bertworks.text.aliases import pre_tokenizer_keeping, read_aliases
 from bertworks.text.backends import word_piece
 from bertworks.text.coverage import Coverage, measure_coverage, script_of
-from bertworks.text.extension import Extension, compare, extend
+from bertworks.text.extension import Extension, compare_splits, extend
 from bertworks.text.tokenizer import Tokenizer
 from refusals import figures, refused
 from texts import NASTY, documents
@@ -111,7 +111,7 @@ def test_harm_is_weighed_by_occurrences() -> None:
     more = [texts[0] + " strawb" * 5]
     result, before = extended(tokenizer, more, 2)
     assert result.words == ["strawb"] and not result.skipped
-    changes = compare(before, measure_coverage(result.tokenizer, more), result.words)
+    changes = compare_splits(before, measure_coverage(result.tokenizer, more), result.words)
     assert (changes.words, changes.occurrences, changes.longer, changes.shorter) == (
         1,
         11,

@@ -78,7 +78,7 @@ def extend(tokenizer: Tokenizer, coverage: Coverage, add: int, aliases: dict[str
     return extension
 
 
-def compare(before: Coverage, after: Coverage, new_words: Iterable[str]) -> SplitChanges:
+def compare_splits(before: Coverage, after: Coverage, new_words: Iterable[str]) -> SplitChanges:
     """The splits that changed, without those of `new_words`, which got an entry."""
     changes = SplitChanges()
     excluded = set(new_words)
