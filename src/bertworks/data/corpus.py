@@ -215,7 +215,7 @@ class Corpus:
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    """The files below a folder, without hidden ones. A folder that cannot be listed is an error, not an empty folder."""
+    """The files below a folder, without hidden ones. A folder that cannot be listed is an error, not empty."""
 
     def refuse(error: OSError) -> None:
         raise error

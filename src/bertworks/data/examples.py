@@ -58,8 +58,8 @@ SentenceRange = tuple[int, int, int]  # document, first sentence, end
 
 @dataclass
 class PlanStats:
-    """Token counts of a plan: tokens_in + repeated = tokens_out + lost. Repeated tokens occur twice, the second time as a
-    random B."""
+    """Token counts of a plan: tokens_in + repeated = tokens_out + lost. Repeated tokens occur twice, the second time
+    as a random B."""
 
     examples: int = 0
     tokens_in: int = 0

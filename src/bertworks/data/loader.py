@@ -27,8 +27,8 @@ from bertworks.data.shards import Shards
 from bertworks.errors import BadConfig, BadShards, Unsupported
 
 SORTED_BATCHES = 64  # batches whose examples are sorted together
-# In evaluation all targets are masked: if a tenth stayed unchanged, a model that ignores the context could copy them and
-# would score too well.
+# In evaluation all targets are masked: if a tenth stayed unchanged, a model that ignores the context could copy them
+# and would score too well.
 EVALUATION_MASKING = {"masking": "token", "mask_rate": 0.15, "mask_share": 1.0, "random_share": 0.0, "mask_epochs": 1}
 EVALUATION_SEED = 20_181_011
 

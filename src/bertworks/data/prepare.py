@@ -54,7 +54,7 @@ Progress = Callable[[int, int | None], None]  # bytes read, bytes in total if kn
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything but the text that determines the content of a part. Its JSON is hashed: a renamed field is another hash."""
+    """Everything but the text that determines a part. Its JSON is hashed: renaming a field changes the hash."""
 
     tokenizer: str  # hash
     words: Words

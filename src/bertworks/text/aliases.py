@@ -1,9 +1,9 @@
 """Aliases: variants of a form that get the form's token, read from a file and put into a WordPiece vocabulary.
 
 `colour<tab>color`, one per line. In the vocabulary the variant's string gets the id of the form, so tokenising costs
-nothing more and offsets point at what the user wrote. A variant of several words ("New York City", 北大) is not split by
-the pre-tokenizer, which is BERT's own written as one pattern, with these variants tried first; it must be written with
-single spaces.
+nothing more and offsets point at what the user wrote. A variant of several words ("New York City", 北大) is not split
+by the pre-tokenizer, which is BERT's own written as one pattern, with these variants tried first; it must be written
+with single spaces.
 """
 
 from __future__ import annotations

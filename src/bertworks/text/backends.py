@@ -31,7 +31,7 @@ SAVE_WITH_TRANSFORMERS = "save the tokenizer with transformers, which writes a t
 
 
 def from_vocabulary(files: dict[str, bytes], config: Config, added: Config, folder: Path) -> tuple[Backend, Config]:
-    """The tokenizer of a folder without a tokenizer.json, and a tokenizer_config.json with which transformers opens it."""
+    """The tokenizer of a folder without a tokenizer.json, and the tokenizer_config.json for transformers."""
     lower_case = config.get("do_lower_case")
     if "vocab.txt" in files:
         vocab = _read_vocab(files["vocab.txt"], folder / "vocab.txt")
@@ -77,8 +77,8 @@ def special_names(backend: Backend, config: Config) -> dict[str, str]:
 
 
 def word_piece(vocab: dict[str, int], config: Config) -> Backend:
-    """BERT's tokenizer: clean the text, separate CJK characters, lower-case, split at spaces and punctuation, then match
-    the longest piece first."""
+    """BERT's tokenizer: clean the text, separate CJK characters, lower-case, split at spaces and punctuation, then
+    match the longest piece first."""
     unk, cls, sep = (config.get(f"{kind}_token") or SPECIAL[kind][0] for kind in ("unk", "cls", "sep"))
     missing = [str(name) for name in (unk, cls, sep) if not isinstance(name, str) or name not in vocab]
     if not missing and not all(re.fullmatch(r"[^\s:$]+", name) for name in (cls, sep)):

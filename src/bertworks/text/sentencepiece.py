@@ -1,7 +1,7 @@
 """A reader of SentencePiece `.model` files that does not need the library.
 
-Such a file is a protocol buffer. We need the pieces with their scores, the type of the model, and the table of character
-replacements of the normaliser; parsing the wire format of these takes a few lines.
+Such a file is a protocol buffer. We need the pieces with their scores, the type of the model, and the table of
+character replacements of the normaliser; parsing the wire format of these takes a few lines.
 """
 
 from __future__ import annotations

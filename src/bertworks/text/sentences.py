@@ -1,8 +1,8 @@
 """A sentence splitter for Western and Chinese text.
 
 A Western sentence ends with . ! ? or … (and closing quotes or brackets) before a space and a capital, a digit or an
-opening quote; not after an initial (J. Smith) or a common abbreviation. A Chinese sentence ends at any 。！？ or ……. All
-patterns take linear time: a text may be a million dots.
+opening quote; not after an initial (J. Smith) or a common abbreviation. A Chinese sentence ends at any 。！？ or ……
+All patterns take linear time: a text may be a million dots.
 """
 
 from __future__ import annotations

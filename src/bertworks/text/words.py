@@ -20,8 +20,8 @@ OVERLONG_WORD = re.compile(rf"[^\s{SPACELESS}]{{{MAX_WORD_CHARACTERS},}}")
 
 @dataclass
 class Sample:
-    """Texts in bounded memory: all of them, or a uniform random sample, which depends only on the seed, the order of the
-    texts and their sizes."""
+    """Texts in bounded memory: all of them, or a uniform random sample, which depends only on the seed, the order of
+    the texts and their sizes."""
 
     budget: int  # characters
     seed: int = 0
