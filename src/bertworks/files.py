@@ -63,19 +63,19 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     path = path.resolve()  # write through a symbolic link instead of replacing it
     if path.exists() and not path.is_file():
         raise SaveFailed("not a regular file", place=str(path), remedy="give the path of a file", code="not-a-file")
-    new = path.with_name(f".{uuid4().hex}.new")
+    temporary = path.with_name(f".{uuid4().hex}.temporary")
     try:
-        with new.open("wb") as file:
+        with temporary.open("wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        new.replace(path)
+        temporary.replace(path)
         sync_tree(path.parent, deep=False)
     except OSError as error:
         raise SaveFailed(f"could not write: {error.strerror or error}", place=str(path)) from None
     finally:
         with suppress(OSError):
-            new.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -89,17 +89,17 @@ def new_folder(folder: Path, *, replace: bool = False) -> Iterator[Path]:
             remedy="give the path of a new folder",
             code="already-exists",
         )
-    new = folder.parent / f".{uuid4().hex}.new"
+    temporary = folder.parent / f".{uuid4().hex}.new"
     try:
-        new.mkdir(parents=True)
-        yield new
-        sync_tree(new)
-        exchange(new, folder)
+        temporary.mkdir(parents=True)
+        yield temporary
+        sync_tree(temporary)
+        exchange(temporary, folder)
         sync_tree(folder.parent, deep=False)
     except OSError as error:
         raise SaveFailed(f"could not write: {error.strerror or error}", place=str(folder)) from None
     finally:
-        shutil.rmtree(new, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def exchange(new: Path, folder: Path) -> None:

@@ -325,8 +325,8 @@ class HeldOut:
         self.passage = max(1, min(MAX_PASSAGE, int(n_sentences * share / 2)))  # sentences
         n_passages = -(-n_sentences // self.passage)
         period = min(n_passages, MILLION // self.share) if self.share else 1
-        first = int(rng(0, Stream.HELD_OUT).integers(max(1, period))) if self.share else 0
-        self.offset = MILLION - (first + 1) * self.share
+        first_passage = int(rng(0, Stream.HELD_OUT).integers(max(1, period))) if self.share else 0
+        self.offset = MILLION - (first_passage + 1) * self.share
 
     def lookup(self, sentence: int) -> tuple[bool, int]:
         """Whether a sentence is held out, and the next sentence for which this changes."""

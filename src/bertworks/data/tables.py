@@ -220,7 +220,7 @@ def _parse_csv(
                 row_lines.clear()
             return
         except csv.Error as error:
-            causes = (ours for message, ours in CSV_ERRORS.items() if message in str(error))
+            causes = (known for message, known in CSV_ERRORS.items() if message in str(error))
             cause, code = next(causes, (str(error), "bad-csv"))
             reader.bad_row(cause, f"{name}, line {row_lines[0][0]}", code)
             lines_to_repeat.extendleft(reversed(row_lines[1:]))

@@ -65,8 +65,8 @@ def _sentence_end(text: str, start: int, match: re.Match[str]) -> int:
     if marks[0] in CHINESE_ENDS:
         return end
     following = text[end : end + 8].lstrip()
-    first = following.lstrip(OPENERS)[:1]
-    if not (first.isupper() or first.isdigit() or "\u2e80" <= first <= "\u9fff" or (not first and following)):
+    next_character = following.lstrip(OPENERS)[:1]
+    if not (next_character.isupper() or next_character.isdigit() or "\u2e80" <= next_character <= "\u9fff" or (not next_character and following)):
         return 0
     if not marks.startswith(".") or marks.startswith(".."):
         return end
@@ -75,7 +75,7 @@ def _sentence_end(text: str, start: int, match: re.Match[str]) -> int:
         return end
     word = last_word[0]
     is_abbreviation = word.lower() in ABBREVIATIONS
-    is_before_number = first.isdigit() and word.lower() in ABBREVIATIONS_BEFORE_NUMBERS
+    is_before_number = next_character.isdigit() and word.lower() in ABBREVIATIONS_BEFORE_NUMBERS
     return 0 if _is_initial(word) or is_abbreviation or is_before_number else end
 
 

@@ -230,8 +230,8 @@ class Tokenizer:
         vocab = json.loads(self.files["tokenizer.json"])["model"]["vocab"]
         if not isinstance(vocab, dict) or len(set(vocab.values())) == len(vocab):
             return {}
-        first: dict[int, str] = {}
-        return {id: first[id] for piece, id in vocab.items() if first.setdefault(id, piece) != piece}
+        forms: dict[int, str] = {}
+        return {id: forms[id] for piece, id in vocab.items() if forms.setdefault(id, piece) != piece}
 
     def readable(self, id: int) -> str:
         """A piece for display: without `##`, `▁` and the byte encoding."""

@@ -56,7 +56,8 @@ def _train_word_piece(sample: Sample, size: int, config: dict[str, Any]) -> Back
         show_progress=False,
     )
     trainee = Backend(models.WordPiece(unk_token="[UNK]"))
-    trainee.normalizer, trainee.pre_tokenizer = untrained.normalizer, untrained.pre_tokenizer
+    trainee.normalizer = untrained.normalizer
+    trainee.pre_tokenizer = untrained.pre_tokenizer
     trainee.train_from_iterator(sample.texts, trainer)
     return word_piece(trainee.get_vocab(), config)
 
@@ -82,7 +83,8 @@ def _train_unigram(sample: Sample, size: int, config: dict[str, Any]) -> Backend
     untrained = unigram(SentencePieces([(piece, 0.0) for piece in ALBERT_SPECIAL], types, b""), dict(config))
     words = count_words(untrained, sample.texts)
     trainee = Backend(models.Unigram())
-    trainee.normalizer, trainee.pre_tokenizer = untrained.normalizer, untrained.pre_tokenizer
+    trainee.normalizer = untrained.normalizer
+    trainee.pre_tokenizer = untrained.pre_tokenizer
     trainer = trainers.UnigramTrainer(
         vocab_size=size,
         special_tokens=ALBERT_SPECIAL,
