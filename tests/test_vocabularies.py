@@ -187,14 +187,14 @@ def test_a_sample_is_fair_bounded_and_the_same_every_time() -> None:
     texts = [f"text {number} {'x' * (number % 50)}" for number in range(5000)]
     sample = Sample.of(texts, 20_000, seed=1)
     assert (
-        8_000 < sample.kept <= 20_000
-        and sample.kept == sum(map(len, sample.texts))
+        8_000 < sample.sampled <= 20_000
+        and sample.sampled == sum(map(len, sample.texts))
         and sample.seen == sum(map(len, texts))
     )
     assert Sample.of(texts, 20_000, seed=1).texts == sample.texts != Sample.of(texts, 20_000, seed=2).texts
-    assert Sample.of(["the same line"] * 5000, 20_000).kept > 8_000
+    assert Sample.of(["the same line"] * 5000, 20_000).sampled > 8_000
     halves = [sum(1 for text in sample.texts if int(text.split()[1]) >= half * 2500) for half in (0, 1)]
     assert 0.35 < halves[1] / halves[0] < 0.65
     whole = Sample.of(["ab"], 9)
-    assert whole.whole and figures(whole) == {"2"}
-    assert not sample.whole and figures(sample) == {f"{sample.kept:,}", f"{sample.seen:,}", "1"}, "with the seed"
+    assert whole.is_complete and figures(whole) == {"2"}
+    assert not sample.is_complete and figures(sample) == {f"{sample.sampled:,}", f"{sample.seen:,}", "1"}, "with the seed"

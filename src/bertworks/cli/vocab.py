@@ -71,7 +71,7 @@ def train(
                 "out": str(out),
                 "kind": kind,
                 "size": tokenizer.vocab_size,
-                "characters": sample.kept,
+                "characters": sample.sampled,
                 "seconds": round(seconds, 2),
             }
         )

@@ -27,9 +27,9 @@ class Sample:
     seed: int = 0
     texts: list[str] = field(default_factory=list)
     seen: int = 0  # characters of all texts
-    kept: int = 0  # characters of the sampled texts
+    sampled: int = 0  # characters of the sampled texts
     overlong_words: int = 0  # removed: too long to be words
-    whole: bool = True  # every text was sampled
+    is_complete: bool = True  # every text was sampled
 
     @classmethod
     def of(cls, texts: Iterable[str], budget: int, seed: int = 0) -> Sample:
@@ -50,19 +50,19 @@ class Sample:
                 continue
             sample.texts.append(text)
             hashes.append(text_hash)
-            sample.kept += len(text)
-            while sample.kept > budget and len(sample.texts) > 1:
+            sample.sampled += len(text)
+            while sample.sampled > budget and len(sample.texts) > 1:
                 threshold //= 2
-                sample.whole = False
+                sample.is_complete = False
                 sample.texts = [text for text, value in zip(sample.texts, hashes, strict=True) if value < threshold]
                 hashes = [value for value in hashes if value < threshold]
-                sample.kept = sum(map(len, sample.texts))
+                sample.sampled = sum(map(len, sample.texts))
         return sample
 
     def __str__(self) -> str:
         summary = f"all {self.seen:,} characters"
-        if not self.whole:
-            summary = f"a sample of {self.kept:,} of {self.seen:,} characters (seed {self.seed})"
+        if not self.is_complete:
+            summary = f"a sample of {self.sampled:,} of {self.seen:,} characters (seed {self.seed})"
         if self.overlong_words:
             summary += f", without {self.overlong_words:,} words of {MAX_WORD_CHARACTERS:,} characters or more"
         return summary
