@@ -197,4 +197,6 @@ def test_a_sample_is_fair_bounded_and_the_same_every_time() -> None:
     assert 0.35 < halves[1] / halves[0] < 0.65
     whole = Sample.of(["ab"], 9)
     assert whole.is_complete and figures(whole) == {"2"}
-    assert not sample.is_complete and figures(sample) == {f"{sample.sampled:,}", f"{sample.seen:,}", "1"}, "with the seed"
+    assert not sample.is_complete and figures(sample) == {f"{sample.sampled:,}", f"{sample.seen:,}", "1"}, (
+        "with the seed"
+    )

@@ -63,7 +63,7 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     path = path.resolve()  # write through a symbolic link instead of replacing it
     if path.exists() and not path.is_file():
         raise SaveFailed("not a regular file", place=str(path), remedy="give the path of a file", code="not-a-file")
-    temporary = path.with_name(f".{uuid4().hex}.temporary")
+    temporary = path.with_name(f".{uuid4().hex}.new")
     try:
         with temporary.open("wb") as file:
             yield file

@@ -66,7 +66,9 @@ def _sentence_end(text: str, start: int, match: re.Match[str]) -> int:
         return end
     following = text[end : end + 8].lstrip()
     next_character = following.lstrip(OPENERS)[:1]
-    if not (next_character.isupper() or next_character.isdigit() or "\u2e80" <= next_character <= "\u9fff" or (not next_character and following)):
+    is_only_openers = not next_character and bool(following)
+    starts_sentence = next_character.isupper() or next_character.isdigit() or "\u2e80" <= next_character <= "\u9fff"
+    if not starts_sentence and not is_only_openers:
         return 0
     if not marks.startswith(".") or marks.startswith(".."):
         return end
