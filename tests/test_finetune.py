@@ -34,7 +34,7 @@ from bertworks.errors import BadConfig, BadText, SaveFailed, Unsupported
 from bertworks.measure.metrics import entities
 from bertworks.model.folder import describe
 from bertworks.page.html import escape
-from bertworks.reports.finetune import SPLITS, _confusion
+from bertworks.reports.finetune import SPLIT_TITLES_ZH, _confusion
 from bertworks.runs import finetune as runs_of_tasks
 from bertworks.runs.compare import compare
 from bertworks.runs.context import ProcessContext
@@ -831,7 +831,7 @@ def test_seeds_are_judged_without_copies_too(start: Path, table: Path, tmp_path:
         and end.extra_eval[WITHOUT_COPIES]["accuracy"] == mean
         and mean in (0.0, 0.25, 0.5, 0.75, 1.0)
     )
-    assert SPLITS[WITHOUT_COPIES] in (tmp_path / "run/report.html").read_text()
+    assert SPLIT_TITLES_ZH[WITHOUT_COPIES] in (tmp_path / "run/report.html").read_text()
 
 
 def test_a_seed_that_learns_nothing_is_given_up(start: Path, table: Path, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import pytest
 from bertworks.config import DataConfig
 from bertworks.data.shards import Shards
 from bertworks.page.curves import Curve, figure
-from bertworks.page.html import both, escape, page, table
-from bertworks.reports.masks import LABELS, print_view, summary, view_masks, write_masks_page
+from bertworks.page.html import bilingual, escape, page, table
+from bertworks.reports.masks import LABELS, count_states, terminal_line, view_masks, write_masks_page
 from bertworks.text.tokenizer import Tokenizer
 from texts import make_shards
 
@@ -40,7 +40,7 @@ def written(shards: Shards, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_parts() -> None:
     assert escape('<b a="1">&\'') == "&lt;b a=&quot;1&quot;&gt;&amp;&#x27;"
-    assert both("a", "b") == '<span lang="en">a</span><span lang="zh">b</span>'
+    assert bilingual("a", "b") == '<span lang="en">a</span><span lang="zh">b</span>'
     made = table(["x", "y", "z", "w"], [["<i>", 1234, "<u>", "9.5%"], ["r", 5, "7", ""]])
     assert made.count("&lt;u&gt;") == 1 and "<i>" in made
     assert (
@@ -51,7 +51,7 @@ def test_parts() -> None:
 
 def test_a_single_point_is_seen() -> None:
     drawn = [
-        figure(("t", "题"), [Curve(("a", "甲"), points)], across=("x", "横"))
+        figure(("t", "题"), [Curve(("a", "甲"), points)], x_title=("x", "横"))
         for points in ([(1.0, 2.0)], [(1.0, 2.0), (2.0, 3.0)])
     ]
     assert [picture.count("<circle") for picture in drawn] == [1, 0]
@@ -65,7 +65,7 @@ def test_the_page_is_escaped_and_alone(written: Path) -> None:
     assert "default-src 'none'" in html and "&lt;" in html
     assert html.count('class="example') == 40
     for label, kind in enumerate(("same", "other")):
-        assert f'<span class="label {kind}">{both(*LABELS["nsp", label][1:])}</span>' in html
+        assert f'<span class="label {kind}">{bilingual(*LABELS["nsp", label][1:])}</span>' in html
     assert html.count('class="label ') == 40, "each with one"
     assert all(f'class="token {state}"' in html for state in ("masked", "random", "kept", "special", "text"))
     assert 'class="word whole' in html
@@ -79,13 +79,13 @@ def test_views_are_what_the_loader_gives(shards: Shards) -> None:
     assert [token.seen for token in views[0].tokens] == [tokenizer.readable(id) for id in batch.ids.tolist()]
     targets = [at for at, token in enumerate(views[0].tokens) if token.state in ("masked", "random", "kept")]
     assert targets == batch.targets.tolist()
-    assert sum(summary(views).values()) == sum(len(view.tokens) for view in views)
+    assert sum(count_states(views).values()) == sum(len(view.tokens) for view in views)
     assert all(
         word[0].state == "special" or len({token.state in ("text",) for token in word}) == 1
         for view in views
         for word in view.words()
     )
-    line = print_view(views[0]).plain
+    line = terminal_line(views[0]).plain
     assert line.startswith(f" {LABELS['nsp', views[0].label][0]} ") and "[CLS]" in line
 
 

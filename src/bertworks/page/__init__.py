@@ -1,1 +1,1 @@
-"""Parts of pages: one file each, in two languages, with nothing fetched from anywhere."""
+"""Building blocks of HTML pages: self-contained, in English and Chinese, no scripts, nothing fetched."""

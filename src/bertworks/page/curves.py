@@ -1,4 +1,4 @@
-"""Curves for a page, as SVG without a script."""
+"""Line charts for a page, as SVG without a script."""
 
 from __future__ import annotations
 
@@ -6,86 +6,92 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from bertworks.page.html import both, escape
+from bertworks.page.html import bilingual, escape
 
 Point = tuple[float, float]
-WIDTH, HEIGHT = 560, 270
-LEFT, RIGHT, TOP, BOTTOM = 62, 16, 14, 44
+WIDTH, HEIGHT = 560, 270  # of the SVG's view box
+LEFT, RIGHT, TOP, BOTTOM = 62, 16, 14, 44  # margins around the plot
 COLOURS = ("#3b6fd4", "#d9822b", "#2a9d6f", "#b04a9c")
+BASELINE_COLOUR = "#b42318"
 STYLE = """
-.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(24rem, 1fr)); gap: 1.2rem 2rem; margin: 1.2rem 0; }
+.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(24rem, 1fr)); }
+.figures { gap: 1.2rem 2rem; margin: 1.2rem 0; }
 figure { margin: 0; } figure svg { width: 100%; max-width: 46rem; height: auto; display: block; }
-figcaption { font-weight: 600; margin-bottom: 0.2rem; } .axis { stroke: var(--line); } .tick { fill: var(--dim); font-size: 12px; }
-.key-line { display: inline-block; width: 1.4rem; height: 0.2rem; vertical-align: middle; margin: 0 0.4rem 0 0; border-radius: 2px; }
+figcaption { font-weight: 600; margin-bottom: 0.2rem; }
+.axis { stroke: var(--line); } .tick { fill: var(--dim); font-size: 12px; }
+.key-line { display: inline-block; width: 1.4rem; height: 0.2rem; border-radius: 2px; }
+.key-line { vertical-align: middle; margin: 0 0.4rem 0 0; }
 .keys > span { margin-right: 1.2rem; color: var(--dim); font-size: 0.9rem; }
 """
 
 
 @dataclass(frozen=True)
 class Curve:
-    name: tuple[str, str]  # English, Chinese
+    title: tuple[str, str]  # English, Chinese
     points: Sequence[Point]
-    dots: bool = False
+    dots: bool = False  # a dot at every point
 
 
 def figure(
     title: tuple[str, str],
     curves: Sequence[Curve],
     *,
-    across: tuple[str, str],
-    line: tuple[tuple[str, str], float] | None = None,
+    x_title: tuple[str, str],
+    baseline: tuple[tuple[str, str], float] | None = None,
 ) -> str:
-    """Curves over the same axes. `line`: a level to compare with, and its name. `across`: what the x axis counts."""
-    shown = [
-        Curve(curve.name, finite, curve.dots or len(finite) == 1)  # a single point makes no line
+    """Curves over the same axes. `baseline`: the title and value of a horizontal line to compare with."""
+    curves = [
+        Curve(curve.title, finite, curve.dots or len(finite) == 1)  # a single point makes no line
         for curve in curves
         if (finite := _finite(curve.points))
     ]
-    if not shown:
+    if not curves:
         return ""
-    ys = [y for curve in shown for _, y in curve.points] + ([line[1]] if line and math.isfinite(line[1]) else [])
-    x_low, x_high = _range(x for curve in shown for x, _ in curve.points)
+    if baseline is not None and not math.isfinite(baseline[1]):
+        baseline = None
+    ys = [y for curve in curves for _, y in curve.points] + ([baseline[1]] if baseline else [])
+    x_low, x_high = _range(x for curve in curves for x, _ in curve.points)
     y_low, y_high = _range(ys, margin=0.05)
 
-    def at(x: float, y: float) -> str:
-        across_share, up = (x - x_low) / (x_high - x_low), (y - y_low) / (y_high - y_low)
-        return (
-            f"{LEFT + across_share * (WIDTH - LEFT - RIGHT):.1f},{HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM):.1f}"
-        )
+    def pixels(x: float, y: float) -> str:
+        right = (x - x_low) / (x_high - x_low)
+        up = (y - y_low) / (y_high - y_low)
+        return f"{LEFT + right * (WIDTH - LEFT - RIGHT):.1f},{HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM):.1f}"
 
-    parts, keys = [], []
+    parts = []
+    keys = []
     for tick in _ticks(y_low, y_high):
-        x, y = at(x_low, tick).split(",")
+        x, y = pixels(x_low, tick).split(",")
         parts.append(f'<line class="axis" x1="{x}" y1="{y}" x2="{WIDTH - RIGHT}" y2="{y}"/>')
         parts.append(f'<text class="tick" x="{LEFT - 8}" y="{float(y) + 4:.1f}" text-anchor="end">{tick:,.6g}</text>')
     for tick in _ticks(x_low, x_high):
-        x = at(tick, y_low).split(",")[0]
+        x = pixels(tick, y_low).split(",")[0]
         parts.append(f'<text class="tick" x="{x}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{tick:,.6g}</text>')
     middle = f'x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 6}" text-anchor="middle"'
     parts += [
-        f'<text class="tick" lang="{language}" {middle}>{escape(name)}</text>'
-        for language, name in zip(("en", "zh"), across, strict=True)
+        f'<text class="tick" lang="{language}" {middle}>{escape(text)}</text>'
+        for language, text in zip(("en", "zh"), x_title, strict=True)
     ]
-    for curve, colour in zip(shown, COLOURS, strict=False):
-        path = " ".join(at(x, y) for x, y in curve.points)
+    for curve, colour in zip(curves, COLOURS, strict=False):
+        path = " ".join(pixels(x, y) for x, y in curve.points)
         parts.append(
             f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2" stroke-linejoin="round"/>'
         )
-        dots = (at(x, y).split(",") for x, y in curve.points if curve.dots)
+        dots = (pixels(x, y).split(",") for x, y in curve.points if curve.dots)
         parts += [f'<circle cx="{x}" cy="{y}" r="3.2" fill="{colour}"/>' for x, y in dots]
-        keys.append(
-            f'<span><span class="key-line" style="background:{colour}"></span>{both(*map(escape, curve.name))}</span>'
-        )
-    if line and math.isfinite(line[1]):
-        y = at(x_low, line[1]).split(",")[1]
-        parts.append(
-            f'<line x1="{LEFT}" y1="{y}" x2="{WIDTH - RIGHT}" y2="{y}" stroke="#b42318" stroke-dasharray="5 4"/>'
-        )
-        keys.append(
-            f'<span><span class="key-line" style="background:#b42318"></span>{both(*map(escape, line[0]))} {line[1]:.3f}</span>'
-        )
-    picture = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title[0])}">{"".join(parts)}</svg>'
-    return f'<figure><figcaption>{both(*map(escape, title))}</figcaption>{picture}<div class="keys">{"".join(keys)}</div></figure>'
+        keys.append(_key(colour, bilingual(*map(escape, curve.title))))
+    if baseline:
+        y = pixels(x_low, baseline[1]).split(",")[1]
+        stroke = f'stroke="{BASELINE_COLOUR}" stroke-dasharray="5 4"'
+        parts.append(f'<line x1="{LEFT}" y1="{y}" x2="{WIDTH - RIGHT}" y2="{y}" {stroke}/>')
+        keys.append(_key(BASELINE_COLOUR, f"{bilingual(*map(escape, baseline[0]))} {baseline[1]:.3f}"))
+    svg = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title[0])}">{"".join(parts)}</svg>'
+    caption = f"<figcaption>{bilingual(*map(escape, title))}</figcaption>"
+    return f'<figure>{caption}{svg}<div class="keys">{"".join(keys)}</div></figure>'
+
+
+def _key(colour: str, title: str) -> str:
+    return f'<span><span class="key-line" style="background:{colour}"></span>{title}</span>'
 
 
 def _finite(points: Sequence[Point]) -> list[Point]:
@@ -93,15 +99,17 @@ def _finite(points: Sequence[Point]) -> list[Point]:
 
 
 def _range(values: Iterable[float], margin: float = 0.0) -> tuple[float, float]:
-    known = list(values)
-    low, high = min(known), max(known)
-    room = (high - low) * margin or (0.0 if high > low else abs(low) or 1.0)
-    return low - room, high + room
+    """Of an axis; never empty. `margin`: a share of the range, added on both sides."""
+    values = list(values)
+    low = min(values)
+    high = max(values)
+    padding = (high - low) * margin or (0.0 if high > low else abs(low) or 1.0)
+    return low - padding, high + padding
 
 
-def _ticks(low: float, high: float, most: int = 6) -> list[float]:
-    """Round numbers between two others."""
-    rough = (high - low) / most
-    size = 10.0 ** math.floor(math.log10(rough))
-    step = next(size * factor for factor in (1, 2, 5, 10) if size * factor >= rough)
+def _ticks(low: float, high: float, max_ticks: int = 6) -> list[float]:
+    """Round numbers from `low` to `high`."""
+    min_step = (high - low) / max_ticks
+    magnitude = 10.0 ** math.floor(math.log10(min_step))
+    step = next(magnitude * factor for factor in (1, 2, 5, 10) if magnitude * factor >= min_step)
     return [tick * step for tick in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]

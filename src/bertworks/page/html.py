@@ -1,7 +1,7 @@
-"""A page: escaped, self-contained, in English and Chinese.
+"""An HTML page: escaped, self-contained, in English and Chinese.
 
-Text of others enters only through `escape`. Both languages are in the page; a switch without any script shows one of
-them.
+Untrusted text enters only through `escape`. Both languages are in the page; a switch in CSS, without a script, shows
+one of them.
 """
 
 from __future__ import annotations
@@ -10,15 +10,19 @@ import re
 from collections.abc import Iterable, Sequence
 from html import escape as _escape
 
-NUMBER = re.compile(r"[-+]?[\d.,]*\d%?( \([\d.]+%\))?|")  # or nothing
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+NUMBER_CELL = re.compile(r"[-+]?[\d.,]*\d%?( \([\d.]+%\))?|")  # or empty
+CONTENT_SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 STYLE = """
-:root { color-scheme: light dark; --ink: #1c2330; --dim: #667085; --paper: #ffffff; --line: #d8dde6; --soft: #f5f7fa; --link: #2457c5; }
+:root {
+  color-scheme: light dark;
+  --ink: #1c2330; --dim: #667085; --paper: #ffffff; --line: #d8dde6; --soft: #f5f7fa; --link: #2457c5;
+}
 @media (prefers-color-scheme: dark) {
   :root { --ink: #e6e9ef; --dim: #98a2b3; --paper: #14181f; --line: #333b48; --soft: #1d232d; --link: #8ab0ff; }
 }
 * { box-sizing: border-box; }
-body { margin: 0; background: var(--paper); color: var(--ink); font: 16px/1.6 system-ui, "Noto Sans", "Noto Sans CJK SC", sans-serif; }
+body { margin: 0; background: var(--paper); color: var(--ink); }
+body { font: 16px/1.6 system-ui, "Noto Sans", "Noto Sans CJK SC", sans-serif; }
 main { max-width: 68rem; margin: 0 auto; padding: 1.5rem 1.5rem 4rem; }
 h1 { font-size: 1.6rem; margin: 0.4rem 0 0.2rem; } h2 { font-size: 1.15rem; margin: 2rem 0 0.6rem; }
 p { max-width: 46rem; } .dim { color: var(--dim); } code { font-family: ui-monospace, monospace; font-size: 0.92em; }
@@ -35,34 +39,34 @@ def escape(text: object) -> str:
     return _escape(str(text), quote=True)
 
 
-def both(english: str, chinese: str) -> str:
-    """A text in two languages, as HTML; what comes from outside is escaped before it is put in."""
+def bilingual(english: str, chinese: str) -> str:
+    """HTML that shows one text or the other, by language. Both are HTML: the caller escapes untrusted text."""
     return f'<span lang="en">{english}</span><span lang="zh">{chinese}</span>'
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Columns of numbers stand to the right, other cells are escaped. The head and the first cell of a row are HTML,
-    for `both`."""
-    given = [
-        [str(first), *(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in rest)] for first, *rest in rows
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """The header and the first cell of each row are HTML, so that they can be bilingual; other cells are escaped.
+    Columns that hold only numbers are aligned to the right."""
+    texts = [
+        [str(title), *(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in cells)] for title, *cells in rows
     ]
-    numbers = [at > 0 and all(NUMBER.fullmatch(row[at]) for row in given) for at in range(len(head))]
-    classes = [' class="number"' if right else "" for right in numbers]
-    lines = ["<table><tr>", *(f"<th{kind}>{cell}</th>" for kind, cell in zip(classes, head, strict=True)), "</tr>"]
-    for first, *rest in given:
-        cells = (f"<td{kind}>{escape(cell)}</td>" for kind, cell in zip(classes[1:], rest, strict=True))
-        lines += [f"<tr><td>{first}</td>", *cells, "</tr>"]
-    return "".join([*lines, "</table>"])
+    is_numeric = [at > 0 and all(NUMBER_CELL.fullmatch(row[at]) for row in texts) for at in range(len(header))]
+    classes = [' class="number"' if numeric else "" for numeric in is_numeric]
+    parts = ["<table><tr>", *(f"<th{name}>{cell}</th>" for name, cell in zip(classes, header, strict=True)), "</tr>"]
+    for title, *cells in texts:
+        tds = (f"<td{name}>{escape(cell)}</td>" for name, cell in zip(classes[1:], cells, strict=True))
+        parts += [f"<tr><td>{title}</td>", *tds, "</tr>"]
+    return "".join([*parts, "</table>"])
 
 
 def page(title: tuple[str, str], body: str, style: str = "") -> str:
-    """A whole page; the title in English and Chinese."""
+    """The complete document. `title`: plain text, in English and Chinese; `body`: HTML."""
     english, chinese = map(escape, title)
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{english} · {chinese}</title>'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{CONTENT_SECURITY_POLICY}">'
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{STYLE}{style}</style></head>\n'
         '<body><input type="checkbox" id="zh" aria-label="中文 / English">'
         '<div class="switch"><label for="zh"><span lang="en">中文</span><span lang="zh">English</span></label></div>\n'
-        f"<main><h1>{both(english, chinese)}</h1>\n{body}\n</main></body></html>\n"
+        f"<main><h1>{bilingual(english, chinese)}</h1>\n{body}\n</main></body></html>\n"
     )

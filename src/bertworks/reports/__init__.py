@@ -1,1 +1,1 @@
-"""Pages that need nothing else, in two languages: what a run came to, what the tour saw, what a model is trained on."""
+"""Self-contained HTML reports in English and Chinese: of a run, of the tour, and of masked training examples."""

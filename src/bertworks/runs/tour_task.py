@@ -1,5 +1,8 @@
-"""A task made of the tour's own text, so that what pre-training is worth can be seen: which package does a sentence
-come from? Text of the user's has no labels, but an order: does one sentence follow the other?"""
+"""A classification task made from the tour's own text, to show what pre-training is worth.
+
+The documentation is labelled by its packages: which one does a sentence come from? A user's text has no labels, but an
+order: does the second sentence follow the first?
+"""
 
 from __future__ import annotations
 
@@ -17,79 +20,89 @@ from bertworks.tasks.classify import Classify
 from bertworks.tasks.source import Source
 from bertworks.text.sentences import split_sentences
 
-# Few to learn from, as people have them who label by hand: that is where a model that has read before is ahead of one
-# that has not.
-CLASSES, OF_CLASS, DEV_OF_CLASS = 6, 50, 100  # packages; sentences of each to learn from, and to be judged by
-PAIRS, DEV_PAIRS, FEWEST_PAIRS = 450, 400, 40
-BLOCK, MOST_BLOCKS = 20, 2000  # sentences that stay together when a text is divided, and how many of these are read
+# Few training examples, as many as one labels by hand: that is where pre-training helps most.
+N_CLASSES = 6  # packages
+TRAIN_PER_CLASS = 50  # sentences
+DEV_PER_CLASS = 100
+TRAIN_PAIRS = 450
+DEV_PAIRS = 400
+MIN_PAIRS = 40
+BLOCK_SENTENCES = 20  # consecutive sentences that go to the same split
+MAX_BLOCKS = 2000
 Rows = list[tuple[str, ...]]
 
 
 def package_task(docs: Path, folder: Path) -> Source | None:
-    """Balanced, and divided by modules, so that no module is on both sides. None: too little text."""
+    """Balanced classes; a module goes to train or dev as a whole. None: too little text."""
     modules: dict[str, list[list[str]]] = {}
     with docs.open(encoding="utf-8") as lines:
         for line in lines:
             row = json.loads(line)
             modules.setdefault(row["package"], []).append(row["text"].split("\n"))
-    parts = {package: _divide(found, DEV_OF_CLASS) for package, found in modules.items() if len(found) > 1}
-    enough = {
-        package: sides
-        for package, sides in parts.items()
-        if len(sides[0]) >= OF_CLASS and len(sides[1]) >= DEV_OF_CLASS
+    splits = {package: _split(members, DEV_PER_CLASS) for package, members in modules.items() if len(members) > 1}
+    large_enough = {
+        package: (train, dev)
+        for package, (train, dev) in splits.items()
+        if len(train) >= TRAIN_PER_CLASS and len(dev) >= DEV_PER_CLASS
     }
-    chosen = sorted(enough, key=lambda package: -len(enough[package][0]))[:CLASSES]
-    if len(chosen) < CLASSES:
+    packages = sorted(large_enough, key=lambda package: -len(large_enough[package][0]))[:N_CLASSES]
+    if len(packages) < N_CLASSES:
         return None
-    train = [(sentence, package) for package in chosen for sentence in enough[package][0][:OF_CLASS]]
-    dev = [(sentence, package) for package in chosen for sentence in enough[package][1][:DEV_OF_CLASS]]
+    train = [(text, package) for package in packages for text in large_enough[package][0][:TRAIN_PER_CLASS]]
+    dev = [(text, package) for package in packages for text in large_enough[package][1][:DEV_PER_CLASS]]
     return _write(folder, ("text", "label"), train, dev)
 
 
-def _divide(modules: Sequence[list[str]], n_dev: int) -> tuple[list[str], list[str]]:
-    draw = rng(0, Stream.HELD_OUT)
+def _split(modules: Sequence[list[str]], n_dev: int) -> tuple[list[str], list[str]]:
+    """Train and dev sentences, shuffled; whole modules go to dev until it has `n_dev` sentences."""
+    generator = rng(0, Stream.HELD_OUT)
     train: list[str] = []
     dev: list[str] = []
-    for at in draw.permutation(len(modules)).tolist():
+    for at in generator.permutation(len(modules)).tolist():
         (dev if len(dev) < n_dev else train).extend(modules[at])
-    return [train[at] for at in draw.permutation(len(train)).tolist()], [
-        dev[at] for at in draw.permutation(len(dev)).tolist()
-    ]
+    train = [train[at] for at in generator.permutation(len(train)).tolist()]
+    dev = [dev[at] for at in generator.permutation(len(dev)).tolist()]
+    return train, dev
 
 
 def next_task(sources: Sequence[str], folder: Path) -> Source | None:
-    """Half of the pairs are neighbours, the second sentence of the others is from elsewhere in the same part."""
-    blocks = list(islice(_blocks(sources), MOST_BLOCKS))
-    draw = rng(0, Stream.EXAMPLES)
-    order = draw.permutation(len(blocks)).tolist()
-    parts = [[blocks[at] for at in order[len(blocks) // 5 :]], [blocks[at] for at in order[: len(blocks) // 5]]]
-    sides: list[Rows] = []
-    for part, most in zip(parts, (PAIRS, DEV_PAIRS), strict=True):
-        neighbours = [pair for block in part for pair in pairwise(block)]
-        others = [sentence for block in part for sentence in block]
-        chosen = draw.permutation(len(neighbours)).tolist()[:most]
+    """Half of the pairs are neighbours; in the others the second sentence is a random one of the same split. None: too
+    little text."""
+    blocks = list(islice(_blocks(sources), MAX_BLOCKS))
+    generator = rng(0, Stream.EXAMPLES)
+    order = generator.permutation(len(blocks)).tolist()
+    n_dev = len(blocks) // 5
+    train_blocks = [blocks[at] for at in order[n_dev:]]
+    dev_blocks = [blocks[at] for at in order[:n_dev]]
+    splits: list[Rows] = []
+    for split_blocks, max_pairs in ((train_blocks, TRAIN_PAIRS), (dev_blocks, DEV_PAIRS)):
+        neighbours = [pair for block in split_blocks for pair in pairwise(block)]
+        sentences = [sentence for block in split_blocks for sentence in block]
+        chosen = generator.permutation(len(neighbours)).tolist()[:max_pairs]
         rows: Rows = []
-        for at, (first, second) in enumerate(neighbours[place] for place in chosen):
-            drawn = (others[other] for other in draw.integers(len(others), size=9).tolist())
-            elsewhere = next((other for other in drawn if other not in (first, second)), None)
-            if at % 2 or elsewhere is not None:
-                rows.append((first, second, "next") if at % 2 else (first, elsewhere or "", "other"))
-        sides.append(rows)
-    if min(map(len, sides)) < FEWEST_PAIRS:
+        for at, (first, second) in enumerate(neighbours[pair] for pair in chosen):
+            candidates = (sentences[drawn] for drawn in generator.integers(len(sentences), size=9).tolist())
+            unrelated = next((sentence for sentence in candidates if sentence not in (first, second)), None)
+            if at % 2 or unrelated is not None:
+                rows.append((first, second, "next") if at % 2 else (first, unrelated or "", "other"))
+        splits.append(rows)
+    if min(map(len, splits)) < MIN_PAIRS:
         return None
-    return _write(folder, ("sentence1", "sentence2", "label"), *sides)
+    return _write(folder, ("sentence1", "sentence2", "label"), *splits)
 
 
 def _blocks(sources: Sequence[str]) -> Iterator[list[str]]:
     for document in Corpus(sources):
         sentences = [sentence for paragraph in document.split("\n") for sentence in split_sentences(paragraph)]
         sentences = [sentence for sentence in sentences if any(map(str.isalnum, sentence))]
-        yield from (block for at in range(0, len(sentences), BLOCK) if len(block := sentences[at : at + BLOCK]) > 1)
+        starts = range(0, len(sentences), BLOCK_SENTENCES)
+        yield from (block for at in starts if len(block := sentences[at : at + BLOCK_SENTENCES]) > 1)
 
 
 def _write(
     folder: Path, header: tuple[str, ...], train: Sequence[tuple[str, ...]], dev: Sequence[tuple[str, ...]]
 ) -> Source:
+    """Two CSV files."""
     folder.mkdir(exist_ok=True)
     for name, rows in (("train", train), ("dev", dev)):
         text = StringIO(newline="")
