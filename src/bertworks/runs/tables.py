@@ -1,4 +1,4 @@
-"""Tables that a person reads in the terminal."""
+"""Tables for the terminal."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def parameter_table(name: str, parameters: ParameterTable) -> Table:
 
 
 def similarity_table(texts: Sequence[str], vectors: NDArray[np.float32]) -> Table:
-    """Cosine of every pair; the stronger the closer."""
+    """The cosine similarity of every pair; high ones stand out by their colour."""
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     cosines = unit @ unit.T
     table = Table(
-        title="How alike are they? (cosine of their vectors)",
+        title="Cosine similarity",
         title_justify="left",
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
@@ -44,27 +44,30 @@ def similarity_table(texts: Sequence[str], vectors: NDArray[np.float32]) -> Tabl
         table.add_column(str(number), justify="right")
     for number, (text, row) in enumerate(zip(texts, cosines, strict=True), start=1):
         cells = [
-            Text("·", style="dim") if other == number - 1 else _cosine(float(value)) for other, value in enumerate(row)
+            Text("·", style="dim") if column == number else _cosine_cell(float(value))
+            for column, value in enumerate(row, start=1)
         ]
         table.add_row(str(number), text, *cells)
     return table
 
 
-def _cosine(value: float) -> Text:
-    return Text(
-        f"{round(value, 2) + 0.0:.2f}", style="bold green" if value > 0.5 else "yellow" if value > 0.25 else "dim"
-    )
+def _cosine_cell(value: float) -> Text:
+    style = "bold green" if value > 0.5 else "yellow" if value > 0.25 else "dim"
+    return Text(f"{round(value, 2) + 0.0:.2f}", style=style)  # + 0.0: no minus zero
 
 
 def vocabulary_table(scripts: dict[str, ScriptCoverage], tokenizer: Tokenizer) -> Table:
+    """How the words of each script split, and the words that cost most pieces."""
     table = Table(title="How words split, by script", title_justify="left", box=SIMPLE_HEAD)
-    for column in ("script", "words", "occurrences", "pieces per word", "unknown", "costliest: word (times) pieces"):
-        table.add_column(column, justify="left" if column in ("script", "costliest: word (times) pieces") else "right")
+    table.add_column("script")
+    for column in ("words", "occurrences", "pieces per word", "unknown"):
+        table.add_column(column, justify="right")
+    table.add_column("costliest: word (count) pieces")
     for name, script in scripts.items():
         worst = [
             f"{word} ({use.count:,}) {' '.join(map(str, map(tokenizer.piece, use.ids)))}" for word, use in script.worst
         ]
-        share = script.unknown / script.occurrences
-        row = (f"{script.words:,}", f"{script.occurrences:,}", f"{script.pieces_per_word:.3f}", f"{share:.3%}")
-        table.add_row(name, *row, Text("\n".join(worst)))
+        unknown = script.unknown / script.occurrences
+        cells = (f"{script.words:,}", f"{script.occurrences:,}", f"{script.pieces_per_word:.3f}", f"{unknown:.3%}")
+        table.add_row(name, *cells, Text("\n".join(worst)))
     return table

@@ -1,4 +1,4 @@
-"""The promise of equal bits, tried on a run's own configuration: real processes, one of them killed."""
+"""Exact resume, verified with a run's own configuration: two real processes, one of which is killed and resumed."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from bertworks.errors import BertworksError, Unsupported
 from bertworks.runs.record import FINETUNE, PRETRAIN, RunRecord
 from bertworks.train.checkpoint import CHECKPOINTS, OPTIMIZER, WEIGHTS, list_checkpoints
 
-LONGEST = 4096  # steps to try when steps are too quick to be interrupted
+MAX_STEPS = 4096  # of a trial, where fewer end before the process can be killed
 
 
 @dataclass(frozen=True)
 class ResumeProof:
-    undisturbed: str
+    undisturbed: str  # SHA-256 of weights and optimizer
     resumed: str
     steps: int
     killed_after: int
@@ -31,20 +31,19 @@ class ResumeProof:
 
 
 def verify_resume(run: Path, steps: int) -> ResumeProof:
-    """Train `steps` steps twice, once undisturbed and once killed in the middle and resumed; hash what came of it."""
+    """Train `steps` steps twice, once undisturbed and once killed in the middle and resumed; compare the hashes."""
     record = RunRecord.read(run, PRETRAIN, FINETUNE)
-    while steps <= LONGEST:
-        with tempfile.TemporaryDirectory(
-            prefix=".verify-", dir=run.resolve().parent
-        ) as folder:  # on the disk of the run
+    parent = run.resolve().parent  # on the same disk as the run
+    while steps <= MAX_STEPS:
+        with tempfile.TemporaryDirectory(prefix=".verify-", dir=parent) as folder:
             try:
                 return _trial(record, steps, Path(folder))
-            except _TooQuick:
+            except _EndedBeforeKill:
                 steps *= 4
-    raise Unsupported("the steps of this run are too quick to be interrupted", place=str(run))
+    raise Unsupported("the steps of this run are too fast: it ends before it can be killed", place=str(run))
 
 
-class _TooQuick(Exception):
+class _EndedBeforeKill(Exception):
     pass
 
 
@@ -58,22 +57,24 @@ def _trial(record: RunRecord, steps: int, folder: Path) -> ResumeProof:
         "keep_checkpoints": 3,
         "evaluations": 0,
     }
-    undisturbed, killed = folder / "undisturbed", folder / "killed"
+    undisturbed = folder / "undisturbed"
+    killed = folder / "killed"
     for run in (undisturbed, killed):
         run.mkdir()
         record.with_loop(**limits).write(run)
     _wait(_resume(undisturbed))
-    victim, checkpoints = _resume(killed), killed / CHECKPOINTS
-    while victim.poll() is None and not (checkpoints / f"step-{middle:08}").is_dir():
+    checkpoints = killed / CHECKPOINTS
+    process = _resume(killed)
+    while process.poll() is None and not (checkpoints / f"step-{middle:08}").is_dir():
         time.sleep(0.002)
-    victim.kill()
-    victim.communicate()
+    process.kill()
+    process.communicate()
     if (checkpoints / f"step-{steps:08}").is_dir():
-        raise _TooQuick
+        raise _EndedBeforeKill
     killed_after = max((step for step, _ in list_checkpoints(checkpoints)), default=0)
     _wait(_resume(killed))
-    first, second = (_digest(run / CHECKPOINTS / f"step-{steps:08}") for run in (undisturbed, killed))
-    return ResumeProof(first, second, steps, killed_after)
+    digests = [_digest(run / CHECKPOINTS / f"step-{steps:08}") for run in (undisturbed, killed)]
+    return ResumeProof(digests[0], digests[1], steps, killed_after)
 
 
 def _resume(folder: Path) -> subprocess.Popen[bytes]:
@@ -82,9 +83,9 @@ def _resume(folder: Path) -> subprocess.Popen[bytes]:
 
 
 def _wait(process: subprocess.Popen[bytes]) -> None:
-    said = process.communicate()[1].decode(errors="replace")
+    stderr = process.communicate()[1].decode(errors="replace")
     if process.returncode:
-        raise BertworksError(f"a trial run ended with code {process.returncode}: {said[-2000:]}")
+        raise BertworksError(f"a trial run ended with exit code {process.returncode}: {stderr[-2000:]}")
 
 
 def _digest(checkpoint: Path) -> str:
