@@ -15,7 +15,7 @@ from bertworks.runs.pretrain import resume
 from bertworks.runs.record import RunRecord
 from bertworks.runs.results import read_results
 from bertworks.tasks.source import Source
-from bertworks.train.checkpoint import CHECKPOINTS, STATE, STATE_BEFORE, _entry
+from bertworks.train.checkpoint import CHECKPOINTS, OLD_STATE_FIELDS, STATE, _entry
 from bertworks.train.events import Evaluated, Remarked, Started, Trained, last, of_kind, read_events
 from commands import run
 from training import digest, language_shards, train
@@ -71,7 +71,7 @@ def test_an_old_run_goes_on(tmp_path: Path) -> None:
         if name in record["config"].get(section, {}):
             record["config"][section][before.split(".")[1]] = record["config"][section].pop(name)
     (old / "run.json").write_text(json.dumps(record))
-    identity, words = RunRecord.read(old).identity, {new: name for name, new in STATE_BEFORE.items()}
+    identity, words = RunRecord.read(old).identity, {new: name for name, new in OLD_STATE_FIELDS.items()}
     for place in sorted((old / CHECKPOINTS).iterdir())[:2]:
         values = json.loads((place / STATE).read_text())
         values["run"], values["state"] = (

@@ -1,2 +1,1 @@
-"""The one training loop. It is given batches, something with `counts` and `forward`, and a way to evaluate; it knows
-nothing else."""
+"""The training loop, for pre-training and fine-tuning alike: optimizer, budget, evaluation, checkpoints, events."""

@@ -1,13 +1,13 @@
-"""Checkpoints: a new folder each, whole or not there, and compared with its own manifest before it is used.
+"""Checkpoints: a folder each, written atomically, and checked against its manifest before it is used.
 
     checkpoints/step-00000100/
         weights.safetensors     the trained parameters by name, shared ones once
-        optimiser.safetensors   what the optimiser remembers of each
-        state.json              step, place in the text, time spent, ...
+        optimiser.safetensors   the optimizer state of each
+        state.json              step, cursor in the data, time spent, ...
         manifest.json           size and SHA-256 of the files above
 
-A folder is written under another name, synced to the disk and renamed. So a crash leaves the old ones as they are; a
-damaged one is noticed, named and passed over for the one before.
+A folder is written under a temporary name, synced to the disk and renamed. So a crash leaves the older ones intact; a
+damaged one is detected, reported and skipped in favour of the one before.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from torch import Tensor, nn
 from bertworks.errors import BadCheckpoint, BertworksError, Remark, SaveFailed
 from bertworks.files import new_folder, read_json
 
-CHECKPOINTS = "checkpoints"  # in the folder of a run
+CHECKPOINTS = "checkpoints"  # folder inside of a run's
 WEIGHTS, OPTIMIZER, STATE, MANIFEST = "weights.safetensors", "optimiser.safetensors", "state.json", "manifest.json"
 NAME = re.compile(r"step-(\d{8,})")
-MIN_FREE_BYTES = 32 * 2**20  # bytes that a disk should still have free after a checkpoint
+MIN_FREE_BYTES = 32 * 2**20  # that a disk must still have after a checkpoint
 Tensors = dict[str, Tensor]
-STATE_BEFORE = {  # fields of before version 0.2
+OLD_STATE_FIELDS = {  # names before version 0.2: names of today
     "looked_at": "evaluated_step",
     "owes_look": "evaluation_pending",
     "in_vain": "evaluations_without_improvement",
@@ -45,42 +45,39 @@ STATE_BEFORE = {  # fields of before version 0.2
     "look_seconds": "evaluation_seconds",
     "bad_in_a_row": "nonfinite_steps",
 }
-WEIGHTS_BEFORE = {"encoder.blank": "encoder.mask_state"}
-
+OLD_WEIGHT_NAMES = {"encoder.blank": "encoder.mask_state"}
 
 Count = Annotated[int, Field(ge=0, le=2**62)]
-Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True)
 class State:
-    """Where a training stands; with weights and optimiser, all that it needs to go on."""
+    """Where a training stands; with weights and optimizer, all that is needed to resume it."""
 
     step: Count = 0
-    epoch: Count = 0
+    epoch: Count = 0  # with `batch`: the cursor of the next step
     batch: Count = 0
     progress: Annotated[float, Field(ge=0, le=1)] = 0.0
-    seconds: Amount = 0.0
-    tokens: Count = 0
-    nonfinite_steps: Count = 0
-    best: Annotated[float, Field(allow_inf_nan=False)] | None = None  # of what held-out text is judged by
+    seconds: Seconds = 0.0  # spent so far
+    tokens: Count = 0  # trained on so far
+    nonfinite_steps: Count = 0  # skipped in a row
+    best: Annotated[float, Field(allow_inf_nan=False)] | None = None  # value of the monitored metric
     best_step: Count | None = None
-    evaluated_step: Count | None = None  # the step of the last look at held-out text
-    evaluation_pending: bool = False  # it was broken off
-    evaluations_without_improvement: Count = 0  # looks since the best one
-    pruned: bool = False  # by comparison with others
-    evaluated_at: Amount = 0.0  # when the last one ended
-    evaluation_seconds: Amount = 0.0  # what such a look takes, and a save
-    save_seconds: Amount = 0.0
+    evaluated_step: Count | None = None  # of the last evaluation
+    evaluation_pending: bool = False  # the last evaluation was interrupted
+    evaluations_without_improvement: Count = 0
+    pruned: bool = False  # far behind other seeds
+    evaluated_at: Seconds = 0.0  # when the last evaluation ended
+    evaluation_seconds: Seconds = 0.0  # duration of the last evaluation
+    save_seconds: Seconds = 0.0  # duration of the last save
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """`run` is by whom it was written, `machine` on what."""
-
     state: State
-    run: str
-    machine: dict[str, Any]
+    run: str  # identity of the run
+    machine: dict[str, Any]  # that wrote it
     weights: Tensors
     optimizer: Tensors
 
@@ -105,19 +102,19 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
 def _check_space(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed + MIN_FREE_BYTES:
-        cause = f"a checkpoint takes {needed / 1e6:,.0f} MB, the disk has {free / 1e6:,.0f} MB left"
-        raise SaveFailed(
-            cause, place=str(folder), remedy="free some space; what was saved before is unchanged", code="no-space"
-        )
+        cause = f"a checkpoint needs {needed / 1e6:,.0f} MB, the disk has {free / 1e6:,.0f} MB free"
+        remedy = "free some space; earlier checkpoints are intact"
+        raise SaveFailed(cause, place=str(folder), remedy=remedy, code="no-space")
 
 
 def _entry(path: Path) -> dict[str, Any]:
+    """A file's entry in the manifest."""
     with path.open("rb") as file:
         return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
 def read_checkpoint(place: Path, run: str) -> Checkpoint:
-    """A checkpoint of this run that is what its manifest says, or a `BadCheckpoint` that names the file."""
+    """A checkpoint of this run that matches its manifest, or a `BadCheckpoint` that names the file."""
     manifest = read_json(place / MANIFEST)
     for name in (WEIGHTS, OPTIMIZER, STATE):
         path = place / name
@@ -130,7 +127,7 @@ def read_checkpoint(place: Path, run: str) -> Checkpoint:
     try:
         saved = read_json(place / STATE)
         state = TypeAdapter(State).validate_json(
-            json.dumps({STATE_BEFORE.get(name, name): value for name, value in saved["state"].items()}), strict=True
+            json.dumps({OLD_STATE_FIELDS.get(name, name): value for name, value in saved["state"].items()}), strict=True
         )
         threads = TypeAdapter(Annotated[int, Field(ge=1, le=1024)]).validate_python(
             saved["machine"]["threads"], strict=True
@@ -139,33 +136,34 @@ def read_checkpoint(place: Path, run: str) -> Checkpoint:
             state,
             saved["run"],
             {**saved["machine"], "threads": threads},
-            *map(_load, (place / WEIGHTS, place / OPTIMIZER)),
+            _load(place / WEIGHTS),
+            _load(place / OPTIMIZER),
         )
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise BadCheckpoint(f"cannot be read: {str(error)[:300]}", place=str(place)) from None
     if checkpoint.run != run:
-        raise BadCheckpoint("a checkpoint of another run, or of other settings", place=str(place), code="other-run")
+        raise BadCheckpoint("the checkpoint of another run, or of other settings", place=str(place), code="other-run")
     if place.name != f"step-{state.step:08}":
-        raise BadCheckpoint(f"this is step {state.step}", place=str(place), code="wrong-step")
+        raise BadCheckpoint(f"holds step {state.step}, not that of its name", place=str(place), code="wrong-step")
     return checkpoint
 
 
 def _load(path: Path) -> Tensors:
     """Tensors under today's names."""
     tensors: Tensors = load_file(path)
-    for old, new in WEIGHTS_BEFORE.items():
+    for old, new in OLD_WEIGHT_NAMES.items():
         tensors = {name.replace(old, new): tensor for name, tensor in tensors.items()}
     return tensors
 
 
 def list_checkpoints(folder: Path) -> list[tuple[int, Path]]:
-    """Newest first; whether they are whole is seen when they are read."""
-    found = [(int(name[1]), path) for path in folder.glob("step-*") if (name := NAME.fullmatch(path.name))]
-    return sorted(found, reverse=True)
+    """(step, folder), newest first. They are not checked before they are read."""
+    checkpoints = [(int(match[1]), path) for path in folder.glob("step-*") if (match := NAME.fullmatch(path.name))]
+    return sorted(checkpoints, reverse=True)
 
 
 def newest_checkpoint(folder: Path, run: str) -> tuple[Checkpoint | None, dict[Path, Remark]]:
-    """The newest whole one, and what was wrong with those passed over."""
+    """The newest intact one, and what was wrong with newer ones that were skipped."""
     damaged: dict[Path, Remark] = {}
     for _, place in list_checkpoints(folder):
         try:
@@ -176,18 +174,18 @@ def newest_checkpoint(folder: Path, run: str) -> tuple[Checkpoint | None, dict[P
 
 
 def tidy_checkpoints(folder: Path, damaged: Iterable[Path]) -> None:
-    """At the start of a process: damaged ones lose their name, so that nothing counts them; what a kill left half done
-    goes."""
+    """At the start of a process: damaged ones are renamed, so that they are no longer listed, and unfinished ones of a
+    killed process are deleted."""
     for place in damaged:
-        aside = place.with_name(f"damaged-{place.name}")
-        shutil.rmtree(aside, ignore_errors=True)
-        place.rename(aside)
+        renamed = place.with_name(f"damaged-{place.name}")
+        shutil.rmtree(renamed, ignore_errors=True)
+        place.rename(renamed)
     for path in folder.glob(".*"):
         shutil.rmtree(path, ignore_errors=True)
 
 
 def prune_checkpoints(folder: Path, keep: int, best: int | None) -> None:
-    """The newest stay, and the best. One that cannot be removed does no harm."""
+    """Delete all but the `keep` newest and the best. One that cannot be deleted does no harm."""
     for step, place in list_checkpoints(folder)[keep:]:
         if step != best:
             with suppress(OSError):
@@ -195,38 +193,40 @@ def prune_checkpoints(folder: Path, keep: int, best: int | None) -> None:
                 shutil.rmtree(place.rename(place.with_name(f".{place.name}.old")))
 
 
-def optimizer_tensors(module: nn.Module, optimiser: torch.optim.Optimizer) -> Tensors:
+def optimizer_tensors(module: nn.Module, optimizer: torch.optim.Optimizer) -> Tensors:
     return {
         f"{name}|{key}": value
         for name, parameter in module.named_parameters()
-        for key, value in _optimizer_state(optimiser, parameter)
+        for key, value in _optimizer_state(optimizer, parameter)
     }
 
 
-def _optimizer_state(optimiser: torch.optim.Optimizer, parameter: nn.Parameter) -> Iterator[tuple[str, Tensor]]:
-    for key, value in optimiser.state.get(parameter, {}).items():
+def _optimizer_state(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> Iterator[tuple[str, Tensor]]:
+    for key, value in optimizer.state.get(parameter, {}).items():
         assert isinstance(value, Tensor)
         yield key, value
 
 
 @torch.no_grad()
-def restore(module: nn.Module, optimiser: torch.optim.Optimizer, checkpoint: Checkpoint, place: str) -> None:
-    """Put a checkpoint's tensors where they came from."""
+def restore(module: nn.Module, optimizer: torch.optim.Optimizer, checkpoint: Checkpoint, place: str) -> None:
+    """Load a checkpoint's tensors into module and optimizer."""
     parameters = dict(module.named_parameters())
-    _same_shapes(parameters, checkpoint.weights, place)
+    _check_shapes(parameters, checkpoint.weights, place)
     for name, parameter in parameters.items():
         parameter.copy_(checkpoint.weights[name])
     for key, value in checkpoint.optimizer.items():
-        name, _, part = key.rpartition("|")
+        name, _, state_key = key.rpartition("|")
         if name not in parameters:
-            cause = f"the optimiser remembers {name!r}, which this model does not have"
+            cause = f"the optimizer state has {name!r}, which is no parameter of this model"
             raise BadCheckpoint(cause, place=place, code="other-model")
         # A copy: what is read from the file is a view of it, and the file will be deleted.
-        optimiser.state[parameters[name]][part] = value.clone().to(parameters[name].device)
+        optimizer.state[parameters[name]][state_key] = value.clone().to(parameters[name].device)
 
 
-def _same_shapes(parameters: Mapping[str, Tensor], weights: Mapping[str, Tensor], place: str) -> None:
-    shapes, stored = ({name: tuple(tensor.shape) for name, tensor in part.items()} for part in (parameters, weights))
-    if shapes != stored:
-        different = sorted(name for name in shapes.keys() | stored.keys() if shapes.get(name) != stored.get(name))
-        raise BadCheckpoint(f"made for another model: {', '.join(different[:5])}", place=place, code="other-model")
+def _check_shapes(parameters: Mapping[str, Tensor], weights: Mapping[str, Tensor], place: str) -> None:
+    expected = {name: tuple(tensor.shape) for name, tensor in parameters.items()}
+    stored = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+    if expected != stored:
+        different = sorted(name for name in expected.keys() | stored.keys() if expected.get(name) != stored.get(name))
+        cause = f"the checkpoint of another model; different parameters: {', '.join(different[:5])}"
+        raise BadCheckpoint(cause, place=place, code="other-model")

@@ -1,8 +1,9 @@
-"""How far a run has come, from 0 to 1: by steps, by passes over the text, or by the clock.
+"""Time budgets: the clock of a run, and how many steps it has left.
 
-By the clock the end is a moment, not a step. Every step takes its share of what is left, (1 - progress) / steps left,
-where the steps left follow from the time left and the pace so far; so the learning rate meets zero at the deadline,
-whatever the machine does. The clock is monotonic: setting the time or the time zone changes nothing.
+With a budget, a run ends at a deadline, not at a step. Every step advances the progress (0 to 1) by its share of the
+rest, (1 - progress) / steps left, where the steps left follow from the time left and the recent pace; so the learning
+rate reaches zero at the deadline, however fast the machine is. The clock is monotonic: setting the time or the time
+zone changes nothing.
 """
 
 from __future__ import annotations
@@ -12,19 +13,21 @@ from collections import deque
 from collections.abc import Callable
 from math import inf
 
-PLAN_CHANGE = 0.05  # a change of the planned steps that is worth a line
-PACE_STEPS = 50  # steps over which the pace is measured
+MIN_PLAN_CHANGE = 0.05  # share of the planned steps: smaller changes are not logged
+PACE_STEPS = 50  # over which the pace is averaged
 
 
 class Clock:
-    """Seconds of a run, over all its processes one after the other; `began` is when this one did."""
+    """Seconds of a run, summed over its processes, one after the other; `began`: when this process did."""
 
     def __init__(self, budget: float | None, *, began: float, now: Callable[[], float] = time.monotonic) -> None:
-        self.budget, self.began, self.now = budget, began, now
-        self.seconds_before = 0.0  # by earlier processes of this run
-        self.reserve = 0.0  # seconds for what comes after the last step
-        self.planned_steps = 0  # steps in all, as last said
-        self.first_pace = 0.0
+        self.budget = budget  # seconds
+        self.began = began
+        self.now = now
+        self.seconds_before = 0.0  # of earlier processes of this run
+        self.reserve = 0.0  # seconds for evaluation and saving after the last step
+        self.planned_steps = 0  # total, as last logged
+        self.first_pace = 0.0  # measured before the first step
         self.step_ends: deque[float] = deque(maxlen=PACE_STEPS + 1)
 
     @property
@@ -33,7 +36,7 @@ class Clock:
 
     @property
     def pace(self) -> float:
-        """Seconds from the end of a step to the end of the next, with all that lies between."""
+        """Seconds per step, with what happens between steps."""
         return (
             (self.step_ends[-1] - self.step_ends[0]) / (len(self.step_ends) - 1)
             if len(self.step_ends) > 2
@@ -46,7 +49,7 @@ class Clock:
 
     @property
     def seconds_left(self) -> float:
-        """Seconds for steps."""
+        """For steps, without the reserve."""
         return inf if self.budget is None else self.budget - self.elapsed - self.reserve
 
     def steps_left(self) -> int:
@@ -55,9 +58,9 @@ class Clock:
         return max(0, round(self.seconds_left / self.pace))
 
     def new_plan(self, step: int) -> int | None:
-        """The steps in all, if they are others than was said last."""
-        left = self.steps_left()
-        if self.budget is None or abs(step + left - self.planned_steps) <= max(2, PLAN_CHANGE * self.planned_steps):
+        """The total number of steps, if it has changed enough to be logged."""
+        total = step + self.steps_left()
+        if self.budget is None or abs(total - self.planned_steps) <= max(2, MIN_PLAN_CHANGE * self.planned_steps):
             return None
-        self.planned_steps = step + left
-        return self.planned_steps
+        self.planned_steps = total
+        return total

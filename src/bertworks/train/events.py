@@ -1,8 +1,8 @@
-"""What happens in a run, as typed events: a line of `metrics.jsonl` each, TensorBoard if it is installed, and whoever
-listens.
+"""The events of a run, typed: each is a line of `metrics.jsonl`, goes to TensorBoard if it is installed, and to a
+handler.
 
-An event's fields are its line's keys, beside `kind`; docs/reference/events.md lists them. Lines of runs made before
-version 0.2 are read as today's events.
+An event's fields are the keys of its line, beside `kind`; docs/reference/events.md lists them. Lines of runs made
+before version 0.2 are read as today's events.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from bertworks.files import atomic_write
+from bertworks.files import whole_file
 
 METRICS = "metrics.jsonl"
 Title = tuple[str, str]
@@ -31,7 +31,7 @@ class Event:
     step: int = 0
     progress: float = 0.0  # from 0 to 1
     tokens: int = 0  # trained on so far
-    seconds: float = 0.0  # of the run, over all its processes one after the other
+    seconds: float = 0.0  # of the run, summed over its processes, one after the other
 
     def as_line(self) -> dict[str, Any]:
         return {"kind": self.kind, **asdict(self)}
@@ -41,10 +41,10 @@ class Event:
 class Started(Event):
     kind = "start"
 
-    machine: dict[str, Any]  # what the bits depend on, and what a reader would ask
-    peak_gflops: float  # matrix products, measured
-    terms: dict[str, Title] = field(default_factory=dict)  # of the loss: their titles
-    unigram_loss: float | None = None  # pre-training: cost of a guess that knows frequencies and no context
+    machine: dict[str, Any]  # hardware and versions; the bits of a run depend on them
+    peak_gflops: float  # of matrix products, measured
+    terms: dict[str, Title] = field(default_factory=dict)  # titles of the terms of the loss
+    unigram_loss: float | None = None  # pre-training: loss of predicting token frequencies, without context
     train_examples: int | None = None  # fine-tuning
     dev_examples: int | None = None
 
@@ -53,28 +53,28 @@ class Started(Event):
 class Resumed(Event):
     kind = "resume"
 
-    differences: list[str]  # from when the checkpoint was written: equal bits are not promised
+    differences: list[str]  # of the machine since the checkpoint was written; then equal bits are not guaranteed
 
 
 @dataclass(frozen=True, kw_only=True)
 class Planned(Event):
     kind = "plan"
 
-    steps: int  # in all, as far as the time budget goes
+    steps: int  # total, estimated from the time budget
     seconds_per_step: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trained(Event):
-    """Means over the steps since the last such line."""
+    """Means over the steps since the last such event."""
 
     kind = "train"
 
-    terms: dict[str, float]  # of the loss, and what is only watched
+    terms: dict[str, float]  # of the loss, and those of weight 0, which are only monitored
     lr: float
     gradient_norm: float
     tokens_per_second: float
-    mfu: float  # share of the machine's peak in matrix products
+    mfu: float  # model FLOP/s as a share of the measured peak
     seconds_left: float
 
 
@@ -101,7 +101,7 @@ class NotSaved(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Skipped(Event):
-    """A step whose loss or gradient was not finite: it was not taken."""
+    """A step was skipped: its loss or gradient was not finite."""
 
     kind = "skip"
 
@@ -122,15 +122,15 @@ class Remarked(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Finished(Event):
-    """`metrics` and what follows: of a fine-tuning, its best model on dev; of several seeds, their mean."""
+    """From `metrics` on: of a fine-tuning only, its best model on dev; with several seeds, their mean."""
 
     kind = "end"
 
     model: str
     report: str
     metrics: dict[str, float] = field(default_factory=dict)
-    metric: str | None = None  # by which models are compared
-    interval: tuple[float, float] | None = None  # 95 %, of that metric
+    metric: str | None = None  # the main one
+    interval: tuple[float, float] | None = None  # its 95 % CI
     dev_examples: int | None = None
     extra_eval: dict[str, dict[str, float]] = field(default_factory=dict)  # metrics on further splits
     std: dict[str, float] | None = None  # over seeds
@@ -143,44 +143,42 @@ KINDS: dict[str, type[Event]] = {
     for event in (Started, Resumed, Planned, Trained, Evaluated, Saved, NotSaved, Skipped, Remarked, Finished)
 }
 EventHandler = Callable[[Event], None]
-Some = TypeVar("Some", bound=Event)
+AnyEvent = TypeVar("AnyEvent", bound=Event)
 
 
 def ignore(event: Event) -> None:
-    """Nobody listens."""
+    """The handler that does nothing."""
 
 
-def of_kind(events: Iterable[Event], kind: type[Some]) -> list[Some]:
+def of_kind(events: Iterable[Event], kind: type[AnyEvent]) -> list[AnyEvent]:
     return [event for event in events if isinstance(event, kind)]
 
 
-def last(events: Iterable[Event], kind: type[Some]) -> Some | None:
+def last(events: Iterable[Event], kind: type[AnyEvent]) -> AnyEvent | None:
     return next(reversed(of_kind(events, kind)), None)
 
 
 def read_events(path: Path) -> list[Event]:
-    """The lines that are whole; a killed process may leave half of one."""
-    found = (_parse(line) for line in (path.read_bytes().splitlines() if path.is_file() else ()))
-    return [event for event in found if event is not None]
+    """Of a `metrics.jsonl`. Lines that cannot be read are skipped: a killed process may leave half of one."""
+    lines = path.read_bytes().splitlines() if path.is_file() else []
+    return [event for event in map(_parse, lines) if event is not None]
 
 
 def _parse(line: bytes) -> Event | None:
     try:
-        values = _today(json.loads(line))
-        kind = KINDS[values.pop("kind")]
-        known = {one.name for one in fields(kind)}
-        return (
-            kind(**{name: value for name, value in values.items() if name in known})
-            if isinstance(values["step"], int)
-            else None
-        )
+        values = _upgrade(json.loads(line))
+        event = KINDS[values.pop("kind")]
+        names = {field.name for field in fields(event)}
+        if not isinstance(values["step"], int):
+            return None
+        return event(**{name: value for name, value in values.items() if name in names})
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         return None
 
 
-# Kinds of before version 0.2, whose lines were flat: today's kind, what its keys are called today, and where the others
-# belong.
-BEFORE: dict[str, tuple[str, dict[str, str], str | None]] = {
+# Kinds before version 0.2, when lines were flat: the kind of today, renamed keys, and the field that takes the other
+# keys.
+OLD_KINDS: dict[str, tuple[str, dict[str, str], str | None]] = {
     "start": ("start", {"matrix_gflops": "peak_gflops", "train": "train_examples", "dev": "dev_examples"}, "machine"),
     "resumed": ("resume", {}, None),
     "train": ("train", {"gradient": "gradient_norm", "share": "mfu"}, "terms"),
@@ -204,33 +202,35 @@ BEFORE: dict[str, tuple[str, dict[str, str], str | None]] = {
 }
 
 
-def _today(line: Mapping[str, Any]) -> dict[str, Any]:
+def _upgrade(line: Mapping[str, Any]) -> dict[str, Any]:
     """A line as this version writes it."""
-    kind, renamed, rest = BEFORE.get(line["kind"], (line["kind"], {}, None))
-    values = {renamed.get(name, name): value for name, value in line.items()} | {"kind": kind}
+    kind, renamed_keys, nested_field = OLD_KINDS.get(line["kind"], (line["kind"], {}, None))
+    values = {renamed_keys.get(name, name): value for name, value in line.items()} | {"kind": kind}
     if kind == Remarked.kind:
         values.setdefault("code", "remark")
-    if rest is None or rest in values:
+    if nested_field is None or nested_field in values:
         return values
-    known = {"kind", *(one.name for one in fields(KINDS[kind]))}
-    unknown = {name: value for name, value in values.items() if name not in known}
-    return {**{name: value for name, value in values.items() if name in known}, rest: unknown}
+    names = {"kind", *(field.name for field in fields(KINDS[kind]))}
+    nested = {name: value for name, value in values.items() if name not in names}
+    return {**{name: value for name, value in values.items() if name in names}, nested_field: nested}
 
 
 class Log:
-    """`metrics.jsonl`, TensorBoard, and whoever listens."""
+    """Writes events to `metrics.jsonl` and TensorBoard, and passes them to a handler."""
 
     def __init__(self, folder: Path, on_event: EventHandler, *, since: int) -> None:
-        """Goes on after step `since`: what an interrupted process wrote beyond it will be written again."""
+        """Continues after step `since`: later events of an interrupted process are dropped, they will come again."""
         path = folder / METRICS
-        kept = [event for event in read_events(path) if event.step <= since]
-        with atomic_write(path) as file:
-            file.writelines(map(_line, kept))
-        self.file, self.on_event = path.open("ab"), on_event
-        self.tensorboard, self.line_complete = _tensorboard(folder, since), True
+        earlier = [event for event in read_events(path) if event.step <= since]
+        with whole_file(path) as file:
+            file.writelines(map(_line, earlier))
+        self.file = path.open("ab")
+        self.on_event = on_event
+        self.tensorboard = _tensorboard(folder, since)
+        self.line_complete = True  # the last line of the file
 
     def write(self, event: Event) -> None:
-        """A disk that is full, or a terminal that is gone, is no reason to stop training; whoever listens is told."""
+        """A full disk or a closed terminal does not stop the training; the handler gets a remark."""
         try:
             self.file.write(b"" if self.line_complete else b"\n")
             self.file.write(_line(event))
@@ -239,14 +239,14 @@ class Log:
         except OSError as error:
             if self.line_complete:
                 text = f"{METRICS} could not be written: {error}"
-                self._tell(Remarked(step=event.step, code="log-not-written", text=text))
-            self.line_complete = False  # half a line may stand there; the next begins on its own
-        self._tell(event)
+                self._handle(Remarked(step=event.step, code="log-not-written", text=text))
+            self.line_complete = False  # half a line may have been written; the next event starts a new one
+        self._handle(event)
         if self.tensorboard is not None:
             for name, value in _scalars(event):
                 self.tensorboard.add_scalar(f"{event.kind}/{name}", value, event.step)
 
-    def _tell(self, event: Event) -> None:
+    def _handle(self, event: Event) -> None:
         with suppress(OSError, ValueError):
             self.on_event(event)
 
@@ -268,9 +268,9 @@ def _line(event: Event) -> bytes:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no NaN: a number that is none is null."""
+    """JSON has no NaN and no infinity: they become null."""
     if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
+        return {key: _finite(nested) for key, nested in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -1,4 +1,4 @@
-"""What the steps since the last line of the log came to."""
+"""Averages over the steps since the last line of the log."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from bertworks.train.distributed import Distributed
 
 
 class Meter:
-    """The terms of the loss since the last line of the log, and the time that the steps took, without what lies between
-    them."""
+    """Sums of the terms of the loss since the last line of the log, and the time of the steps, without evaluations and
+    saves between them."""
 
     def __init__(self, tokens: int = 0) -> None:
         self.sums: dict[str, float] = {}
         self.counts: dict[str, int] = {}
-        self.lr = self.gradient_norm = 0.0  # of the last step
-        self.steps, self.tokens = 0, tokens
-        self.seconds, self.start = 0.0, time.monotonic()
+        self.lr = 0.0  # of the last step, as is the gradient's norm
+        self.gradient_norm = 0.0
+        self.steps = 0
+        self.tokens = tokens  # trained on before the first of these steps
+        self.seconds = 0.0
+        self.start = time.monotonic()
 
     def pause(self) -> None:
         self.seconds += time.monotonic() - self.start
@@ -31,8 +34,11 @@ class Meter:
         for name, value in sums.items():
             self.sums[name] = self.sums.get(name, 0.0) + value
             self.counts[name] = self.counts.get(name, 0) + counts[name]
-        self.lr, self.gradient_norm, self.steps = lr, gradient_norm, self.steps + 1
+        self.lr = lr
+        self.gradient_norm = gradient_norm
+        self.steps += 1
 
     def reduce(self, distributed: Distributed, device: torch.device) -> dict[str, float]:
+        """The mean of each term, over all processes."""
         totals: Tensor = distributed.sum(torch.tensor(list(self.sums.values()), dtype=torch.float64, device=device))
         return {name: total / max(1, self.counts[name]) for name, total in zip(self.sums, totals.tolist(), strict=True)}

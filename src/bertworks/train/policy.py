@@ -1,4 +1,4 @@
-"""When to evaluate, which model was the best, and whether it is worth going on: early stopping and pruning."""
+"""When to evaluate, which model is the best so far, and when to stop: early stopping and pruning."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from bertworks.errors import Remark
 from bertworks.train.checkpoint import State
 from bertworks.train.clock import Clock
 
-EVALUATION_SHARE = 0.3  # of the time of training may go into evaluations on the way
+EVALUATION_SHARE = 0.3  # of a time budget that evaluations during training may take
 Evaluate = Callable[[], dict[str, float]]
-"""Metrics. It may be `Interrupted`, unless several processes evaluate together; a resumed run does it again."""
+"""Returns metrics. A signal may interrupt it, unless several processes evaluate; a resumed run repeats it."""
 Pruner = Callable[[float, float], bool]
-"""(progress, the smallest error so far): whether a run is not worth its time."""
+"""(progress, best value of the monitored metric so far): whether to stop the run."""
 
 
 def never_prune(progress: float, best: float) -> bool:
@@ -24,36 +24,34 @@ def never_prune(progress: float, best: float) -> bool:
 @dataclass(frozen=True)
 class EvaluationPolicy:
     evaluate: Evaluate
-    save_model: Callable[[], None]  # when it is the best so far
-    monitor: str = "loss"  # the metric by which models are compared, the lower the better
-    at_start: bool = True  # also before the first step
-    patience: int | None = None  # early stopping: after so many evaluations without improvement,
-    pruner: Pruner = never_prune  # or if its best, so far in the run, is not worth more time
-    extra_evaluations: float = 0.0  # further ones that the end takes time for, in units of these
+    save_model: Callable[[], None]  # called when it is the best so far
+    monitor: str = "loss"  # the metric by which models are compared; lower is better
+    at_start: bool = True  # evaluate before the first step, too
+    patience: int | None = None  # early stopping: after so many evaluations without improvement
+    pruner: Pruner = never_prune
+    extra_evaluations: float = 0.0  # after the last step, beside the regular one; in units of its time
 
     def has_time(self, state: State, clock: Clock) -> bool:
-        """With a budget, evaluation must not take the time of training: neither much of that since the last one, nor of
-        what is left."""
+        """With a budget, an evaluation may take only a share of the time since the last one, and of the time left."""
         return state.evaluation_seconds <= EVALUATION_SHARE * min(
             clock.elapsed - state.evaluated_at, clock.seconds_left
         )
 
     def update(self, state: State, metrics: Mapping[str, float]) -> State:
-        """What an evaluation changes."""
+        """The state after an evaluation."""
         value = metrics[self.monitor]
         finite = math.isfinite(value)
-        better = state.best_step is None or (finite and (state.best is None or value < state.best))
-        if better or (finite and value == state.best):  # of equal ones the last has learned most
+        improved = state.best_step is None or (finite and (state.best is None or value < state.best))
+        if improved or (finite and value == state.best):  # of equal ones the latest, which was trained longest
             state = replace(state, best=value if finite else None, best_step=state.step)
-        state = replace(
-            state, evaluations_without_improvement=0 if better else state.evaluations_without_improvement + 1
-        )
+        n_without = 0 if improved else state.evaluations_without_improvement + 1
+        state = replace(state, evaluations_without_improvement=n_without)
         if state.progress >= 1:
             return state
         return replace(state, pruned=state.best is not None and self.pruner(state.progress, state.best))
 
     def stop_reason(self, state: State) -> Remark | None:
-        """None: it is worth going on."""
+        """None: continue training."""
         if self.patience is not None and state.evaluations_without_improvement >= self.patience:
             text = f"early stopping: no improvement in {state.evaluations_without_improvement} evaluations"
             return Remark("early-stopping", text)

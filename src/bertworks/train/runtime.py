@@ -1,11 +1,11 @@
-"""The process and the machine: signals, threads, memory, speed, and how all that is written down.
+"""The process and the machine: signals, threads, memory, peak FLOP/s, and the record of all that.
 
-What changes the process itself (signal handlers, threads, the allocator) happens only where the process is ours, on the
-command line; a library call leaves its caller's process as it is.
+Changes to the process itself (signal handlers, threads, the allocator) are made only on the command line, where the
+process is ours; a library call leaves its caller's process as it is.
 
-SIGTERM and SIGINT ask for an end: the step is finished and saved; an evaluation is interrupted, if one process makes
-it. A second signal ends the process at once. Whoever ends a group of processes often signals each of them twice, once
-directly and once through their parent; two SIGTERMs within a moment are therefore one.
+SIGTERM and SIGINT request a stop: the current step is finished and saved; an evaluation by a single process is
+interrupted. A second signal ends the process at once. Launchers that stop a group of processes often signal each of
+them twice, directly and through the parent; so two SIGTERMs in quick succession count as one.
 """
 
 from __future__ import annotations
@@ -33,26 +33,28 @@ from bertworks.config import LoopConfig
 from bertworks.errors import Unsupported
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-MOMENT = 0.5  # seconds
+SAME_SIGNAL_SECONDS = 0.5  # two SIGTERMs within this time count as one
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
-KEPT = 2**30
-PEAK_FLOPS_SECONDS = 0.5
+MALLOC_KEEP_BYTES = 2**30  # freed memory that malloc keeps
+PEAK_FLOPS_SECONDS = 0.5  # of measuring
 
 
 class Interrupted(Exception):
-    """The end was asked for in the middle of what can be done again."""
+    """A stop was requested during work that a resumed run can repeat."""
 
 
 @dataclass
 class StopRequest:
-    signal: int = 0  # 0: nobody asked
+    signal: int = 0  # the signal that requested a stop, or 0
     requested_at: float = 0.0
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        same = number == self.signal == signal.SIGTERM and time.monotonic() - self.requested_at < MOMENT
-        if self.signal and not same:
+        elapsed = time.monotonic() - self.requested_at
+        is_repeated = number == self.signal == signal.SIGTERM and elapsed < SAME_SIGNAL_SECONDS
+        if self.signal and not is_repeated:
             os._exit(128 + number)
-        self.signal, self.requested_at = number, time.monotonic()
+        self.signal = number
+        self.requested_at = time.monotonic()
 
     def raise_if_requested(self) -> None:
         if self.signal:
@@ -61,7 +63,7 @@ class StopRequest:
 
 @dataclass(frozen=True)
 class Runtime:
-    """What a training may do to its process; as it is, nothing."""
+    """What a training may do to its process; by default nothing."""
 
     owns_process: bool = False
     stop: StopRequest = field(default_factory=StopRequest)
@@ -70,7 +72,7 @@ class Runtime:
 
 @contextmanager
 def own_process(began: float) -> Iterator[Runtime]:
-    """For the command line: signals ask the training to stop, threads and memory are the training's."""
+    """For the command line: signals request a stop, and the training may set threads and allocator."""
     stop = StopRequest()
     before = {number: signal.signal(number, stop.handle) for number in SIGNALS}
     try:
@@ -89,29 +91,27 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
         device = torch.device("cuda", local_rank) if device == torch.device("cuda") else device
         torch.empty(1, device=device)
         if device.type not in ("cpu", "cuda"):
-            raise RuntimeError("cpu and cuda are known")
+            raise RuntimeError("only cpu and cuda are supported")
     except (RuntimeError, AssertionError) as error:
         reason = str(error).partition("\n")[0]
-        cause = f"no such device here: {name} ({reason})"
-        raise Unsupported(cause, remedy="cpu is always there", code="no-such-device") from None
+        cause = f"device not available: {name} ({reason})"
+        raise Unsupported(cause, remedy="cpu is always available", code="no-such-device") from None
     return device
 
 
 def check_precision(config: LoopConfig, device: torch.device) -> None:
-    """Some virtual machines name instructions that they refuse to run, which ends a process; so one that can be spared
-    tries them."""
+    """Some virtual machines report instructions that crash a process; so a process of its own tries them."""
     if config.precision == "bfloat16" and device.type == "cpu":
         code = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); a @ a"
         if subprocess.run([sys.executable, "-c", code], stderr=subprocess.DEVNULL).returncode:
-            cause = "bfloat16 products end the process on this processor, though it says that it knows them"
-            raise Unsupported(
-                cause,
-                remedy="train.precision=float32; or set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 (or _VNNI) and try again",
-            )
+            cause = "bfloat16 matrix products crash on this processor, although it reports to support them"
+            remedy = "train.precision=float32; or set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 (or _VNNI) and try again"
+            raise Unsupported(cause, remedy=remedy)
 
 
 def set_threads(threads: int | None, processes: int) -> int:
-    """As many as this process may have cores, or as OMP_NUM_THREADS says; but torchrun sets that to one by itself."""
+    """By default this process's share of the cores, or OMP_NUM_THREADS, but not under torchrun, which sets that to 1 by
+    itself. Returns the number of threads."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if processes == 1 and os.environ.get("OMP_NUM_THREADS"):
         cores = torch.get_num_threads()
@@ -120,24 +120,23 @@ def set_threads(threads: int | None, processes: int) -> int:
 
 
 def keep_freed_memory() -> bool:
-    """Every step frees what the next one takes again. glibc would give it back to the system in between, page by page;
-    tell it not to."""
+    """Every step frees memory that the next one allocates again. By default glibc returns it to the system in between,
+    page by page; tell it not to. Returns whether that worked."""
     if platform.libc_ver()[0] != "glibc":
         return False
     mallopt = ctypes.CDLL(None).mallopt
-    return bool(mallopt(M_MMAP_THRESHOLD, KEPT) and mallopt(M_TRIM_THRESHOLD, KEPT))
+    return bool(mallopt(M_MMAP_THRESHOLD, MALLOC_KEEP_BYTES) and mallopt(M_TRIM_THRESHOLD, MALLOC_KEEP_BYTES))
 
 
 def release_memory() -> None:
-    """All that is free. Where steps differ in length, what was kept comes to lie in pieces that the next one cannot
-    use, more and more."""
+    """Return all free memory to the system. Where steps differ in length, kept memory fragments, more and more, into
+    pieces that the next step cannot use."""
     if platform.libc_ver()[0] == "glibc":
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def measure_peak_flops(rows: int, inner: int, columns: int, device: torch.device, dtype: torch.dtype) -> float:
-    """The three products of a linear layer's step, forward and for its two gradients, in floating-point operations a
-    second."""
+    """FLOP/s of a linear layer's three matrix products: forward, and for its two gradients."""
     x, w, y = (
         torch.randn(*shape, device=device, dtype=dtype) for shape in ((rows, inner), (inner, columns), (rows, columns))
     )
@@ -149,39 +148,39 @@ def measure_peak_flops(rows: int, inner: int, columns: int, device: torch.device
         if device.type == "cuda":
             torch.cuda.synchronize(device)
 
-    best, end = 0.0, time.monotonic() + PEAK_FLOPS_SECONDS
+    peak = 0.0
+    end = time.monotonic() + PEAK_FLOPS_SECONDS
     while time.monotonic() < end:
         start = time.monotonic()
         products()
-        best = max(
-            best, 3 * 2.0 * rows * inner * columns / (time.monotonic() - start)
-        )  # others may disturb some of them
-    return best
+        # The best of several: other processes may slow some of them down.
+        peak = max(peak, 3 * 2.0 * rows * inner * columns / (time.monotonic() - start))
+    return peak
 
 
 def _attention_flops(q: torch.Size, k: torch.Size, *_: Any, **__: Any) -> int:
-    """Two products of queries (..., T, D) with keys and values (..., T', D)."""
+    """Two matrix products of queries (..., T, D) with keys and values (..., T', D)."""
     return 4 * math.prod(q) * k[-2]
 
 
 def _attention_backward_flops(_: torch.Size, q: torch.Size, k: torch.Size, *__: Any, **___: Any) -> int:
-    """Five, for the scores are computed once more."""
+    """Five matrix products, since the scores are computed again."""
     return 10 * math.prod(q) * k[-2]
 
 
-ATTENTION = {  # kernels that torch's counter does not know
+ATTENTION_FLOPS = {  # kernels that torch's counter does not know
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention_flops,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward_flops,
 }
 
 
 def flop_counter() -> FlopCounterMode:
-    """Of all that is computed inside."""
-    return FlopCounterMode(display=False, custom_mapping=ATTENTION)
+    """Counts the FLOPs of all that runs inside of it."""
+    return FlopCounterMode(display=False, custom_mapping=ATTENTION_FLOPS)
 
 
-def environment(device: torch.device, world: int) -> dict[str, Any]:
-    """What the bits of a run depend on, and what a reader of its report would ask."""
+def environment(device: torch.device, world_size: int) -> dict[str, Any]:
+    """Versions and hardware, for the report; the bits of a run depend on them."""
     return {
         "bertworks": __version__,
         "torch": torch.__version__,
@@ -191,7 +190,7 @@ def environment(device: torch.device, world: int) -> dict[str, Any]:
         "processor": _processor(),
         "device": str(device) if device.type == "cpu" else torch.cuda.get_device_name(device),
         "threads": torch.get_num_threads(),
-        "world_size": world,
+        "world_size": world_size,
     }
 
 

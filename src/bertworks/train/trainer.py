@@ -1,8 +1,8 @@
-"""The loop. It is given batches, something with `counts` and `forward`, a way to evaluate and a way to save the model.
+"""The training loop. It gets batches, a module with `counts` and `forward`, and a policy that evaluates and saves.
 
-What makes a stopped and resumed run end with the same bits as an undisturbed one: every batch is a function of its
+A stopped and resumed run ends with the same bits as an undisturbed one, because every batch is a function of its
 cursor, dropout is seeded by (seed, step, micro-batch, process), and a checkpoint holds weights, optimizer and cursor.
-What is only shown (speed, time left, means over the last lines) may differ.
+What is only logged (speed, time left, means since the last line) may differ.
 """
 
 from __future__ import annotations
@@ -42,21 +42,19 @@ from bertworks.train.optim import learning_rate, make_optimizer, set_learning_ra
 from bertworks.train.policy import EvaluationPolicy
 from bertworks.train.runtime import Interrupted, Runtime, flop_counter, release_memory
 
-PROFILED_STEPS = 3  # to measure the machine with, for a budget; their gradients are thrown away
-LOG_SECONDS = 20.0  # of steps so slow that lines every so many of them would leave people waiting
-RELEASE_SECONDS = (
-    10.0  # between moments when memory is given back, which takes a few hundredths of that to be had again
-)
-END_SECONDS = 1.0  # for the report and the last messages, beside evaluation and saving, which are measured
+PROFILED_STEPS = 3  # to measure the pace with, for a budget; their gradients are discarded
+LOG_SECONDS = 20.0  # longest time between two lines of the log, where steps are slow
+RELEASE_SECONDS = 10.0  # between returns of free memory to the system; getting it again costs a few percent of that
+END_SECONDS = 1.0  # reserved for the report and the last messages, beside evaluation and saving, which are measured
 
 
 @dataclass(frozen=True)
 class TrainContext:
-    """Where a training happens."""
+    """Folder, machine, clock and log of a training."""
 
     folder: Path
-    identity: str  # by which a run knows its own checkpoints
-    machine: dict[str, Any]  # as events and checkpoints name it
+    identity: str  # of the run, stored in its checkpoints
+    machine: dict[str, Any]  # as `environment` describes it
     clock: Clock
     runtime: Runtime = field(default_factory=Runtime)
     distributed: Distributed = field(default_factory=Distributed)
@@ -66,18 +64,18 @@ class TrainContext:
 
 @dataclass(frozen=True)
 class StepSync:
-    """What all processes must see alike before a step."""
+    """What all processes must agree on before a step."""
 
-    counts: dict[str, int]  # of the whole step
+    counts: dict[str, int]  # of each term of the loss, over all processes
     mid_progress: float  # in the middle of the step, for its learning rate
-    progress: float  # after it
-    is_over: bool  # the run has ended before it
-    stop_signal: int  # that asked to stop, or 0
+    progress: float  # after the step
+    is_over: bool  # the budget ends before this step
+    stop_signal: int  # that requested a stop, or 0
 
 
 class Trainer:
-    """`batches(cursor)` gives the steps from there on; `policy` evaluates, keeps the best model and may end the run
-    early."""
+    """`batches(cursor)` yields the steps from a cursor on; `policy` evaluates, saves the best model and may stop the
+    run early."""
 
     def __init__(
         self,
@@ -88,28 +86,25 @@ class Trainer:
         context: TrainContext,
         policy: EvaluationPolicy,
     ) -> None:
-        self.module, self.batches, self.optim, self.config, self.context, self.policy = (
-            module,
-            batches,
-            optim,
-            loop,
-            context,
-            policy,
-        )
-        self.distributed, self.clock = context.distributed, context.clock
-        self.ddp_module, self.optimizer, self.state = (
-            self.distributed.wrap(module),
-            make_optimizer(module, optim),
-            State(),
-        )
+        self.module = module
+        self.batches = batches
+        self.optim = optim
+        self.config = loop
+        self.context = context
+        self.policy = policy
+        self.distributed = context.distributed
+        self.clock = context.clock
+        self.ddp_module = self.distributed.wrap(module)
+        self.optimizer = make_optimizer(module, optim)
+        self.state = State()
         self.parameters = list(module.parameters())
         self.device = self.parameters[0].device
         self.flops_per_token = 0.0
         self.meter = Meter()
-        self.saved_state: State | None = None
+        self.saved_state: State | None = None  # of the last checkpoint
         self.memory_released_at = time.monotonic()
         self.finishing = False
-        self.failure: BertworksError | None = None
+        self.failure: BertworksError | None = None  # of the last save
 
     # ------------------------------------------------------------------ the run
 
@@ -119,10 +114,10 @@ class Trainer:
         self.clock.seconds_before = self.state.seconds
 
     def run(self) -> int:
-        """Train to the end. Returns 0, or the number of the signal that asked to stop."""
+        """Train to the end. Returns 0, or the number of the signal that requested a stop."""
         self._reserve_time()
         if self.state.progress >= 1 and not self.state.evaluation_pending:
-            self.remark(Remark("already-ended", "this run has already ended"))
+            self.remark(Remark("already-ended", "this run has already finished"))
         elif self.state.progress < 1 and (
             self.state.evaluation_pending or (self.saved_state is None and self.policy.at_start)
         ):
@@ -157,15 +152,14 @@ class Trainer:
 
     def _advanced(self, step: Step, progress: float) -> State:
         epoch, batch = step.next_cursor
-        tokens, seconds = self.state.tokens + step.tokens, self.clock.elapsed
         return replace(
             self.state,
             step=self.state.step + 1,
             epoch=epoch,
             batch=batch,
             progress=progress,
-            tokens=tokens,
-            seconds=seconds,
+            tokens=self.state.tokens + step.tokens,
+            seconds=self.clock.elapsed,
         )
 
     def _sync_step(self, step: Step) -> StepSync:
@@ -173,29 +167,30 @@ class Trainer:
         for micro_batch in step.micro_batches:
             for name, n in self.module.counts(micro_batch.batch).items():
                 counts[name] = counts.get(name, 0) + n * micro_batch.is_counted
-        middle, after, over = self._progress(step) if self.distributed.is_main else (0.0, 0.0, False)
-        signal_here = (
-            self.context.runtime.stop.signal
-        )  # now; one that comes while the processes talk is for the next step
-        values = [*counts.values(), middle, after, float(over), float(signal_here)]
+        middle, after, is_over = self._progress(step) if self.distributed.is_main else (0.0, 0.0, False)
+        own_signal = self.context.runtime.stop.signal  # read once: one that comes later is for the next step
+        values = [*counts.values(), middle, after, float(is_over), float(own_signal)]
         sums = self.distributed.sum(torch.tensor(values, dtype=torch.float64, device=self.device))
-        *totals, middle, after, ended, asked = sums.tolist()
+        *totals, middle, after, over_sum, signal_sum = sums.tolist()
         counts = {name: int(total) for name, total in zip(counts, totals, strict=True)}
-        return StepSync(counts, middle, after, bool(ended), signal_here or (int(signal.SIGTERM) if asked else 0))
+        stop_signal = own_signal or (int(signal.SIGTERM) if signal_sum else 0)
+        return StepSync(counts, middle, after, bool(over_sum), stop_signal)
 
     def _progress(self, step: Step) -> tuple[float, float, bool]:
-        """In the middle of the step; after it; and whether the run ended before it."""
+        """In the middle of the step, after it, and whether the budget ends before it."""
         if self.config.steps is not None:
-            done, total = self.state.step, self.config.steps
-            return (done + 0.5) / total, (done + 1) / total, False
+            n_done = self.state.step
+            total = self.config.steps
+            return (n_done + 0.5) / total, (n_done + 1) / total, False
         if self.config.epochs is not None:
-            before, after = (passes / self.config.epochs for passes in step.epochs_done)
+            before, after = (epochs / self.config.epochs for epochs in step.epochs_done)
             return (before + after) / 2, after, False
-        left = self.clock.steps_left()
-        share = (1 - self.state.progress) / max(1, left)
-        return self.state.progress + share / 2, self.state.progress + share, left == 0
+        steps_left = self.clock.steps_left()
+        share = (1 - self.state.progress) / max(1, steps_left)
+        return self.state.progress + share / 2, self.state.progress + share, steps_left == 0
 
     def _finish(self, stop_signal: int) -> int:
+        """The last evaluation, unless a signal requested the stop, and the last checkpoint."""
         self.finishing = True
         if not stop_signal:
             self._log_train()
@@ -204,7 +199,7 @@ class Trainer:
                 self._evaluate()
                 stop_signal = self.context.runtime.stop.signal if self.state.evaluation_pending else 0
         if not self.state.step:
-            self.remark(Remark("no-step-taken", "no step was taken: the model is untrained"))
+            self.remark(Remark("no-step-taken", "no step was trained: the model has its initial weights"))
         if self.saved_state != self.state:
             self._save_checkpoint()
         if self.failure is not None:
@@ -218,8 +213,8 @@ class Trainer:
         set_learning_rate(self.optimizer, lr)
         value, sums = self._forward_backward(step, sync.counts)
         norm = self._clip_gradients()
-        wrong = torch.tensor(float(not (math.isfinite(value) and math.isfinite(norm))), device=self.device)
-        if float(self.distributed.sum(wrong)):
+        is_nonfinite = float(not (math.isfinite(value) and math.isfinite(norm)))
+        if float(self.distributed.sum(torch.tensor(is_nonfinite, device=self.device))):
             self._skip_step(step, value, norm)
             return
         self.optimizer.step()
@@ -227,16 +222,18 @@ class Trainer:
         self.meter.add(sums, sync.counts, lr, norm)
 
     def _clip_gradients(self) -> float:
-        """Shorten the gradient if it is too long; its length before."""
-        norm = nn.utils.get_total_norm([one.grad for one in self.parameters if one.grad is not None], foreach=True)
+        """Clip the gradient to `max_grad_norm`; returns its norm before that."""
+        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        norm = nn.utils.get_total_norm(gradients, foreach=True)
         if norm > self.optim.max_grad_norm:
             nn.utils.clip_grads_with_norm_(self.parameters, self.optim.max_grad_norm, norm, foreach=True)
         return float(norm)
 
     def _forward_backward(self, step: Step, counts: dict[str, int]) -> tuple[float, dict[str, float]]:
-        """The weighted loss of this process, and the sum of each of its terms; the gradients are where they belong."""
+        """Accumulate the gradients. Returns the weighted loss of this process, and the sum of each of its terms."""
         self.optimizer.zero_grad(set_to_none=True)
-        values, totals = [], [torch.zeros(len(counts), dtype=torch.float64, device=self.device)]
+        values = []
+        totals = [torch.zeros(len(counts), dtype=torch.float64, device=self.device)]
         for index, micro_batch in enumerate(step.micro_batches):
             entropy = (self.config.seed, self.state.step, index, self.distributed.rank)
             torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> 1))
@@ -244,25 +241,23 @@ class Trainer:
                 with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bfloat16"):
                     loss: Loss = self.ddp_module(micro_batch.batch)
                 terms = [term.total * (term.weight / max(1, counts[term.name])) for term in loss if term.weight]
-                # Gradients are averaged over the processes, but each term is divided by the count of all of them.
+                # DDP averages the gradients over the processes, but each term is already divided by the global count.
                 mean = torch.stack(terms).sum() * (float(micro_batch.is_counted) * self.distributed.world_size)
                 mean.backward()  # type: ignore[no-untyped-call]
             values.append(mean.detach() / self.distributed.world_size)
             if micro_batch.is_counted:
-                named = {term.name: term.total.detach().double() for term in loss}
-                totals.append(torch.stack([named[name] for name in counts]))
+                sums = {term.name: term.total.detach().double() for term in loss}
+                totals.append(torch.stack([sums[name] for name in counts]))
         return float(torch.stack(values).sum()), dict(zip(counts, torch.stack(totals).sum(0).tolist(), strict=True))
 
     def _maybe_no_sync(self, *, last: bool) -> AbstractContextManager[Any]:
-        """Gradients travel between processes once in a step, with its last micro-batch."""
-        return (
-            nullcontext()
-            if last or not isinstance(self.ddp_module, DistributedDataParallel)
-            else self.ddp_module.no_sync()
-        )
+        """Gradients are synchronised once per step, with its last micro-batch."""
+        if last or not isinstance(self.ddp_module, DistributedDataParallel):
+            return nullcontext()
+        return self.ddp_module.no_sync()
 
     def _skip_step(self, step: Step, value: float, norm: float) -> None:
-        """Numbers that are not finite must not reach the weights."""
+        """A loss or gradient that is not finite must not reach the weights."""
         self.optimizer.zero_grad(set_to_none=True)
         n_skipped = self.state.nonfinite_steps + 1
         self.state = replace(self.state, nonfinite_steps=n_skipped)
@@ -273,29 +268,28 @@ class Trainer:
         )
         if n_skipped >= self.config.bad_steps:
             cause = (
-                f"{n_skipped} steps in a row gave numbers that are not finite, the last at epoch {epoch}, batch {batch}"
+                f"loss or gradient not finite in {n_skipped} consecutive steps, the last at epoch {epoch}, "
+                f"batch {batch}"
             )
-            remedy = "the last checkpoint is good; try a lower optim.lr, and see metrics.jsonl for the batches"
+            remedy = "the last checkpoint is intact; try a lower optim.lr; metrics.jsonl names the skipped batches"
             raise Diverged(cause, place=str(self.context.folder), remedy=remedy)
 
-    # ------------------------------------------------------------------ around the steps
+    # ------------------------------------------------------------------ between the steps
 
     def _profile_step(self, step: Step) -> None:
-        """What a step costs, in operations and, where they are counted, seconds. Nothing of it stays."""
+        """Measure the FLOPs of a step and, with a budget, its seconds. The gradients are discarded."""
         sync = self._sync_step(step)
         if sync.stop_signal:
             return
-        counts, pace = sync.counts, math.inf
         with flop_counter() as counter:
-            self._forward_backward(step, counts)
-        flops = self.distributed.sum(
-            torch.tensor(float(counter.get_total_flops()), dtype=torch.float64, device=self.device)
-        )
-        self.flops_per_token = float(flops) / max(1, step.tokens)
+            self._forward_backward(step, sync.counts)
+        own_flops = torch.tensor(float(counter.get_total_flops()), dtype=torch.float64, device=self.device)
+        self.flops_per_token = float(self.distributed.sum(own_flops)) / max(1, step.tokens)
         if self.clock.budget is not None:
+            pace = math.inf
             for _ in range(PROFILED_STEPS - 1):
                 start = time.monotonic()
-                self._forward_backward(step, counts)
+                self._forward_backward(step, sync.counts)
                 pace = min(pace, time.monotonic() - start)
             self.clock.first_pace = pace
         self.optimizer.zero_grad(set_to_none=True)
@@ -303,66 +297,65 @@ class Trainer:
         self.clock.tick()
 
     def _after_step(self, before: State) -> None:
-        """What is due between two steps."""
-        state, config = self.state, self.config
+        """Log, evaluate and save, if it is time to."""
+        state = self.state
+        config = self.config
         if (planned := self.clock.new_plan(state.step)) is not None:
             self.emit(Planned(steps=planned, seconds_per_step=self.clock.pace))
-        slow = (
-            self.meter.seconds > LOG_SECONDS and self.distributed.world_size == 1
-        )  # others would not agree on the moment
-        if state.step % config.log_every == 0 or slow:
+        # Only with one process: several would not agree on when.
+        is_slow = self.meter.seconds > LOG_SECONDS and self.distributed.world_size == 1
+        if state.step % config.log_every == 0 or is_slow:
             self._log_train()
         if self.context.runtime.owns_process and time.monotonic() > self.memory_released_at + RELEASE_SECONDS:
             release_memory()
             self.memory_released_at = time.monotonic()
-        if (
-            math.floor(state.progress * config.evaluations) > math.floor(before.progress * config.evaluations)
-            and self._can_evaluate()
-        ):
+        n_due = math.floor(state.progress * config.evaluations)
+        if n_due > math.floor(before.progress * config.evaluations) and self._can_evaluate():
             self._evaluate()
-        # In a streak of steps that were not taken the last checkpoint is the good one.
-        due = state.step % config.checkpoint_every == 0 or self.state.best_step == state.step
-        if due and not state.nonfinite_steps:
+        # Among skipped steps nothing is saved: the last checkpoint is the good one.
+        is_due = state.step % config.checkpoint_every == 0 or self.state.best_step == state.step
+        if is_due and not state.nonfinite_steps:
             self._save_checkpoint()
 
     def _log_train(self) -> None:
-        recent = self.meter
-        if not recent.steps:
+        meter = self.meter
+        if not meter.steps:
             return
-        means, tokens = recent.reduce(self.distributed, self.device), self.state.tokens - recent.tokens
+        means = meter.reduce(self.distributed, self.device)
         self.meter = Meter(tokens=self.state.tokens)
-        speed = tokens / max(recent.seconds, 1e-9)
-        left = (1 - self.state.progress) / max(self.state.progress, 1e-9) * self.clock.elapsed
+        tokens_per_second = (self.state.tokens - meter.tokens) / max(meter.seconds, 1e-9)
+        seconds_left = (1 - self.state.progress) / max(self.state.progress, 1e-9) * self.clock.elapsed
         if self.clock.budget is not None:
-            left = max(0.0, self.clock.budget - self.clock.elapsed)
+            seconds_left = max(0.0, self.clock.budget - self.clock.elapsed)
         peak = self.context.peak_flops * self.distributed.world_size
         self.emit(
             Trained(
                 terms=means,
-                lr=recent.lr,
-                gradient_norm=recent.gradient_norm,
-                tokens_per_second=speed,
-                mfu=speed * self.flops_per_token / peak if peak else 0.0,
-                seconds_left=left,
+                lr=meter.lr,
+                gradient_norm=meter.gradient_norm,
+                tokens_per_second=tokens_per_second,
+                mfu=tokens_per_second * self.flops_per_token / peak if peak else 0.0,
+                seconds_left=seconds_left,
             )
         )
 
     def _can_evaluate(self) -> bool:
-        """The same for all processes: the first one's clock decides."""
+        """The same for all processes: the main one's clock decides."""
         if self.clock.budget is None:
             return True
-        can = self.policy.has_time(self.state, self.clock) and self.distributed.is_main
-        return bool(self.distributed.sum(torch.tensor(float(can), device=self.device)))
+        has_time = self.policy.has_time(self.state, self.clock) and self.distributed.is_main
+        return bool(self.distributed.sum(torch.tensor(float(has_time), device=self.device)))
 
     def _evaluate(self) -> None:
-        """The model is saved if it was never as good; without anything to evaluate on, whenever this is called."""
+        """Saves the model if it is the best so far; with no evaluations, whenever this is called."""
         start = time.monotonic()
         try:
             metrics = self.policy.evaluate() if self.config.evaluations else None
         except Interrupted:
             self.state = replace(self.state, evaluation_pending=True)
             return
-        before, self.state = self.state, replace(self.state, evaluated_step=self.state.step, evaluation_pending=False)
+        before = self.state
+        self.state = replace(self.state, evaluated_step=self.state.step, evaluation_pending=False)
         if metrics is not None:
             self.emit(Evaluated(metrics=metrics))
             self.state = self.policy.update(self.state, metrics)
@@ -374,8 +367,8 @@ class Trainer:
         self._reserve_time()
 
     def _save_best(self, before: State) -> None:
-        """The best is one that is there: if it cannot be saved, all processes forget it. The last one is made up for by
-        a resumed run."""
+        """If the model cannot be saved, all processes reset the best to that of `before`. At the end of a run, the
+        evaluation is left to a resumed run."""
         failed = float(not self._try_save(self.policy.save_model))
         if self.distributed.sum(torch.tensor(failed, device=self.device)):
             self.state = replace(self.state, best=before.best, best_step=before.best_step)
@@ -389,12 +382,13 @@ class Trainer:
             self.saved_state = self.state
 
     def _write_checkpoint(self) -> None:
-        start, state = time.monotonic(), replace(self.state, seconds=self.clock.elapsed)
+        start = time.monotonic()
+        state = replace(self.state, seconds=self.clock.elapsed)
         weights: dict[str, Tensor] = dict(self.module.named_parameters())
-        optimizer, folder = optimizer_tensors(self.module, self.optimizer), self.context.folder / CHECKPOINTS
-        place = write_checkpoint(
-            folder, Checkpoint(state, self.context.identity, self.context.machine, weights, optimizer)
-        )
+        optimizer = optimizer_tensors(self.module, self.optimizer)
+        checkpoint = Checkpoint(state, self.context.identity, self.context.machine, weights, optimizer)
+        folder = self.context.folder / CHECKPOINTS
+        place = write_checkpoint(folder, checkpoint)
         self.state = replace(self.state, save_seconds=time.monotonic() - start)
         self.saved_state = self.state
         prune_checkpoints(folder, self.config.keep_checkpoints, state.best_step)
@@ -402,8 +396,8 @@ class Trainer:
         self._reserve_time()
 
     def _try_save(self, save: Callable[[], None]) -> bool:
-        """Whether it is saved. A disk that is full now may have room at the next save; only the last one must succeed,
-        and the first."""
+        """Whether it was saved. A disk that is full now may have space at the next save; only the first save and the
+        last must succeed."""
         try:
             save()
             return True
@@ -415,20 +409,23 @@ class Trainer:
             return False
 
     def _reserve_time(self) -> None:
-        """The end needs the time of an evaluation, a save and a report, and of evaluations that come after."""
+        """For the end of the run: evaluation, further evaluations, a save and the report."""
         self.clock.reserve = END_SECONDS + 1.1 * (
             (1 + self.policy.extra_evaluations) * self.state.evaluation_seconds + self.state.save_seconds
         )
 
     def emit(self, event: Event, *, step: int | None = None) -> None:
-        """With where the run stands; `step`: if not the last one taken."""
-        if self.context.log is not None:
-            state = self.state
-            at = state.step if step is None else step
-            seconds = round(self.clock.elapsed, 3)
-            self.context.log.write(
-                replace(event, step=at, progress=state.progress, tokens=state.tokens, seconds=seconds)
-            )
+        """Log an event with step, progress, tokens and seconds of the run. `step`: if not the last one."""
+        if self.context.log is None:
+            return
+        event = replace(
+            event,
+            step=self.state.step if step is None else step,
+            progress=self.state.progress,
+            tokens=self.state.tokens,
+            seconds=round(self.clock.elapsed, 3),
+        )
+        self.context.log.write(event)
 
     def remark(self, remark: Remark) -> None:
         self.emit(Remarked(code=remark.code, text=remark.text))
