@@ -24,6 +24,7 @@ STYLE = """
 body { margin: 0; background: var(--paper); color: var(--ink); }
 body { font: 16px/1.6 system-ui, "Noto Sans", "Noto Sans CJK SC", sans-serif; }
 main { max-width: 68rem; margin: 0 auto; padding: 1.5rem 1.5rem 4rem; }
+a { color: var(--link); }
 h1 { font-size: 1.6rem; margin: 0.4rem 0 0.2rem; } h2 { font-size: 1.15rem; margin: 2rem 0 0.6rem; }
 p { max-width: 46rem; } .dim { color: var(--dim); } code { font-family: ui-monospace, monospace; font-size: 0.92em; }
 table { border-collapse: collapse; margin: 0.6rem 0; } th, td { padding: 0.25rem 0.9rem 0.25rem 0; text-align: left; }

@@ -27,10 +27,15 @@ from bertworks.train.events import METRICS, Evaluated, Event, Started, Trained, 
 STYLE = """
 .grid td, .grid th { text-align: right; padding: 0.3rem 0.8rem; } .grid td:first-child { text-align: left; }
 .errors table { width: 100%; } .errors td { vertical-align: top; padding-bottom: 0.7rem; }
-.errors td:first-child { width: 55%; }
+.errors td { overflow-wrap: anywhere; } .errors td:first-child { width: 55%; } .errors th { white-space: nowrap; }
 .errors .text { font-size: 0.95rem; line-height: 1.5; white-space: pre-line; }
 """
-SPLIT_TITLES_ZH = {WITHOUT_COPIES: "开发集（去除与训练集重复的样本）", "mismatched": "不匹配来源"}
+SPLIT_TITLES_ZH = {
+    "train": "训练集",
+    "dev": "开发集",
+    WITHOUT_COPIES: "开发集（去除与训练集重复的样本）",
+    "mismatched": "不匹配来源",
+}
 MAX_TEXT_CHARS = 600  # shown of a text
 MAX_CONFUSED_PAIRS = 20  # shown where the confusion matrix would be too large
 Metrics = Mapping[str, Metric]
@@ -108,7 +113,7 @@ def _seeds(seeds: SeedSummary, metrics: Metrics) -> list[str]:
             metric = metrics[name]
             per_seed = [metric.format(seeds.extra_eval[split][seed][name]) for seed in counted]
             per_seed += [""] * len(seeds.pruned)
-            rows.append((f"{_split_title(split)}: {bilingual(*metric.title)}", metric.format(mean), "", "", *per_seed))
+            rows.append((_split_title(split, bilingual(*metric.title)), metric.format(mean), "", "", *per_seed))
     pruned = (
         (" In parentheses: pruned, not counted.", "括号内：被剪除的种子，不计入统计。") if seeds.pruned else ("", "")
     )
@@ -120,8 +125,10 @@ def _seeds(seeds: SeedSummary, metrics: Metrics) -> list[str]:
     return [f"<h2>{bilingual('All seeds', '全部种子')}</h2>{table(header, rows)}<p>{legend}</p><h2>{best}</h2>"]
 
 
-def _split_title(split: str) -> str:
-    return bilingual(escape(split), SPLIT_TITLES_ZH.get(split, escape(split)))
+def _split_title(split: str, name: str = "") -> str:
+    """`name`: of a metric or a class on this split, as HTML."""
+    chinese = SPLIT_TITLES_ZH.get(split, escape(split))
+    return bilingual(f"{escape(split)}: ", f"{chinese}：") + name if name else bilingual(escape(split), chinese)
 
 
 def _curves(events: list[Event], metric: Metric, results: EvalResults, task: AnyTask) -> list[str]:
@@ -145,22 +152,23 @@ def _curves(events: list[Event], metric: Metric, results: EvalResults, task: Any
 
 def _metrics(results: EvalResults, metrics: Metrics, task: AnyTask) -> str:
     header = [bilingual("dev metric", "开发集指标"), bilingual("value", "值"), bilingual("95 % CI", "95 % 置信区间")]
-    rows = list(_metric_rows(results, metrics, ""))
+    rows = [(bilingual(*metrics[name].title), *cells) for name, *cells in _metric_rows(results, metrics)]
     for split, split_results in results.extra_eval.items():
-        rows += _metric_rows(split_results, metrics, f"{_split_title(split)}: ")
+        for name, *cells in _metric_rows(split_results, metrics):
+            rows.append((_split_title(split, bilingual(*metrics[name].title)), *cells))
     notes = []
     if len(results.labels) == 2:
         positive = escape(results.labels[1])
-        notes.append(bilingual(f"F1 is that of the class “{positive}”.", f"F1 以“{positive}”为正类。"))
+        notes.append((f"F1 is that of the class “{positive}”.", f"F1 以“{positive}”为正类。"))
     elif results.labels:
-        notes.append(bilingual("F1 is averaged over the classes (macro).", "F1 为各类别的宏平均。"))
+        notes.append(("F1 is averaged over the classes (macro).", "F1 为各类别的宏平均。"))
     if (calibration := results.calibration) is not None:
         english, chinese = task.confidence_of
         before = f"{calibration.error_before:.1%}"
         after = f"{calibration.error_after:.1%}"
         temperature = f"{calibration.temperature:.2f}"
         notes.append(
-            bilingual(
+            (
                 f"The confidence{english} has an expected calibration error (ECE) of {before}, and of {after} with "
                 f"temperature {temperature}, which was fitted on the same dev set and is saved with the model.",
                 f"置信度{chinese}的期望校准误差（ECE）为 {before}；经温度缩放（T = {temperature}，在同一开发集上拟合，"
@@ -170,19 +178,20 @@ def _metrics(results: EvalResults, metrics: Metrics, task: AnyTask) -> str:
     if "no_answer" in results.tuned:
         threshold = f"{results.tuned['no_answer']:.2f}"
         notes.append(
-            bilingual(
+            (
                 f"“No answer” is predicted where it scores higher than the best span by more than {threshold}; the "
                 "threshold maximises F1 on the same dev set.",
                 f"当“无答案”的得分比最佳片段高出 {threshold} 以上时不作答；该阈值使同一开发集上的 F1 最高。",
             )
         )
-    return f"<h2>{bilingual('Results', '结果')}</h2>{table(header, rows)}<p>{' '.join(notes)}</p>"
+    legend = bilingual(" ".join(english for english, _ in notes), "".join(chinese for _, chinese in notes))
+    return f"<h2>{bilingual('Results', '结果')}</h2>{table(header, rows)}<p>{legend}</p>"
 
 
-def _metric_rows(results: EvalResults, metrics: Metrics, prefix: str) -> Iterable[tuple[str, str, str]]:
+def _metric_rows(results: EvalResults, metrics: Metrics) -> Iterable[tuple[str, str, str]]:
+    """(name, value, interval) of each metric."""
     for name, value in results.metrics.items():
-        metric = metrics[name]
-        yield prefix + bilingual(*metric.title), metric.format(value), _interval(metric, results.intervals[name])
+        yield name, metrics[name].format(value), _interval(metrics[name], results.intervals[name])
 
 
 def _confusion(results: EvalResults) -> list[str]:
@@ -280,7 +289,7 @@ def _ledgers(results: EvalResults) -> str:
         for name, ledger in ledgers.items():
             rows.append(
                 (
-                    escape(f"{split}: {name}" if name else split),
+                    _split_title(split, escape(name)),
                     ledger.texts,
                     ledger.tokens,
                     ledger.windowed_texts,

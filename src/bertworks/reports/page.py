@@ -18,12 +18,13 @@ STYLE = """
 .figure-box b { display: block; font-size: 1.25rem; } .figure-box span { color: var(--dim); font-size: 0.85rem; }
 .example { border: 1px solid var(--line); border-radius: 8px; }
 .example { padding: 0.6rem 1rem; margin: 0.8rem 0; line-height: 1.9; overflow-wrap: anywhere; }
-.guess { border-radius: 4px; padding: 0.05rem 0.3rem; }
+.guess { display: inline-block; max-width: 100%; line-height: 1.45; border-radius: 4px; padding: 0.05rem 0.3rem; }
 .guess small { opacity: 0.85; font-size: 0.72rem; margin-left: 0.25rem; }
 .right { background: #46b07d; color: #04210f; } .wrong { background: #f3c1bd; color: #4a0f0a; }
-.wrong s { opacity: 0.75; } details { margin: 0.5rem 0; } summary { cursor: pointer; color: var(--link); }
+.wrong s { opacity: 0.75; } details { margin: 0.5rem 0; overflow-wrap: anywhere; }
+details td:first-child { white-space: nowrap; vertical-align: top; } summary { cursor: pointer; color: var(--link); }
 """
-STEPS = ("step", "步")
+STEPS = ("step", "步数")
 
 
 def write_page(path: Path, html: str) -> Path:

@@ -151,15 +151,15 @@ def _classification(results: TourResults) -> list[str]:
     _, best = max(results.starts.values(), key=lambda start: start[1]["metrics"]["accuracy"])
     errors = [
         f'<div class="error"><q>{escape(" / ".join(error["texts"]))}</q>'
-        f"{bilingual('expected', '标注')}: <b>{escape(error['expected'])}</b>, "
-        f"{bilingual('predicted', '预测')}: <b>{escape(error['predicted'])}</b> ({error['severity']:.0%})</div>"
+        f"{bilingual('expected: ', '标注：')}<b>{escape(error['expected'])}</b>"
+        f"{bilingual(', predicted: ', '，预测：')}<b>{escape(error['predicted'])}</b> ({error['severity']:.0%})</div>"
         for error in best["errors"][:3]
     ]
     return [
         f"<h2>{bilingual('What pre-training is worth', '预训练的价值')}</h2><p>{text}</p>",
         bar_chart(bars, 1 / results.n_classes),
         *_no_gain(results),
-        f"<p>{bilingual('Full reports', '完整报告')}: {', '.join(links)}</p>",
+        f"<p>{bilingual('Full reports: ', '完整报告：')}{', '.join(links)}</p>",
         f"<h2>{bilingual('The most confident errors of the best model', '最佳模型最有把握的错误')}</h2>",
         *errors,
     ]

@@ -61,7 +61,7 @@ NEXT_QUESTION = ("Does the second sentence follow the first in the text?", "第�
 START_TITLES = {
     "pretrained": ("the model just pre-trained", "刚刚预训练的模型"),
     "random": ("random weights", "随机权重"),
-    "minilm": ("MiniLM, trained on a billion sentence pairs", "MiniLM（用十亿句对训练）"),
+    "minilm": ("MiniLM (a billion sentence pairs)", "MiniLM（十亿句对）"),
 }
 BLANKS = (
     "This function returns a ___ of strings.",
