@@ -1,8 +1,8 @@
-"""How fast texts become vectors: bertworks against transformers, sentence-transformers and the bare matrix products.
+"""Embedding speed: bertworks against transformers, sentence-transformers and the bare matrix products.
 
-500 lines of SST-2 and 150 book paragraphs in random order through all-MiniLM-L6-v2, cut at 256 tokens on every side.
-The sides run in turn in one process, several rounds; the ratio of a round compares neighbours in time, and the median
-is printed.
+500 lines of SST-2 and 150 book paragraphs in random order through all-MiniLM-L6-v2, truncated to 256 tokens by all.
+The sides take turns in one process for several rounds; ratios are taken within a round, where the machine is in the
+same state, and their median is printed.
 
     make bench        (or: python benchmarks/encode.py --data ../shared/data --rounds 7)
 """
@@ -25,29 +25,30 @@ import bertworks
 from bertworks.model.locate import locate
 from bertworks.tasks.inference import BATCH_TOKENS, token_batches
 
-CUT = 256
+MAX_LENGTH = 256  # tokens
 Side = Callable[[], object]
 
 
-def texts(data: Path) -> list[str]:
+def read_texts(data: Path) -> list[str]:
     with (data / "tasks/glue/SST-2/train.tsv").open(encoding="utf-8") as file:
         sentences = [line.split("\t")[0] for line in file.readlines()[1:501]]
     with (data / "corpora/en/books_en_00.txt").open(encoding="utf-8") as file:
         paragraphs = [line.strip() for _, line in zip(range(20_000), file, strict=False) if len(line) > 200]
-    draw = random.Random(0)
-    mixed = sentences + draw.sample(paragraphs, 150)
-    draw.shuffle(mixed)
-    return mixed
+    rng = random.Random(0)
+    texts = sentences + rng.sample(paragraphs, 150)
+    rng.shuffle(texts)
+    return texts
 
 
 def transformers_side(folder: Path, lines: list[str]) -> Side:
-    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModel.from_pretrained(folder).eval()
 
     def run() -> np.ndarray:
         vectors = []
         for start in range(0, len(lines), 32):
             batch = tokenizer(
-                lines[start : start + 32], padding=True, truncation=True, max_length=CUT, return_tensors="pt"
+                lines[start : start + 32], padding=True, truncation=True, max_length=MAX_LENGTH, return_tensors="pt"
             )
             with torch.inference_mode():
                 states = model(**batch).last_hidden_state
@@ -59,12 +60,12 @@ def transformers_side(folder: Path, lines: list[str]) -> Side:
 
 
 def matrix_products(lines: list[str], bench: bertworks.Workbench) -> tuple[Side, float]:
-    """The linear layers alone, on the very batches that encode makes, and the share of arithmetic that attention adds.
+    """The linear layers alone, on the batches of `encode`, and the FLOPs of attention relative to theirs.
 
-    Nothing can be faster without other arithmetic. Attention's own products are small and odd-shaped; for the limit
-    they are taken to run at the rate of the linear layers.
+    A lower bound of the time in the same precision. Attention's products are small and badly shaped; for the bound they
+    are assumed to run at the speed of the linear layers.
     """
-    windows = [window for one in bench.embedder().prepare(lines, "truncate") for window in one.windows]
+    windows = [window for text in bench.embedder().prepare(lines, "truncate") for window in text.windows]
     lengths = [len(window.ids) for window in windows]
     sizes = [sum(lengths[at] for at in members) for members in token_batches(lengths, BATCH_TOKENS)]
     weights = [m.weight for m in bench.model.encoder.modules() if isinstance(m, torch.nn.Linear)]
@@ -91,29 +92,29 @@ def main() -> None:
     args = parser.parse_args()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    lines, folder = texts(args.data), locate("minilm")
-
-    bench, peer = bertworks.load(folder), SentenceTransformer(str(folder))
+    lines = read_texts(args.data)
+    folder = locate("minilm")
+    bench = bertworks.load(folder)
+    sentence_transformer = SentenceTransformer(str(folder))
     products, attention_share = matrix_products(lines, bench)
     sides: dict[str, Side] = {
         "bertworks": lambda: bench.encode(lines, on_long="truncate"),
         "transformers": transformers_side(folder, lines),
-        "sentence-transformers": lambda: peer.encode(lines, show_progress_bar=False),
+        "sentence-transformers": lambda: sentence_transformer.encode(lines, show_progress_bar=False),
         "linear layers alone": products,
     }
     ours = bench.encode(lines, on_long="truncate")
     for name in ("transformers", "sentence-transformers"):
-        worst = float(np.abs(ours - sides[name]()).max())
-        print(f"largest difference to {name}: {worst:.1e}")
-        assert worst <= 1e-5, "the sides do not compute the same"
+        difference = float(np.abs(ours - sides[name]()).max())
+        print(f"largest difference to {name}: {difference:.1e}")
+        assert difference <= 1e-5, "the sides do not compute the same"
     ratios = report(sides, args.rounds)
     linear = ratios["linear layers alone"]
-    print(
-        f"of the limit: {linear:.0%} (linear layers alone), {linear * (1 + attention_share):.0%} (with attention's products)"
-    )
+    with_attention = linear * (1 + attention_share)
+    print(f"of the limit: {linear:.0%} (linear layers alone), {with_attention:.0%} (with attention's products)")
     loading = {
         "bertworks": lambda: bertworks.load(folder),
-        "bertworks, by name": lambda: bertworks.load("minilm"),  # with the SHA-256 of the weights
+        "bertworks, by name": lambda: bertworks.load("minilm"),  # checks the SHA-256 of the weights
         "transformers": lambda: (AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)),
     }
     print("\nloading model and tokenizer")
@@ -128,12 +129,10 @@ def report(sides: dict[str, Side], rounds: int) -> dict[str, float]:
             side()
             times[name].append(time.perf_counter() - start)
     medians = {}
-    for name, taken in times.items():
-        ratios = [
-            theirs / ours for theirs, ours in zip(taken[1:], times["bertworks"][1:], strict=True)
-        ]  # the first round warms up
-        medians[name] = statistics.median(ratios)
-        print(f"{name:22} {statistics.median(taken[1:]):7.3f} s   {medians[name]:5.2f} x the time of bertworks")
+    ours = times["bertworks"][1:]  # the first round warms up
+    for name, (_, *seconds) in times.items():
+        medians[name] = statistics.median(theirs / own for theirs, own in zip(seconds, ours, strict=True))
+        print(f"{name:22} {statistics.median(seconds):7.3f} s   {medians[name]:5.2f} x the time of bertworks")
     return medians
 
 

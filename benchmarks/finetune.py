@@ -1,12 +1,12 @@
-"""How fast a classifier is fine-tuned and asked: bertworks against transformers' Trainer with dynamic padding.
+"""Speed of fine-tuning and prediction: bertworks against transformers' Trainer with dynamic padding.
 
 MiniLM (6 x 384) on SST-2's sentences and on MRPC's pairs, batches of 32 examples in random order, AdamW, float32, each
 side with its own defaults (theirs has dropout in attention; `--set train.attention_dropout=0.1` gives it to ours too).
-Both sides run their own trainer, whole, and the time between steps is read off it; evaluation and saving are not
-counted. The sides run in turn in one process, several rounds; the ratio of a round compares neighbours in time, and the
-median is printed. Predictions go from texts to classes, with tokenising; theirs by `Trainer.predict` in batches of 32,
-and by a pipeline as its documentation shows it. The limit is what the bare linear layers of our predictions would
-reach.
+Both sides run their own complete trainer, and the time between steps is measured; evaluation and saving are not
+counted. The sides take turns in one process for several rounds; ratios are taken within a round, where the machine is
+in the same state, and their median is printed. Predictions go from texts to classes, with tokenisation; theirs by
+`Trainer.predict` in batches of 32, and by a pipeline as its documentation shows it. The limit is the speed of the bare
+linear layers of our predictions.
 
     make bench        (or: python benchmarks/finetune.py --data ../shared/data --rounds 5)
 """
@@ -41,41 +41,44 @@ from bertworks.train.clock import Clock
 from bertworks.train.policy import EvaluationPolicy
 from bertworks.train.trainer import TrainContext, Trainer
 
-BATCH, WARM = 32, 3  # examples of a step; steps that are not timed
+BATCH_SIZE = 32
+WARMUP_STEPS = 3  # not timed
 Work = Callable[[], float]
-"""Seconds for each example."""
+"""Returns seconds per example."""
 
 
-class Stamped:
-    """Steps, and the time at which each was asked for."""
+class TimedBatches:
+    """Steps, and the time at which each was requested."""
 
-    def __init__(self, feed: BatchStream) -> None:
-        self.feed, self.times = feed, list[float]()
+    def __init__(self, batches: BatchStream) -> None:
+        self.batches = batches
+        self.times: list[float] = []
 
-    def __call__(self, place: Cursor) -> Iterator[Step]:
-        for step in self.feed(place):
+    def __call__(self, cursor: Cursor) -> Iterator[Step]:
+        for step in self.batches(cursor):
             self.times.append(time.perf_counter())
             yield step
 
 
-def per_example(times: list[float]) -> float:
-    return (times[-1] - times[WARM]) / (len(times) - 1 - WARM) / BATCH
+def seconds_per_example(times: list[float]) -> float:
+    return (times[-1] - times[WARMUP_STEPS]) / (len(times) - 1 - WARMUP_STEPS) / BATCH_SIZE
 
 
-def our_training(start: bertworks.Workbench, data: TaskData, config: FinetuneConfig) -> Work:
+def our_training(initial: bertworks.Workbench, data: TaskData, config: FinetuneConfig) -> Work:
     def train() -> float:
-        task, reader = build_task(config, start, data.train), SlidingWindows.from_config(start.tokenizer, config.data)
-        features = task.features(data.train, reader)
-        use_partial_embedding(task.model, torch.from_numpy(token_ids([*features, *task.features(data.dev, reader)])))
-        stamped = Stamped(BatchStream(ShuffledExamples(features, BATCH, 0), RankShard()))
+        task = build_task(config, initial, data.train)
+        windows = SlidingWindows.from_config(initial.tokenizer, config.data)
+        features = task.features(data.train, windows)
+        use_partial_embedding(task.model, torch.from_numpy(token_ids([*features, *task.features(data.dev, windows)])))
+        batches = TimedBatches(BatchStream(ShuffledExamples(features, BATCH_SIZE, 0), RankShard()))
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / CHECKPOINTS).mkdir()
             context = TrainContext(
                 folder=Path(folder), identity="", machine={}, clock=Clock(None, began=time.monotonic())
             )
             policy = EvaluationPolicy(evaluate=lambda: {}, save_model=lambda: None)
-            Trainer(task, stamped, config.optim, config.train, context, policy).run()
-        return per_example(stamped.times)
+            Trainer(task, batches, config.optim, config.train, context, policy).run()
+        return seconds_per_example(batches.times)
 
     return train
 
@@ -93,25 +96,24 @@ def their_trainer(folder: Path, out: str, rows: list[dict[str, Any]], steps: int
 
     times: list[float] = []
 
-    class Stamp(TrainerCallback):
+    class StepTimes(TrainerCallback):
         def on_step_begin(self, *_: Any, **__: Any) -> None:
             times.append(time.perf_counter())
 
     settings: dict[str, Any] = {
-        "per_device_train_batch_size": BATCH,
-        "per_device_eval_batch_size": BATCH,
+        "per_device_train_batch_size": BATCH_SIZE,
+        "per_device_eval_batch_size": BATCH_SIZE,
         "max_steps": steps,
-    }
-    settings |= {
         "save_strategy": "no",
         "report_to": "none",
         "disable_tqdm": True,
         "use_cpu": True,
         "logging_strategy": "no",
     }
-    model, tokenizer = AutoModelForSequenceClassification.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForSequenceClassification.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
     trainer = TheirTrainer(
-        model, TrainingArguments(out, **settings), DataCollatorWithPadding(tokenizer), rows, callbacks=[Stamp()]
+        model, TrainingArguments(out, **settings), DataCollatorWithPadding(tokenizer), rows, callbacks=[StepTimes()]
     )
     trainer.remove_callback(PrinterCallback)
     return trainer, times
@@ -126,7 +128,7 @@ def their_training(folder: Path, data: TaskData, steps: int) -> Work:
         with tempfile.TemporaryDirectory() as out:
             trainer, times = their_trainer(folder, out, rows, steps)
             trainer.train()
-        return per_example(times)
+        return seconds_per_example(times)
 
     return train
 
@@ -139,13 +141,14 @@ def their_rows(folder: Path, texts: list[tuple[str, ...]]) -> list[dict[str, Any
 
 
 def predictions(folder: Path, texts: list[tuple[str, ...]]) -> tuple[Work, Work, Work, Work]:
-    """Their Trainer, their pipeline as its documentation shows it, ours, and the least that ours can take."""
+    """Their Trainer, their pipeline as its documentation shows it, ours, and the lower bound of ours."""
     from transformers import pipeline
 
-    bench, pipe = bertworks.load(folder), pipeline("text-classification", model=str(folder), device="cpu")
+    bench = bertworks.load(folder)
+    pipe = pipeline("text-classification", model=str(folder), device="cpu")
     trainer, _ = their_trainer(folder, tempfile.gettempdir(), [], 1)
-    inputs = [one[0] if len(one) == 1 else one for one in texts]
-    named = [dict(zip(("text", "text_pair"), one, strict=False)) for one in texts]
+    inputs = [row[0] if len(row) == 1 else row for row in texts]
+    pipe_inputs = [dict(zip(("text", "text_pair"), row, strict=False)) for row in texts]
 
     def timed(work: Callable[[], Any]) -> Work:
         def seconds() -> float:
@@ -155,30 +158,35 @@ def predictions(folder: Path, texts: list[tuple[str, ...]]) -> tuple[Work, Work,
 
         return seconds
 
-    works = (lambda: trainer.predict(their_rows(folder, texts)), lambda: pipe(named), lambda: bench.predict(inputs))
-    return timed(works[0]), timed(works[1]), timed(works[2]), timed(products(bench, texts))
+    return (
+        timed(lambda: trainer.predict(their_rows(folder, texts))),
+        timed(lambda: pipe(pipe_inputs)),
+        timed(lambda: bench.predict(inputs)),
+        timed(matrix_products(bench, texts)),
+    )
 
 
-def products(bench: bertworks.Workbench, texts: list[tuple[str, ...]]) -> Callable[[], None]:
-    """The linear layers alone on the very batches of a prediction, the last one's for the tokens that are read: in
-    float32 nothing can be faster."""
-    features = [one.features for one in bench.predictor.prepare([Example(one) for one in texts])]
-    batches = [collate(features, members) for members in token_batches([one.length for one in features], BATCH_TOKENS)]
+def matrix_products(bench: bertworks.Workbench, texts: list[tuple[str, ...]]) -> Callable[[], None]:
+    """The linear layers alone on the batches of a prediction, the last layer only for the tokens that the head reads: a
+    lower bound of the time in float32."""
+    features = [prepared.features for prepared in bench.predictor.prepare([Example(row) for row in texts])]
+    lengths = [example.length for example in features]
+    batches = [collate(features, members) for members in token_batches(lengths, BATCH_TOKENS)]
     *layers, (attention, ffn) = bench.model.encoder.layers()
-    of_all = [m.weight for pair in layers for part in pair for m in part.modules() if isinstance(m, torch.nn.Linear)]
-    of_all += [attention.attn.k.weight, attention.attn.v.weight]
-    of_read = [attention.attn.q.weight, attention.attn.out.weight, ffn.up.weight, ffn.down.weight]
-    work = [
+    for_all = [m.weight for pair in layers for part in pair for m in part.modules() if isinstance(m, torch.nn.Linear)]
+    for_all += [attention.attn.k.weight, attention.attn.v.weight]
+    for_read = [attention.attn.q.weight, attention.attn.out.weight, ffn.up.weight, ffn.down.weight]
+    products = [
         (n, weight)
         for batch in batches
-        for n, some in ((len(batch.ids), of_all), (len(batch.positions), of_read))
-        for weight in some
+        for n, weights in ((len(batch.ids), for_all), (len(batch.positions), for_read))
+        for weight in weights
     ]
-    inputs = {(n, weight.size(1)): torch.randn(n, weight.size(1)) for n, weight in work}
+    inputs = {(n, weight.size(1)): torch.randn(n, weight.size(1)) for n, weight in products}
 
     @torch.inference_mode()
     def run() -> None:
-        for n, weight in work:
+        for n, weight in products:
             torch.nn.functional.linear(inputs[n, weight.size(1)], weight)
 
     return run
@@ -189,10 +197,10 @@ def compare(title: str, theirs: Work, ours: Work, rounds: int) -> None:
     speeds = [1 / statistics.median(side) for side in zip(*times, strict=True)]
     ratios = [their / our for their, our in times]
     print(
-        f"{title:24} theirs {speeds[0]:>7,.1f}  ours {speeds[1]:>7,.1f} examples/s  ratio {statistics.median(ratios):.2f}",
-        end="  ",
+        f"{title:24} theirs {speeds[0]:>7,.1f}  ours {speeds[1]:>7,.1f} examples/s  "
+        f"ratio {statistics.median(ratios):.2f}  (rounds {min(ratios):.2f} to {max(ratios):.2f})",
+        flush=True,
     )
-    print(f"(rounds {min(ratios):.2f} to {max(ratios):.2f})", flush=True)
 
 
 def main() -> None:
@@ -206,28 +214,28 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=25)
     parser.add_argument("--set", dest="settings", action="append", default=[])
     arguments = parser.parse_args()
-    start = bertworks.load("minilm")
+    initial = bertworks.load("minilm")
     for name, folder in (("sst2", "SST-2"), ("mrpc", "MRPC")):
         source = Source(dataset=name, folder=str(arguments.data / "tasks/glue" / folder), shape="classify")
         data = read_data(source)
         settings = [
-            f"train.batch_size={BATCH}",
+            f"train.batch_size={BATCH_SIZE}",
             "train.evaluations=0",
             "train.checkpoint_every=1000000",
             *arguments.settings,
         ]
         config = resolve_finetune(
-            start, describe_task(data, source), settings=settings, options={"steps": arguments.steps}
+            initial, describe_task(data, source), settings=settings, options={"steps": arguments.steps}
         )
         with tempfile.TemporaryDirectory() as out:
             artifact = TaskArtifact(task=config.task, data=config.data)
-            save_model(build_task(config, start, data.train), artifact, start, start.lineage, Path(out))
+            save_model(build_task(config, initial, data.train), artifact, initial, initial.lineage, Path(out))
             model = Path(out) / MODEL
-            training = their_training(model, data, arguments.steps), our_training(start, data, config)
-            compare(f"{name}, fine-tuning", *training, arguments.rounds)
-            trainer, pipe, ours, least = predictions(model, [example.texts for example in data.dev])
+            theirs = their_training(model, data, arguments.steps)
+            compare(f"{name}, fine-tuning", theirs, our_training(initial, data, config), arguments.rounds)
+            trainer, pipe, ours, bound = predictions(model, [example.texts for example in data.dev])
             compare(f"{name}, Trainer.predict", trainer, ours, arguments.rounds)
-            compare(f"{name}, the limit", trainer, least, arguments.rounds)
+            compare(f"{name}, the limit", trainer, bound, arguments.rounds)
             compare(f"{name}, pipeline", pipe, ours, arguments.rounds)
 
 

@@ -1,10 +1,10 @@
-"""The house in numbers: how much there is, where it is long, and how many files one sentence passes through.
+"""The size of the code base: files and lines, the longest functions, and how many files one sentence passes through.
 
     python benchmarks/house.py            this tree
     python benchmarks/house.py OTHER      another checkout of it, with the packages of this environment
 
-The walk is real: `bertworks finetune` on a small table and `bertworks predict` on one sentence are run under a profiler
-that notes every file of ours in which a function is called.
+The files are traced: `bertworks finetune` on a small table and `bertworks predict` on one sentence run under a profiler
+that records every file of ours in which a function is called.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from pathlib import Path
 
 SHAPES = ("classify", "regress", "multilabel", "tag", "span", "choice")
 ROOMS = ("tasks", "runs", "datasets", "reports", "measure")
-LITERAL = re.compile("|".join(rf"(?<![\w\]\[])[\"']{shape}[\"']" for shape in SHAPES))
-ASKED = re.compile(r"isinstance\(task, |\bshape (==|!=|not in) |(?<!for )\bshape in \(")
-ANY = re.compile(r"\bAny\b")
+SHAPE_LITERAL = re.compile("|".join(rf"(?<![\w\]\[])[\"']{shape}[\"']" for shape in SHAPES))
+SHAPE_CHECK = re.compile(r"isinstance\(task, |\bshape (==|!=|not in) |(?<!for )\bshape in \(")
+ANY_TYPE = re.compile(r"\bAny\b")
 TRACER = """
 import os, sys
 root, log = sys.argv[1], sys.argv[2]
 sys.argv = ["bertworks", *sys.argv[3:]]
 seen = set()
-def note(frame, event, arg):
-    # 1: the body of a function, not that of a module or a class.
+def record(frame, event, arg):
+    # CO_OPTIMIZED (1): the body of a function, not that of a module or a class.
     if event == "call" and frame.f_code.co_flags & 1 and frame.f_code.co_filename.startswith(root):
         seen.add(frame.f_code.co_filename)
 from bertworks.cli.main import run
-sys.setprofile(note)
+sys.setprofile(record)
 try:
     run()
 except SystemExit:
@@ -47,31 +47,31 @@ finally:
 
 
 def functions(files: list[Path], source: Path) -> list[tuple[int, str]]:
-    """Lines of each function, with its name."""
-    found = []
+    """(lines, name) of each function, the longest first."""
+    lengths = []
     for path in files:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
-                found.append((node.end_lineno - node.lineno + 1, f"{path.relative_to(source)}:{node.name}"))
-    return sorted(found, reverse=True)
+                lengths.append((node.end_lineno - node.lineno + 1, f"{path.relative_to(source)}:{node.name}"))
+    return sorted(lengths, reverse=True)
 
 
 def shape_literals(files: list[Path], source: Path) -> Counter[str]:
-    """Lines that name a shape, or ask for one, outside of the file of that shape. In model/ and data/ the same words
-    are names of heads and of what is masked together, as they are in lines with "ngram"; question["choice"] is a field
-    of DREAM's files."""
-    found: Counter[str] = Counter()
+    """Lines of each file that name a shape, or check for one, outside of the file of that shape. In model/ and data/
+    the same words are names of heads and of masking units, as they are in lines with "ngram"; question["choice"] is a
+    field of DREAM's files."""
+    counts: Counter[str] = Counter()
     for path in files:
         if path.relative_to(source).parts[0] in ("model", "data"):
             continue
         for line in path.read_text(encoding="utf-8").splitlines():
-            named = {match.strip("\"'") for match in LITERAL.findall(line)} - {path.stem}
-            if (named and "ngram" not in line and "masking" not in line) or ASKED.search(line):
-                found[str(path.relative_to(source))] += 1
-    return found
+            shapes = {match.strip("\"'") for match in SHAPE_LITERAL.findall(line)} - {path.stem}
+            if (shapes and "ngram" not in line and "masking" not in line) or SHAPE_CHECK.search(line):
+                counts[str(path.relative_to(source))] += 1
+    return counts
 
 
-def walk(root: Path) -> list[str]:
+def trace(root: Path) -> list[str]:
     """The files that one sentence passes through, from `finetune classify --train x.csv` to `predict`."""
     source = root / "src"
     environment = {**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
@@ -84,22 +84,12 @@ def walk(root: Path) -> list[str]:
         (folder / "x.csv").write_text("\n".join(["text,label", *rows]) + "\n")
         (folder / "one.txt").write_text("a good film\n")
         call = [sys.executable, "-c", TRACER, str(source), str(folder / "log")]
-        train = [
-            "finetune",
-            "classify",
-            "--train",
-            folder / "x.csv",
-            "--model",
-            "minilm",
-            "--steps",
-            "2",
-            "--out",
-            folder / "run",
-        ]
+        train = ["finetune", "classify", "--train", folder / "x.csv", "--model", "minilm", "--steps", "2"]
+        train += ["--out", folder / "run"]
         for command in (train, ["predict", folder / "run", folder / "one.txt"]):
             subprocess.run([*call, *map(str, command)], env=environment, check=True, capture_output=True)
-        seen = {str(Path(line).relative_to(source / "bertworks")) for line in (folder / "log").read_text().splitlines()}
-    return sorted(seen)
+        log = (folder / "log").read_text().splitlines()
+    return sorted({str(Path(line).relative_to(source / "bertworks")) for line in log})
 
 
 def main() -> None:
@@ -109,16 +99,15 @@ def main() -> None:
     lines = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in files}
     rooms = {room: sum(n for path, n in lines.items() if path.relative_to(source).parts[0] == room) for room in ROOMS}
     literals = shape_literals(files, source)
-    seen = walk(root)
+    traced = trace(root)
     print(f"files of src            {len(files)}")
     print(f"lines of src            {sum(lines.values()):,}")
-    print(
-        f"lines of rooms          {json.dumps({room: n for room, n in rooms.items() if n})}, {sum(rooms.values()):,} in all"
-    )
+    room_lines = json.dumps({room: n for room, n in rooms.items() if n})
+    print(f"lines of packages       {room_lines}, {sum(rooms.values()):,} in total")
     print(f"shape literals          {sum(literals.values())}  {json.dumps(literals.most_common())}")
-    print(f"`Any`                   {sum(len(ANY.findall(path.read_text(encoding='utf-8'))) for path in files)}")
+    print(f"`Any`                   {sum(len(ANY_TYPE.findall(path.read_text(encoding='utf-8'))) for path in files)}")
     print(f"the ten longest functions {', '.join(f'{name} {n}' for n, name in functions(files, source)[:10])}")
-    print(f"files of the walk       {len(seen)}: {', '.join(seen)}")
+    print(f"files of one sentence   {len(traced)}: {', '.join(traced)}")
 
 
 if __name__ == "__main__":

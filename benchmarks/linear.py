@@ -1,6 +1,6 @@
-"""Time grows no faster than the text: 1, 2, 4 and 8 MB of one word, and of other things that have no end.
+"""Splitting sentences and tokenising take linear time: 1, 2, 4 and 8 MB of one word, and of others without a space.
 
-Best of five for each size, and the ratio per doubling; 2 is linear.
+The best of five rounds for each size, and the ratio per doubling; 2 is linear.
 
     make bench        (or: python benchmarks/linear.py --data ../shared/data)
 """
@@ -18,7 +18,7 @@ from bertworks.text.sentences import split_sentences
 from bertworks.text.tokenizer import Tokenizer
 
 SIZES = (1, 2, 4, 8)  # MB
-SIGNS = {
+REPEATED = {
     "one word": "x",
     "dots": ".",
     "marks": "!?",
@@ -29,14 +29,14 @@ SIGNS = {
 }
 
 
-def best(speller: CachedEncoder, text: str, rounds: int) -> float:
-    taken = []
+def best_seconds(encoder: CachedEncoder, text: str, rounds: int) -> float:
+    seconds = []
     for _ in range(rounds):
         start = time.perf_counter()
         sentences = split_sentences(text)
-        speller.encode(sentences, [True] * len(sentences))
-        taken.append(time.perf_counter() - start)
-    return min(taken)
+        encoder.encode(sentences, [True] * len(sentences))
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
 
 
 def main() -> None:
@@ -47,12 +47,13 @@ def main() -> None:
     if not options.data.is_dir():
         sys.exit(f"no data at {options.data}: name the folder with --data")
     for name in ("bert-base-uncased", "gpt2", "albert-base-v2"):
-        speller = CachedEncoder(Tokenizer.load(options.data / "vocab" / name), "char")
-        for said, sign in SIGNS.items():
-            times = [best(speller, sign * (size * 1_000_000 // len(sign)), options.rounds) for size in SIZES]
-            ratios = [later / earlier for earlier, later in pairwise(times)]
-            taken, growth = " ".join(f"{one:7.3f}" for one in times), " ".join(f"{ratio:.2f}" for ratio in ratios)
-            print(f"{name:18} {said:9} {taken} s   x {growth}", flush=True)
+        encoder = CachedEncoder(Tokenizer.load(options.data / "vocab" / name), "char")
+        for title, unit in REPEATED.items():
+            texts = (unit * (size * 1_000_000 // len(unit)) for size in SIZES)
+            times = [best_seconds(encoder, text, options.rounds) for text in texts]
+            seconds = " ".join(f"{value:7.3f}" for value in times)
+            ratios = " ".join(f"{later / earlier:.2f}" for earlier, later in pairwise(times))
+            print(f"{name:18} {title:9} {seconds} s   x {ratios}", flush=True)
 
 
 if __name__ == "__main__":

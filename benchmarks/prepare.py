@@ -1,10 +1,9 @@
-"""How fast text becomes shards, and shards become batches: against the bare tokenizer, datasets.map, and a training
-step.
+"""Speed of preparing shards and of making batches: against the bare tokenizer, datasets.map, and a training step.
 
-The book file (60 MB) with the uncased vocabulary, two processes or threads on every side. The sides run in turn in one
-process; the ratio of a round compares neighbours in time, and the median is printed. Memory is that of a process of its
-own with its children, looked at every tenth of a second. (The peers are imported where they are used: workers import
-this file again.)
+The book file (60 MB) with the uncased vocabulary, two processes or threads on every side. The sides take turns in one
+process for several rounds; ratios are taken within a round, where the machine is in the same state, and their median is
+printed. Memory is that of a separate process with its children, sampled every tenth of a second. (Other libraries are
+imported where they are used, since workers import this file again.)
 
     make bench        (or: python benchmarks/prepare.py --data ../shared/data --rounds 3 [--large])
 """
@@ -35,13 +34,13 @@ Side = Callable[[], object]
 
 
 def bare_side(file: Path, tokenizer: Tokenizer) -> Side:
-    """`tokenizers.encode_batch` on the lines, a thousand at a time, and nothing else done with the result."""
+    """`tokenizers.encode_batch` on the lines, a thousand at a time; the result is dropped."""
 
     def run() -> None:
-        os.environ["TOKENIZERS_PARALLELISM"] = "true"  # a fork for datasets.map switches it off
+        os.environ["TOKENIZERS_PARALLELISM"] = "true"  # tokenizers switches it off when datasets.map forks
         with file.open(encoding="utf-8") as lines:
-            while part := list(islice(lines, 1000)):
-                tokenizer.backend.encode_batch(part, add_special_tokens=False)
+            while batch := list(islice(lines, 1000)):
+                tokenizer.backend.encode_batch(batch, add_special_tokens=False)
 
     return run
 
@@ -51,13 +50,13 @@ def map_side(file: Path, vocab: Path, work: Path) -> Side:
     from transformers import BertTokenizer
 
     datasets.disable_progress_bars()
-    theirs = BertTokenizer.from_pretrained(vocab)
-    loaded = datasets.load_dataset("text", data_files=str(file), cache_dir=str(work / "cache"))["train"]
+    tokenizer = BertTokenizer.from_pretrained(vocab)
+    dataset = datasets.load_dataset("text", data_files=str(file), cache_dir=str(work / "cache"))["train"]
 
     def run() -> None:
         target = work / f"mapped-{time.monotonic_ns()}.arrow"
-        loaded.map(
-            lambda batch: theirs(batch["text"], add_special_tokens=False),
+        dataset.map(
+            lambda batch: tokenizer(batch["text"], add_special_tokens=False),
             batched=True,
             num_proc=WORKERS,
             remove_columns=["text"],
@@ -83,7 +82,7 @@ def seconds(side: Side) -> float:
 
 
 def training_step(shards: Shards) -> tuple[float, float]:
-    """Seconds of a bert-mini step on 4,096 tokens, and of making such a batch; medians."""
+    """Median seconds of a bert-mini step on 4,096 tokens, and of making such a batch."""
     import torch
 
     import bertworks
@@ -91,49 +90,42 @@ def training_step(shards: Shards) -> tuple[float, float]:
 
     torch.manual_seed(0)
     model = bertworks.new("bert-mini", heads=["lm"], tokenizer=shards.tokenizer).model.train()
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     epoch = Loader(shards, DataConfig(masking="word", pairs="nsp"), batch_tokens=4096).epoch(0)
-    making, stepping = [], []
+    batch_seconds = []
+    step_seconds = []
     for number in range(12):
         start = time.perf_counter()
         batch = epoch[number]
-        made = time.perf_counter()
+        batch_end = time.perf_counter()
         ids, segments, targets, labels = map(torch.from_numpy, (batch.ids, batch.segments, batch.targets, batch.labels))
         tokens = Tokens.ragged(ids, batch.lengths.tolist(), segments)
         states = model.encoder(tokens).last.index_select(0, targets)
         loss = torch.nn.functional.cross_entropy(model.read("lm", states, tokens.layout), labels)
         loss.backward()
-        optimiser.step()
-        optimiser.zero_grad()
-        making.append(made - start)
-        stepping.append(time.perf_counter() - made)
-    return statistics.median(stepping), statistics.median(making)
+        optimizer.step()
+        optimizer.zero_grad()
+        batch_seconds.append(batch_end - start)
+        step_seconds.append(time.perf_counter() - batch_end)
+    return statistics.median(step_seconds), statistics.median(batch_seconds)
 
 
 def peak_memory(file: Path, vocab: Path, out: Path) -> tuple[float, float]:
-    """MB of `bertworks prepare` with its workers, all together at their worst moment, and seconds."""
-    command = [
-        Path(sys.executable).parent / "bertworks",
-        "prepare",
-        file,
-        "--tokenizer",
-        vocab,
-        "--out",
-        out,
-        "--workers",
-        str(WORKERS),
-    ]
-    start, peak = time.perf_counter(), 0
+    """Peak MB of `bertworks prepare` with its workers, and its seconds."""
+    command = [Path(sys.executable).parent / "bertworks", "prepare", file, "--tokenizer", vocab, "--out", out]
+    command += ["--workers", str(WORKERS)]
+    start = time.perf_counter()
+    peak = 0
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     while process.poll() is None:
-        peak = max(peak, _family_memory(process.pid))
+        peak = max(peak, _tree_memory(process.pid))
         time.sleep(0.1)
     assert process.returncode == 0
     return peak / 1e6, time.perf_counter() - start
 
 
-def _family_memory(root: int) -> int:
-    """Bytes in memory that belong to a process or to any below it; pages they share are counted once (PSS)."""
+def _tree_memory(root: int) -> int:
+    """Bytes in memory of a process and its descendants; shared pages are counted once (PSS)."""
     parents: dict[int, int] = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -141,11 +133,11 @@ def _family_memory(root: int) -> int:
                 parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
             except OSError:
                 continue
-    family = {root}
-    while more := {pid for pid, parent in parents.items() if parent in family} - family:
-        family |= more
+    tree = {root}
+    while children := {pid for pid, parent in parents.items() if parent in tree} - tree:
+        tree |= children
     total = 0
-    for pid in family:
+    for pid in tree:
         try:
             lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
         except OSError:
@@ -154,8 +146,8 @@ def _family_memory(root: int) -> int:
     return total
 
 
-def ten_times(file: Path, target: Path) -> None:
-    """Ten copies, each with another word at the beginning of every document, so that none is a duplicate."""
+def write_ten_copies(file: Path, target: Path) -> None:
+    """Each with another word at the beginning of every document, so that none is a duplicate."""
     text = file.read_text(encoding="utf-8")
     with target.open("w", encoding="utf-8") as out:
         for copy in range(10):
@@ -170,8 +162,9 @@ def main() -> None:
     options = parser.parse_args()
     if not options.data.is_dir():
         sys.exit(f"no data at {options.data}: name the folder with --data")
-    file, vocab = options.data / "corpora/en/books_en_00.txt", options.data / "vocab/bert-base-uncased"
-    size = file.stat().st_size / 1e6
+    file = options.data / "corpora/en/books_en_00.txt"
+    vocab = options.data / "vocab/bert-base-uncased"
+    megabytes = file.stat().st_size / 1e6
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         tokenizer = Tokenizer.load(vocab)
@@ -184,28 +177,28 @@ def main() -> None:
         for number in range(options.rounds):
             for side, run in sides.items():
                 times[side].append(seconds(run))
-            print(
-                f"round {number + 1}: " + ", ".join(f"{side} {taken[-1]:.1f} s" for side, taken in times.items()),
-                flush=True,
-            )
+            latest = ", ".join(f"{side} {values[-1]:.1f} s" for side, values in times.items())
+            print(f"round {number + 1}: {latest}", flush=True)
         for peer in ("bare", "map"):
             ratio = statistics.median(
                 theirs / ours for theirs, ours in zip(times[peer], times["bertworks"], strict=True)
             )
-            print(f"prepare, {size / statistics.median(times['bertworks']):.1f} MB/s: {ratio:.2f} x the rate of {peer}")
+            speed = megabytes / statistics.median(times["bertworks"])
+            print(f"prepare, {speed:.1f} MB/s: {ratio:.2f} x the speed of {peer}")
         shards = Shards(work / "shards")
         on_disk = sum(entry.bytes for entry in shards.manifest.shards)
-        print(f"on the disk: {on_disk / 1e6:.1f} MB of shards for {size:.1f} MB of text")
+        print(f"on the disk: {on_disk / 1e6:.1f} MB of shards for {megabytes:.1f} MB of text")
         step, batch = training_step(shards)
         print(
-            f"loader: a batch takes {batch * 1e3:.1f} ms, a bert-mini step {step * 1e3:.0f} ms: {step / batch:.0f} x faster than needed"
+            f"loader: a batch takes {batch * 1e3:.1f} ms, a bert-mini step {step * 1e3:.0f} ms: "
+            f"{step / batch:.0f} x faster than needed"
         )
-        peak, taken = peak_memory(file, vocab, work / "again")
-        print(f"peak memory for {size:.0f} MB of text: {peak:.0f} MB ({taken:.1f} s)")
+        peak, duration = peak_memory(file, vocab, work / "again")
+        print(f"peak memory for {megabytes:.0f} MB of text: {peak:.0f} MB ({duration:.1f} s)")
         if options.large:
-            ten_times(file, work / "large.txt")
-            peak, taken = peak_memory(work / "large.txt", vocab, work / "large")
-            print(f"peak memory for {size * 10:.0f} MB of text: {peak:.0f} MB ({taken:.1f} s)")
+            write_ten_copies(file, work / "large.txt")
+            peak, duration = peak_memory(work / "large.txt", vocab, work / "large")
+            print(f"peak memory for {megabytes * 10:.0f} MB of text: {peak:.0f} MB ({duration:.1f} s)")
 
 
 if __name__ == "__main__":

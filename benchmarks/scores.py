@@ -1,7 +1,7 @@
-"""How well transformers' Trainer does on a set of one or two texts and a class, to put beside `bertworks finetune`.
+"""Dev scores of transformers' Trainer on a classification data set, to compare with `bertworks finetune`.
 
-The same files, model, seeds and measures. As its examples show it: 3 epochs, batches of 32 padded to their longest row,
-AdamW at 5e-5 falling in a line, texts cut at 128 pieces, the last state measured. A seed sets the head, the order and
+The same files, model, seeds and metrics. As in its examples: 3 epochs, batches of 32 padded to their longest row, AdamW
+at 5e-5 with linear decay, texts truncated to 128 tokens, the last state evaluated. A seed sets the head, the order and
 the dropout.
 
     python benchmarks/scores.py cola ../shared/data/tasks/glue/CoLA
@@ -56,8 +56,6 @@ def their_scores(
         "num_train_epochs": 3,
         "learning_rate": 5e-5,
         "seed": seed,
-    }
-    settings |= {
         "save_strategy": "no",
         "report_to": "none",
         "disable_tqdm": True,
@@ -70,8 +68,9 @@ def their_scores(
         trainer = Trainer(model, TrainingArguments(out, **settings), collator, train)
         trainer.remove_callback(PrinterCallback)
         trainer.train()
-        found = trainer.predict(dev)
-    return class_metrics(found.label_ids.astype(np.float64), found.predictions.argmax(1).astype(np.float64), n_classes)
+        output = trainer.predict(dev)
+    predicted = output.predictions.argmax(1).astype(np.float64)
+    return class_metrics(output.label_ids.astype(np.float64), predicted, n_classes)
 
 
 def main() -> None:
@@ -87,20 +86,21 @@ def main() -> None:
     arguments = parser.parse_args()
     source = Source(dataset=arguments.dataset, folder=arguments.folder, shape="classify", first=arguments.first)
     data = read_data(source)
-    labels = list(describe_task(data, source).labels)  # in our order: of two, F1 is about the second
+    labels = list(describe_task(data, source).labels)  # in our order: with two classes, F1 is that of the second
     scores: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory() as folder:
-        start = bertworks.load("minilm").save(Path(folder) / "minilm")
-        train, dev = their_rows(start, data.train, labels), their_rows(start, data.dev, labels)
+        model = bertworks.load("minilm").save(Path(folder) / "minilm")
+        train = their_rows(model, data.train, labels)
+        dev = their_rows(model, data.dev, labels)
         for seed in arguments.seeds:
-            began = time.perf_counter()
-            scores.append(their_scores(start, train, dev, len(labels), seed))
-            said = ", ".join(f"{name} {value:.4f}" for name, value in scores[-1].items())
-            print(f"{arguments.dataset}, seed {seed}: {said}, {time.perf_counter() - began:.0f} s", flush=True)
+            start = time.perf_counter()
+            scores.append(their_scores(model, train, dev, len(labels), seed))
+            metrics = ", ".join(f"{name} {value:.4f}" for name, value in scores[-1].items())
+            print(f"{arguments.dataset}, seed {seed}: {metrics}, {time.perf_counter() - start:.0f} s", flush=True)
     for name in scores[0]:
-        of_seeds = [score[name] for score in scores]
-        spread = statistics.stdev(of_seeds) if len(of_seeds) > 1 else 0.0
-        print(f"{name}: mean {statistics.mean(of_seeds):.4f}, deviation {spread:.4f}")
+        per_seed = [score[name] for score in scores]
+        std = statistics.stdev(per_seed) if len(per_seed) > 1 else 0.0
+        print(f"{name}: mean {statistics.mean(per_seed):.4f}, std {std:.4f}")
 
 
 if __name__ == "__main__":
