@@ -172,8 +172,10 @@ def matrix_products(bench: bertworks.Workbench, texts: list[tuple[str, ...]]) ->
     features = [prepared.features for prepared in bench.predictor.prepare([Example(row) for row in texts])]
     lengths = [example.length for example in features]
     batches = [collate(features, members) for members in token_batches(lengths, BATCH_TOKENS)]
-    *layers, (attention, ffn) = bench.model.encoder.layers()
-    for_all = [m.weight for pair in layers for part in pair for m in part.modules() if isinstance(m, torch.nn.Linear)]
+    *layers, top = bench.model.encoder.layers()
+    attention, ffn = top.attention, top.ffn
+    lower = [part for layer in layers for part in (layer.attention, layer.ffn)]
+    for_all = [m.weight for part in lower for m in part.modules() if isinstance(m, torch.nn.Linear)]
     for_all += [attention.attn.k.weight, attention.attn.v.weight]
     for_read = [attention.attn.q.weight, attention.attn.out.weight, ffn.up.weight, ffn.down.weight]
     products = [

@@ -1,4 +1,5 @@
-"""Pages of the documentation, run as a reader would: files, commands and Python of a page in their order, in one folder.
+"""Pages of the documentation, run as a reader would: files, commands and Python of a page in their order, in one
+folder.
 
 What a block is:
 
@@ -10,8 +11,8 @@ What a block is:
     ```text, ```json, ...       only shown
 
 Commands may go on after a backslash and may have a here-document. A comment before a block changes what becomes of it:
-`<!-- not run: REASON -->`, or `<!-- exit 2 -->` if its commands are to end so. `<!-- slow -->` anywhere in a page leaves
-it to `make test-slow`. Trainings are cut to a few steps.
+`<!-- not run: REASON -->`, or `<!-- exit 2 -->` if its commands are to end so. `<!-- slow -->` anywhere in a page
+leaves it to `make test-slow`. Trainings are cut to a few steps.
 """
 
 from __future__ import annotations

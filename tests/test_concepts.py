@@ -1,5 +1,5 @@
-"""The file map of the architecture page is the tree; concept pages have their drawings, and their Python prints what the
-pages say, in both languages."""
+"""The file map of the architecture page is the tree; concept pages have their drawings, and their Python prints what
+the pages say, in both languages."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class EncoderConfig(Frozen):
     n_segments: int = Field(2, ge=0, le=1024, description="segment types (sentence A, B, ...); 0: no segment embedding")
     causal: bool = Field(False, description="left-to-right: a token sees only itself and what is left of it")
     norm_eps: float = Field(1e-12, gt=0, lt=1, description="epsilon of every layer norm")
-    activation: Activation = Field("gelu", description="non-linearity of the feed-forward part")
+    activation: Activation = Field("gelu", description="activation of the feed-forward part")
     dropout: Rate = Field(0.1, description="dropout on embeddings and on the output of each part")
     init_range: float = Field(0.02, gt=0, lt=10, description="standard deviation of new weights")
 
@@ -195,18 +195,16 @@ ENCODER_CONFIGS: dict[str, type[EncoderConfig]] = {"transformer": TransformerCon
 class HeadConfig(Frozen):
     """How heads read the states. One summary vector serves every head that looks at a whole sequence."""
 
-    summary: Literal["first", "last"] = Field("first", description="the token that stands for its sequence")
+    summary: Literal["first", "last"] = Field("first", description="token whose state summarises the sequence")
     summary_activation: Activation | None = Field(
-        "tanh", description="non-linearity of the summary layer; none: no such layer"
+        "tanh", description="activation of the summary layer (pooler); null: no such layer"
     )
     pooler: bool = Field(True, description="a model without heads has a summary layer too (BERT's pooler)")
     class_bias: bool = Field(True, description="bias in the sequence head")
-    lm_transform: bool = Field(
-        True, description="dense layer, non-linearity and norm before the tied vocabulary projection"
-    )
-    lm_activation: Activation = Field("gelu", description="non-linearity of that dense layer")
+    lm_transform: bool = Field(True, description="dense layer, activation and norm before the tied output embedding")
+    lm_activation: Activation = Field("gelu", description="activation of that dense layer")
     lm_bias: bool = Field(True, description="a bias per vocabulary entry")
-    head_dropout: Rate = Field(0.1, description="dropout before a classifying layer")
+    head_dropout: Rate = Field(0.1, description="dropout before the classification layer")
     labels: tuple[str, ...] = Field(("LABEL_0", "LABEL_1"), min_length=1, description="names of the classes")
 
 
@@ -263,27 +261,27 @@ class DataConfig(Frozen):
 
     pairs: Pairs = Field(
         "none",
-        description="nsp: next sentence or random; sop: in order or swapped; none: full sentences; stream: all text",
+        description="sentence pairs: nsp (next or random), sop (in order or swapped), none (full sentences), stream",
     )
-    max_length: int = Field(128, ge=8, le=2**20, description="longest example, with its special tokens")
-    cross_documents: bool = Field(
-        True, description="full sentences may go on into the next document, after a separator"
-    )
+    max_length: int = Field(128, ge=8, le=2**20, description="maximum sequence length, special tokens included")
+    cross_documents: bool = Field(True, description="a sequence may continue into the next document, after a separator")
     short_seq_prob: float = Field(
-        0.1, ge=0, le=1, description="share of examples made shorter than max_length on purpose"
+        0.1, ge=0, le=1, description="share of sequences made shorter than max_length on purpose"
     )
     masking: MaskUnit = Field(
-        "token", description="what is masked together: token, word, ngram (1 to 3 words) or span (up to 10 words)"
+        "token", description="masking unit: token, word, ngram (1 to 3 words) or span (up to 10 words)"
     )
-    mask_rate: float = Field(0.15, ge=0, le=1, description="share of tokens to predict")
-    mask_share: float = Field(0.8, ge=0, le=1, description="share of these that become the mask token")
+    mask_rate: float = Field(0.15, ge=0, le=1, description="share of tokens to be predicted")
+    mask_share: float = Field(0.8, ge=0, le=1, description="share of the targets replaced by the mask token")
     random_share: float = Field(
-        0.1, ge=0, le=1, description="share of these that become a random token; the rest is kept"
+        0.1, ge=0, le=1, description="share of the targets replaced by a random token; the rest is unchanged"
     )
     mask_epochs: int = Field(
-        0, ge=0, description="1: the same masks in every epoch; k: they repeat after k epochs; 0: never"
+        0,
+        ge=0,
+        description="0: dynamic masking; 1: static, the same masks in every epoch; k: masks repeat after k epochs",
     )
-    held_out: float = Field(0.01, ge=0, le=0.5, description="share of the text kept for evaluation")
+    held_out: float = Field(0.01, ge=0, le=0.5, description="share of the text held out for evaluation")
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
@@ -297,58 +295,66 @@ class ObjectiveConfig(Frozen):
     """What the model learns to predict."""
 
     name: str = Field(
-        "mlm", description="mlm: masked tokens; rtd: replaced tokens; plm: permuted order; ltr: the next token"
+        "mlm", description="mlm: masked LM; rtd: replaced token detection; plm: permutation LM; ltr: left-to-right LM"
     )
     replaced_weight: float = Field(
-        50.0, ge=0, le=1e6, description="rtd: weight of the discriminator's loss beside the generator's"
+        50.0, ge=0, le=1e6, description="rtd: weight of the discriminator's loss; the generator's has 1"
     )
     generator_size: float = Field(
-        0.25, gt=0, le=1, description="rtd: width of the generator as a share of the discriminator's"
+        0.25, gt=0, le=1, description="rtd: width of the generator, relative to the discriminator's"
     )
 
 
 class OptimConfig(Frozen):
-    """AdamW and how its learning rate goes."""
+    """AdamW and its learning rate schedule."""
 
-    lr: float = Field(1e-3, gt=0, lt=10, allow_inf_nan=False, description="highest learning rate")
+    lr: float = Field(1e-3, gt=0, lt=10, allow_inf_nan=False, description="peak learning rate")
     schedule: Literal["linear", "cosine", "constant"] = Field(
-        "linear", description="how it falls to zero; constant: only at the end"
+        "linear", description="decay of the learning rate after the warm-up; constant: decays in the cool-down only"
     )
-    warmup: float = Field(0.06, ge=0, le=1, description="share of the run in which the learning rate rises")
+    warmup: float = Field(0.06, ge=0, le=1, description="share of the run for linear warm-up")
     cooldown: float = Field(
-        0.2, ge=0, le=1, description="schedule constant: share of the run in which it falls, at the end"
+        0.2, ge=0, le=1, description="schedule constant: share of the run for linear decay, at the end"
     )
-    beta1: Rate = Field(0.9, description="memory of the mean gradient")
-    beta2: Rate = Field(0.98, description="memory of the mean squared gradient")
-    eps: float = Field(1e-6, gt=0, lt=1, description="keeps small gradients from large steps")
-    weight_decay: float = Field(0.01, ge=0, lt=10, description="pull towards zero, not on norms and biases")
-    layer_decay: float = Field(1.0, gt=0, le=1, description="learning rate of a layer as a share of the one above it")
-    max_grad_norm: float = Field(1.0, gt=0, description="longest gradient; a longer one is shortened")
+    beta1: Rate = Field(0.9, description="Adam beta1")
+    beta2: Rate = Field(0.98, description="Adam beta2")
+    eps: float = Field(1e-6, gt=0, lt=1, description="Adam epsilon")
+    weight_decay: float = Field(0.01, ge=0, lt=10, description="decoupled weight decay, not on norms and biases")
+    layer_decay: float = Field(
+        1.0, gt=0, le=1, description="layer-wise learning rate decay: of each layer, relative to the one above"
+    )
+    max_grad_norm: float = Field(1.0, gt=0, description="gradient clipping: maximum norm")
 
 
 class LoopConfig(Frozen):
-    """How long, how closely watched and on what. One of steps, epochs and budget says when it ends."""
+    """The training loop. Just one of steps, epochs and budget says when it ends."""
 
-    seed: int = Field(0, ge=0, lt=2**63, description="of new weights, order, masks and dropout")
-    steps: int | None = Field(None, ge=1, le=2**40, description="end after so many steps")
-    epochs: int | None = Field(None, ge=1, le=2**30, description="end after so many passes over the text")
+    seed: int = Field(0, ge=0, lt=2**63, description="random seed of new weights, order of the data, masks and dropout")
+    steps: int | None = Field(None, ge=1, le=2**40, description="number of optimizer steps")
+    epochs: int | None = Field(None, ge=1, le=2**30, description="number of epochs")
     budget: float | None = Field(
-        None, gt=0, le=1e9, description="end after so many seconds, the learning rate at zero by then"
+        None, gt=0, le=1e9, description="time budget in seconds; steps are planned so that the schedule ends with it"
     )
     micro_tokens: int | None = Field(
-        None, ge=8, description="about so many tokens at once, to save memory; null: the whole step"
+        None, ge=8, description="tokens of a micro-batch (gradient accumulation), about; null: the whole batch at once"
     )
     checkpoint_every: int = Field(100, ge=1, description="steps between checkpoints")
-    keep_checkpoints: int = Field(2, ge=1, description="newest checkpoints kept, beside the best one")
-    evaluations: int = Field(
-        10, ge=0, description="looks at the held-out text, spread over the run; the last is at the end"
+    keep_checkpoints: int = Field(2, ge=1, description="number of newest checkpoints to keep, beside the best one")
+    evaluations: int = Field(10, ge=0, description="number of evaluations, spread over the run; the last is at the end")
+    log_every: int = Field(
+        10, ge=1, description="steps between training lines in metrics.jsonl; more often where steps are slow"
     )
-    log_every: int = Field(10, ge=1, description="steps between lines in metrics.jsonl; slow steps have more")
-    bad_steps: int = Field(10, ge=1, description="steps in a row without finite numbers after which the run stops")
-    threads: int | None = Field(None, ge=1, le=1024, description="threads of a process; null: the cores it has")
+    bad_steps: int = Field(
+        10, ge=1, description="consecutive steps with a loss or gradient that is not finite, after which the run stops"
+    )
+    threads: int | None = Field(None, ge=1, le=1024, description="threads per process; null: all its cores")
     device: str = Field("auto", description="cpu, cuda, cuda:1, ...; auto: a GPU if there is one")
-    precision: Literal["float32", "bfloat16"] = Field("float32", description="of matrix products; weights stay float32")
-    recompute: bool = Field(False, description="layers are computed again on the way back, which saves memory")
+    precision: Literal["float32", "bfloat16"] = Field(
+        "float32", description="autocast precision of matrix products; weights stay float32"
+    )
+    recompute: bool = Field(
+        False, description="gradient checkpointing: layers are recomputed in the backward pass to save memory"
+    )
 
     @model_validator(mode="after")
     def _ends(self) -> Self:
@@ -360,17 +366,19 @@ class LoopConfig(Frozen):
 
 
 class PretrainLoop(LoopConfig):
-    """A pre-training."""
+    """The loop of a pre-training."""
 
     init: Literal["local", "random"] = Field(
-        "local", description="a new model's heads: looking at neighbours, or at random as in the papers"
+        "local", description="attention of a new model: local (heads attend to neighbours) or random, as in the papers"
     )
-    batch_tokens: int = Field(4096, ge=8, le=2**26, description="tokens of a step, over all processes")
+    batch_tokens: int = Field(4096, ge=8, le=2**26, description="tokens of a batch, over all processes")
     dropout: Rate | None = Field(
-        0.0, description="dropout while pre-training; null: the model's own, for many passes over little text"
+        0.0, description="dropout while pre-training; null: the model's own, for many epochs over little text"
     )
-    evaluate_tokens: int = Field(32768, ge=1, description="held-out tokens of a look at them")
-    workers: int = Field(0, ge=0, le=256, description="processes that make batches; 0: made between steps; same result")
+    evaluate_tokens: int = Field(32768, ge=1, description="held-out tokens that an evaluation reads")
+    workers: int = Field(
+        0, ge=0, le=256, description="data loader processes; 0: in the training process; the result is the same"
+    )
 
 
 class PretrainConfig(Frozen):
@@ -386,7 +394,7 @@ class PretrainConfig(Frozen):
     def _check_consistency(self) -> Self:
         longest = self.model.encoder.n_positions
         if longest is not None and self.data.max_length > longest:
-            cause = f"data.max_length {self.data.max_length} is more than the model's {longest} positions (model.n_positions)"
+            cause = f"data.max_length {self.data.max_length} is more than model.n_positions {longest}"
             raise FieldConflict(cause, "data.max_length", "model.n_positions")
         if self.train.micro_tokens is not None and self.train.micro_tokens < self.data.max_length:
             cause = f"train.micro_tokens {self.train.micro_tokens} is less than data.max_length {self.data.max_length}"
@@ -395,60 +403,67 @@ class PretrainConfig(Frozen):
 
 
 class TaskConfig(Frozen):
-    """What is asked."""
+    """What a fine-tuned model predicts."""
 
     shape: str = Field(description="what a prediction looks like: a row of tasks/shapes.py")
     labels: tuple[str, ...] = Field((), description="names of the classes or tags")
-    metric: str = Field("accuracy", description="by which models are compared on dev")
+    metric: str = Field("accuracy", description="metric by which models are compared on dev")
     pairs: bool | None = Field(
-        False, description="classify, regress, multilabel: two texts are read together; null: or one"
+        False, description="classify, regress, multilabel: inputs are pairs of texts; null: pairs or single texts"
     )
-    no_answer: bool = Field(False, description="span: the passage need not hold an answer")
+    no_answer: bool = Field(False, description="span: questions may be unanswerable (SQuAD 2.0)")
     class_weights: Literal["none", "balanced"] = Field(
-        "none", description="classify: balanced: rare classes weigh as much as others"
+        "none", description="classify: loss weights of the classes; balanced: inverse to their frequency"
     )
-    label_smoothing: Rate = Field(
-        0.0, description="classify, tag: share of each target that is spread over all classes"
-    )
-    counted_from: CountedFrom = Field(0, description="choice: what the first one is called: 0, 1 or A")
+    label_smoothing: Rate = Field(0.0, description="classify, tag: label smoothing")
+    counted_from: CountedFrom = Field(0, description="choice: label of the first choice: 0, 1 or A")
     transitions: tuple[tuple[str, str, bool], ...] = Field(
         (),
-        description="tag: what may follow what: two prefixes such as B and I, and whether they are of the same type; []: anything",
+        description="tag: allowed transitions: two prefixes such as B and I, and whether their types agree; []: all",
     )
-    shift: float = Field(0.0, allow_inf_nan=False, description="regress: what counts as zero")
-    scale: float = Field(1.0, gt=0, allow_inf_nan=False, description="regress: what counts as one")
+    shift: float = Field(
+        0.0, allow_inf_nan=False, description="regress: mean of the targets, which the head learns as 0"
+    )
+    scale: float = Field(
+        1.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="regress: standard deviation of the targets, which the head learns as 1",
+    )
 
 
 class WindowConfig(Frozen):
-    """How texts are read."""
+    """How texts become windows."""
 
-    max_length: int = Field(256, ge=8, le=2**20, description="longest window, with its special tokens")
+    max_length: int = Field(256, ge=8, le=2**20, description="maximum length of a window, special tokens included")
     overlap: int = Field(
         64,
         ge=0,
-        description="tokens that neighbouring windows of a long text share, at least (span: 64); at most half a window",
+        description="minimum overlap of neighbouring windows, in tokens (span: at least 64); at most half a window",
     )
     on_long: Literal["window", "truncate", "error"] = Field(
-        "window", description="what becomes of a text longer than that"
+        "window", description="texts longer than max_length: window (read all), truncate, or error"
     )
 
 
 class FinetuneLoop(LoopConfig):
-    """A fine-tuning."""
+    """The loop of a fine-tuning."""
 
-    batch_size: int = Field(32, ge=1, le=2**16, description="examples of a step, over all processes; 8 for choice")
+    batch_size: int = Field(32, ge=1, le=2**16, description="examples of a batch, over all processes; 8 for choice")
     micro_tokens: int | None = Field(
-        4096, ge=8, description="about so many tokens at once, to save memory, but whole examples; null: the whole step"
+        4096,
+        ge=8,
+        description="tokens of a micro-batch (gradient accumulation), about, of whole examples; null: the whole batch",
     )
     patience: int | None = Field(
-        None, ge=1, description="stop after so many looks at dev without a better one; null: go on to the end"
+        None, ge=1, description="early stopping: evaluations without improvement before the run stops; null: none"
     )
     freeze: int = Field(
-        0, ge=0, description="layers from below that stay as they are, with the embeddings; 0: nothing does"
+        0, ge=0, description="number of lower layers to freeze, with the embeddings; 0: nothing is frozen"
     )
-    reinit: int = Field(0, ge=0, description="layers from above that start anew")
+    reinit: int = Field(0, ge=0, description="number of upper layers to reinitialise")
     attention_dropout: Rate | None = Field(
-        0.0, description="dropout of attention's probabilities while training; null: the model's own"
+        0.0, description="dropout on attention probabilities while fine-tuning; null: the model's own"
     )
 
 
@@ -457,13 +472,15 @@ class TaskArtifact(Frozen):
 
     task: TaskConfig
     data: WindowConfig = WindowConfig()
-    dataset: str | None = Field(None, description="whose official files it reads, if that is what it was trained on")
-    columns: tuple[str, ...] = Field((), description="of the table it was trained on, those with the texts")
+    dataset: str | None = Field(None, description="data set whose official files it was trained on and can read")
+    columns: tuple[str, ...] = Field((), description="text columns of the table it was trained on")
     temperature: float = Field(
-        1.0, gt=0, allow_inf_nan=False, description="by which logits are divided, so that confidence is what it says"
+        1.0, gt=0, allow_inf_nan=False, description="temperature of calibration: logits are divided by it"
     )
     no_answer: float = Field(
-        0.0, allow_inf_nan=False, description="span: how much better 'not here' must be than an answer"
+        0.0,
+        allow_inf_nan=False,
+        description="span: threshold on the score of 'no answer' minus that of the best answer",
     )
 
 

@@ -152,17 +152,35 @@ def sync_tree(folder: Path, *, deep: bool = True) -> None:
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Hold the folder's lock file. The system releases it when the process ends, so it is never stale."""
+    with _locked(folder / ".lock", folder):
+        yield
+
+
+@contextmanager
+def locked_file(path: Path) -> Iterator[None]:
+    """The same for a file; the lock file is removed afterwards."""
+    lock_file = path.with_name(f".{path.name}.lock")
+    with _locked(lock_file, path):
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                lock_file.unlink()
+
+
+@contextmanager
+def _locked(lock_file: Path, place: Path) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
-    lock = FileLock(folder / ".lock", timeout=0, mode=0o644)
+    lock = FileLock(lock_file, timeout=0, mode=0o644)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        lock_file.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     except Timeout:
-        cause = "another process is writing to this folder"
-        raise SaveFailed(cause, place=str(folder), remedy="wait for it, or use another folder", code="in-use") from None
+        cause = "another process is writing here"
+        raise SaveFailed(cause, place=str(place), remedy="wait for it, or use another name", code="in-use") from None
     except OSError as error:
-        raise SaveFailed(f"cannot write here: {error.strerror}", place=str(folder), code="not-writable") from None
+        raise SaveFailed(f"cannot write here: {error.strerror}", place=str(place), code="not-writable") from None
     try:
         yield
     finally:

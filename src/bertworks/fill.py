@@ -100,7 +100,7 @@ class Filler:
         tokens = self._tokens(ids, pieces.segments)
         positions = torch.tensor(blanks, device=tokens.ids.device)
         with torch.inference_mode():
-            if self.model.config.encoder.attention == "relative":
+            if self.model.config.encoder.has_two_streams:
                 ranks = torch.full_like(tokens.ids, -1).index_fill(0, positions, 0)
                 states = self.model.encoder.two_stream(tokens, ranks, positions, [len(blanks)])
             else:

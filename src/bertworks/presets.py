@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
-from bertworks.config import EncoderConfig, Family, HeadConfig, ModelConfig
+from bertworks.config import Family, HeadConfig, ModelConfig, TransformerConfig
 from bertworks.errors import NotFound, nearest
 
 Preset = Callable[[], ModelConfig]
@@ -17,12 +17,12 @@ Preset = Callable[[], ModelConfig]
 
 def bert(hidden_size: int, n_layers: int, vocab_size: int = 30522) -> ModelConfig:
     """Devlin et al. 2019; the small sizes are Turc et al. 2019. Attention heads have 64 dimensions."""
-    return ModelConfig(family="bert", encoder=EncoderConfig(**_size(hidden_size, n_layers), vocab_size=vocab_size))
+    return ModelConfig(family="bert", encoder=TransformerConfig(**_size(hidden_size, n_layers), vocab_size=vocab_size))
 
 
 def roberta(hidden_size: int, n_layers: int) -> ModelConfig:
     """Liu et al. 2019. Positions start after the padding id, 1."""
-    encoder = EncoderConfig(
+    encoder = TransformerConfig(
         **_size(hidden_size, n_layers), vocab_size=50265, first_position=2, n_segments=1, norm_eps=1e-5
     )
     return ModelConfig(family="roberta", encoder=encoder)
@@ -30,7 +30,7 @@ def roberta(hidden_size: int, n_layers: int) -> ModelConfig:
 
 def albert(hidden_size: int, n_layers: int, n_heads: int, dropout: float = 0.0) -> ModelConfig:
     """Lan et al. 2020, version 2: all layers share their parameters."""
-    encoder = EncoderConfig(
+    encoder = TransformerConfig(
         **_size(hidden_size, n_layers, n_heads),
         vocab_size=30000,
         embedding_size=128,
@@ -44,13 +44,15 @@ def albert(hidden_size: int, n_layers: int, n_heads: int, dropout: float = 0.0) 
 
 def electra(hidden_size: int, n_layers: int, embedding_size: int | None, n_heads: int | None = None) -> ModelConfig:
     """Clark et al. 2020. Discriminator and generator differ in size only."""
-    encoder = EncoderConfig(**_size(hidden_size, n_layers, n_heads), vocab_size=30522, embedding_size=embedding_size)
+    encoder = TransformerConfig(
+        **_size(hidden_size, n_layers, n_heads), vocab_size=30522, embedding_size=embedding_size
+    )
     return ModelConfig(family="electra", encoder=encoder, heads=HeadConfig(pooler=False, summary_activation="gelu"))
 
 
 def xlnet(hidden_size: int, n_layers: int) -> ModelConfig:
     """Yang et al. 2019."""
-    encoder = EncoderConfig(
+    encoder = TransformerConfig(
         **_size(hidden_size, n_layers),
         vocab_size=32000,
         positions="none",
@@ -68,7 +70,7 @@ def xlnet(hidden_size: int, n_layers: int) -> ModelConfig:
 
 def distilbert(hidden_size: int, n_layers: int) -> ModelConfig:
     """Sanh et al. 2019: BERT without segments and with half the layers."""
-    encoder = EncoderConfig(**_size(hidden_size, n_layers), vocab_size=30522, n_segments=0)
+    encoder = TransformerConfig(**_size(hidden_size, n_layers), vocab_size=30522, n_segments=0)
     return ModelConfig(
         family="distilbert",
         encoder=encoder,
@@ -78,7 +80,7 @@ def distilbert(hidden_size: int, n_layers: int) -> ModelConfig:
 
 def gpt(hidden_size: int, n_layers: int, n_heads: int | None = None) -> ModelConfig:
     """Radford et al. 2019."""
-    encoder = EncoderConfig(
+    encoder = TransformerConfig(
         **_size(hidden_size, n_layers, n_heads),
         vocab_size=50257,
         n_positions=1024,

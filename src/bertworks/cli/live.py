@@ -138,7 +138,8 @@ def event_line(event: Event) -> str | None:
             where = f"{machine['device']}, {machine['threads']} threads x {machine['world_size']} processes"
             return f"{where}, {speed}, torch {machine['torch']}"
         case events.Trained():
-            return f"{at}: {metrics_line(event.terms)}, {event.tokens_per_second:,.0f} tokens/s, {duration(event.seconds_left)} left"
+            speed = f"{event.tokens_per_second:,.0f} tokens/s"
+            return f"{at}: {metrics_line(event.terms)}, {speed}, {duration(event.seconds_left)} left"
         case events.Evaluated():
             return f"{at}: eval: {metrics_line(event.metrics)}"
         case events.Planned():

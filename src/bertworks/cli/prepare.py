@@ -49,7 +49,8 @@ def prepare(
         return
     rate = f", {corpus.position / seconds / 1e6:.1f} MB/s" if corpus.position else ""
     report(
-        f"{counts.documents:,} documents, {counts.sentences:,} sentences, {counts.words:,} words, {counts.tokens:,} tokens"
+        f"{counts.documents:,} documents, {counts.sentences:,} sentences, {counts.words:,} words, "
+        f"{counts.tokens:,} tokens"
     )
     report(f"{counts.unknown:,} unknown tokens; {manifest.duplicates:,} documents occurred before and were left out")
     for remark in manifest.reading["remarks"]:

@@ -22,6 +22,8 @@ TEXT_COLUMNS = ("text", "content", "document", "article", "body", "review", "sen
 MAX_DOCUMENT_CHARACTERS = 2**22  # longer ones are split
 ROWS_TO_GUESS_FROM = 100  # which column holds the text
 
+SKIP_BAD = "correct it, or --skip-bad goes on without it"
+
 
 @dataclass
 class ReadStats:
@@ -61,7 +63,7 @@ class ReadOptions:
 
     column: str | None = None  # of tables: the one with the text; None: guessed
     line_docs: bool = False  # every line of a text file is a document
-    strict: bool = False  # raise at the first invalid row or character
+    skip_bad: bool = False  # skip invalid rows, replace invalid characters, and count them
 
 
 class Corpus:
@@ -204,13 +206,13 @@ class Corpus:
         return chosen
 
     def bad_row(self, cause: str, place: str, code: str = "bad-row") -> None:
-        if self.options.strict:
-            raise BadText(cause, place=place, code=code)
+        if not self.options.skip_bad:
+            raise BadText(cause, place=place, remedy=SKIP_BAD, code=code)
         self.stats.bad_rows += 1
 
     def bad_characters(self, count: int, cause: str, place: str, code: str = "not-utf8") -> None:
-        if self.options.strict:
-            raise BadText(cause, place=place, code=code)
+        if not self.options.skip_bad:
+            raise BadText(cause, place=place, remedy=SKIP_BAD, code=code)
         self.stats.replaced += count
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 from unicodedata import category
 
-from bertworks.text.tokenizer import LONGEST_WORD
+from bertworks.text.tokenizer import MAX_TOKEN_CHARACTERS
 from bertworks.text.words import SPACELESS
 
-OVERLONG_WORD = re.compile(rf"[^\s{SPACELESS}]{{{LONGEST_WORD + 1},}}")
+OVERLONG_WORD = re.compile(rf"[^\s{SPACELESS}]{{{MAX_TOKEN_CHARACTERS + 1},}}")
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def check_readable(texts: Sequence[str], *, allow_some_blank: bool = False) -> N
     """An `InvalidRow` if a text is blank (if `allow_some_blank`, only if all are) or has a word of absurd length."""
     if all(map(is_blank, texts)) if allow_some_blank else any(map(is_blank, texts)):
         raise InvalidRow("empty text", "empty-text")
-    matches = (OVERLONG_WORD.search(text) for text in texts if len(text) > LONGEST_WORD)
+    matches = (OVERLONG_WORD.search(text) for text in texts if len(text) > MAX_TOKEN_CHARACTERS)
     word = next((match[0] for match in matches if match), None)
     if word is not None:
         raise InvalidRow(f"{len(word):,} characters without a space are not text: {word[:20]}...", "no-spaces")

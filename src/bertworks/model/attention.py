@@ -80,8 +80,8 @@ _recordings: ContextVar[tuple[Recording, ...]] = ContextVar("recordings", defaul
 
 @contextmanager
 def record_attention(on_layer: OnLayer | None = None) -> Iterator[Recording]:
-    """Record scores, probabilities, queries and keys of every layer that runs inside; a layer at a time with `on_layer`,
-    which may keep what it likes. The outputs stay the same to the bit."""
+    """Record scores, probabilities, queries and keys of every layer that runs inside; a layer at a time with
+    `on_layer`, which may keep what it likes. The outputs stay the same to the bit."""
     recording = Recording(on_layer=on_layer)
     token = _recordings.set((*_recordings.get(), recording))
     try:

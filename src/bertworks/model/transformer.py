@@ -1,5 +1,5 @@
-"""One transformer for the whole family: BERT (Devlin et al. 2019, section 3), RoBERTa, ALBERT (factorised embeddings and
-shared parts: Lan et al. 2020, section 3.1), ELECTRA, DistilBERT, XLNet (Yang et al. 2019, section 2) and GPT-2.
+"""One transformer for the whole family: BERT (Devlin et al. 2019, section 3), RoBERTa, ALBERT (factorised embeddings
+and shared parts: Lan et al. 2020, section 3.1), ELECTRA, DistilBERT, XLNet (Yang et al. 2019, section 2) and GPT-2.
 
     N  all tokens of the batch      M  selected tokens
 

@@ -1,5 +1,5 @@
-"""XLNet's two streams (Yang et al. 2019, section 2.3): to predict a token from its position and what is ranked below it,
-without seeing the token itself.
+"""XLNet's two streams (Yang et al. 2019, section 2.3): to predict a token from its position and what is ranked below
+it, without seeing the token itself.
 
     N  all tokens of the batch      M  targets
 """

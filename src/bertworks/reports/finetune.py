@@ -19,7 +19,7 @@ from bertworks.page.curves import Curve, figure
 from bertworks.page.html import bilingual, escape, page, table
 from bertworks.reports.page import REPORT, STEPS, curve_points, duration, key_figures, settings_sections, write_page
 from bertworks.reports.page import STYLE as REPORT_STYLE
-from bertworks.tasks.evaluation import FEW_CLASSES, EvalResults, SeedSummary, metrics_of
+from bertworks.tasks.evaluation import MAX_CLASSES_SHOWN, EvalResults, SeedSummary, metrics_of
 from bertworks.tasks.inference import AnyTask
 from bertworks.text.ledger import Ledger
 from bertworks.train.events import METRICS, Evaluated, Event, Started, Trained, last, of_kind, read_events
@@ -198,7 +198,7 @@ def _confusion(results: EvalResults) -> list[str]:
     """The confusion matrix, each cell shaded by its share of the row; with many classes, the most confused pairs."""
     if not results.labels:
         return []
-    if len(results.labels) > FEW_CLASSES:
+    if len(results.labels) > MAX_CLASSES_SHOWN:
         return _most_confused(results)
     header = "".join(f"<th>{escape(label)}</th>" for label in results.labels)
     rows = []

@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.text import Text
 
 from bertworks.config import DataConfig
-from bertworks.data.examples import NO_LABEL, OTHER
+from bertworks.data.examples import NEGATIVE_PAIR, NO_LABEL
 from bertworks.data.loader import Epoch, Loader
 from bertworks.data.masking import SPAN_LENGTHS
 from bertworks.data.shards import Shards
-from bertworks.files import whole_file
+from bertworks.files import atomic_write
 from bertworks.page.html import bilingual, escape, page, table
 from bertworks.text.tokenizer import Tokenizer
 
@@ -120,7 +120,8 @@ def terminal_line(view: MaskedExample) -> Text:
     line = Text()
     if view.label != NO_LABEL:
         line.append(
-            f" {LABELS[view.pairs, view.label][0]} ", style="white on red" if view.label == OTHER else "black on green"
+            f" {LABELS[view.pairs, view.label][0]} ",
+            style="white on red" if view.label == NEGATIVE_PAIR else "black on green",
         )
         line.append(" ")
     for word in view.words():
@@ -197,7 +198,7 @@ def write_masks_page(path: Path, epoch: Epoch, views: list[MaskedExample]) -> No
     counts_table = table(["", bilingual("tokens", "词元数"), bilingual("share", "比例")], rows)
     body = [f"<p>{intro}</p>", f'<p class="legend">{"".join(keys)}</p>', counts_table, f'<p class="dim">{plan}</p>']
     body += [_example(number, view, whole_words) for number, view in enumerate(views, start=1)]
-    with whole_file(path) as file:
+    with atomic_write(path) as file:
         file.write(page(("Training examples", "训练样本"), "\n".join(body), STYLE).encode())
 
 
@@ -205,7 +206,8 @@ def _example(number: int, view: MaskedExample, whole_words: bool) -> str:
     label = ""
     if view.label != NO_LABEL:
         _, english, chinese = LABELS[view.pairs, view.label]
-        label = f'<span class="label {"other" if view.label == OTHER else "same"}">{bilingual(english, chinese)}</span>'
+        style = "other" if view.label == NEGATIVE_PAIR else "same"
+        label = f'<span class="label {style}">{bilingual(english, chinese)}</span>'
     words = []
     for word in view.words():
         box = " whole" if whole_words and word[0].state in TARGET_STATES else ""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertworks.files import whole_file
+from bertworks.files import atomic_write
 from bertworks.page.html import bilingual, escape, table
 from bertworks.train.events import Event
 
@@ -28,7 +28,7 @@ STEPS = ("step", "步数")
 
 
 def write_page(path: Path, html: str) -> Path:
-    with whole_file(path) as file:
+    with atomic_write(path) as file:
         file.write(html.encode(errors="replace"))  # a folder's name may hold bytes that are no UTF-8
     return path
 

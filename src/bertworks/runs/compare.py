@@ -15,7 +15,7 @@ from bertworks.workbench import load
 
 @dataclass(frozen=True)
 class MetricComparison:
-    """A metric of two runs; the interval is that of the difference."""
+    """A metric of two runs; the interval is the 95 % CI of the difference."""
 
     metric: Metric
     first: float
@@ -31,7 +31,7 @@ class MetricComparison:
 @dataclass(frozen=True)
 class Comparison:
     metrics: list[MetricComparison]
-    n_seeds: tuple[int, int]  # that are counted
+    n_seeds: tuple[int, int]  # without pruned ones
     remarks: list[Remark]
 
 
@@ -42,38 +42,37 @@ def compare(first: Path, second: Path) -> Comparison:
     if results[0]["dev"] != results[1]["dev"]:
         remedy = "fine-tune both with the same --dev, or on the same data set"
         raise Unsupported(
-            "these were evaluated on different examples", place=place, remedy=remedy, code="different-dev"
+            "these runs were evaluated on different dev examples", place=place, remedy=remedy, code="different-dev"
         )
     task = load(first).predictor.task
-    labels = [one["artifact"]["task"]["labels"] for one in results]
+    labels = [run_results["artifact"]["task"]["labels"] for run_results in results]
     if labels[0] != labels[1] and task.compares_by_label:
-        only = set(labels[0]) ^ set(labels[1])
-        cause = (
-            f"one of these does not know: {', '.join(sorted(only))}"
-            if only
-            else "these have their labels in different order"
-        )
-        remedy, code = (
-            "fine-tune both with the same labels; --set task.labels gives their order",
-            "different-labels" if only else "different-label-order",
-        )
+        unshared = sorted(set(labels[0]) ^ set(labels[1]))
+        cause = "the labels of these runs are in different order"
+        code = "different-label-order"
+        if unshared:
+            cause = f"labels that only one of these runs has: {', '.join(unshared)}"
+            code = "different-labels"
+        remedy = "fine-tune both with the same labels; --set task.labels gives their order"
         raise Unsupported(cause, place=place, remedy=remedy, code=code)
-    scores = seed_scores(first), seed_scores(second)
-    means = [seed_mean(task.metric_values, side) for side in scores]
+    scores = (seed_scores(first), seed_scores(second))
+    means = [seed_mean(task.metric_values, run_scores) for run_scores in scores]
     metrics = metrics_of(task)
-    found = difference_intervals(task.metric_values, metrics, *scores)
+    intervals = difference_intervals(task.metric_values, metrics, *scores)
     n_pruned = {
-        run: len((one["seeds"] or {}).get("pruned", ())) for run, one in zip((first, second), results, strict=True)
+        run: len((run_results["seeds"] or {}).get("pruned", ()))
+        for run, run_results in zip((first, second), results, strict=True)
     }
     remarks = [
-        Remark("seeds-pruned", f"{run}: {n} pruned seeds are not counted, so it may look better than it is")
+        Remark("seeds-pruned", f"{run}: {n} pruned seeds are not counted, which may flatter its mean")
         for run, n in n_pruned.items()
         if n
     ]
     if min(map(len, scores)) == 1:
-        text = "one seed: seed noise is not in the interval; `bertworks finetune --seeds 3` measures it"
+        text = "single seed: the interval does not include seed noise; `bertworks finetune --seeds 3` measures it"
         remarks.append(Remark("single-seed", text))
-    compared = [
-        MetricComparison(metrics[name], means[0][name], means[1][name], interval) for name, interval in found.items()
+    comparisons = [
+        MetricComparison(metrics[name], means[0][name], means[1][name], interval)
+        for name, interval in intervals.items()
     ]
-    return Comparison(compared, (len(scores[0]), len(scores[1])), remarks)
+    return Comparison(comparisons, (len(scores[0]), len(scores[1])), remarks)

@@ -22,7 +22,7 @@ from bertworks.data.prepare import prepare as prepare_corpus
 from bertworks.data.shards import Shards
 from bertworks.datasets.columns import NamedColumns
 from bertworks.errors import BadConfig, BadText, SaveFailed, Unsupported
-from bertworks.files import whole_file
+from bertworks.files import atomic_write
 from bertworks.model.locate import RUN, locate
 from bertworks.predictor import Predictions
 from bertworks.reports.page import REPORT
@@ -323,7 +323,7 @@ def _write_rows(data: Rows, file: Path) -> None:
     if not rows:
         raise BadText("no rows", remedy="a list of dicts, or a DataFrame", code="no-rows")
     file.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(file) as target:
+    with atomic_write(file) as target:
         target.writelines(
             (json.dumps({str(key): _plain(value) for key, value in row.items()}, ensure_ascii=False) + "\n").encode()
             for row in rows

@@ -6,19 +6,18 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from time import monotonic
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from bertworks.config import DataConfig
-from bertworks.data.corpus import Corpus
+from bertworks.data.corpus import Corpus, ReadOptions
 from bertworks.data.documentation import write_documentation
 from bertworks.data.prepare import prepare
 from bertworks.data.shards import Shards
 from bertworks.errors import SaveFailed
-from bertworks.files import new_folder, read_json, whole_file, write_json
+from bertworks.files import atomic_write, read_json, write_json
 from bertworks.model.count import count_config, count_parameters
 from bertworks.model.locate import RUN
 from bertworks.model.pooling import Pooling
@@ -27,22 +26,19 @@ from bertworks.reports.masks import print_views, view_masks, write_masks_page
 from bertworks.reports.page import REPORT
 from bertworks.reports.tour import TourResults, write_tour_report
 from bertworks.runs import finetune
-from bertworks.runs.context import Host
-from bertworks.runs.pretrain import log_frequencies, make_objective, pretrain, resume
+from bertworks.runs.context import ProcessContext
+from bertworks.runs.pretrain import PretrainPlan, log_frequencies, make_objective, pretrain, resume
 from bertworks.runs.results import RESULTS, read_results
-from bertworks.runs.settings import resolve_finetune, resolve_pretrain
+from bertworks.runs.settings import resolve_pretrain
 from bertworks.runs.tables import parameter_table, similarity_table
 from bertworks.runs.tour_task import next_task, package_task
-from bertworks.tasks.source import PAIR, describe_task, read_data
+from bertworks.runs.vocabulary import train_on_corpus
+from bertworks.tasks.source import PAIR, read_data
 from bertworks.text.tokenizer import Tokenizer
-from bertworks.text.training import train_tokenizer
-from bertworks.text.words import Sample
-from bertworks.train.events import EventHandler
-from bertworks.train.runtime import own_process
 from bertworks.workbench import Workbench, load, new
 
 ProgressBar = Callable[..., AbstractContextManager[Callable[[int, int | None], None]]]
-LiveView = Callable[..., AbstractContextManager[EventHandler]]
+Training = Callable[[Path], AbstractContextManager[ProcessContext]]
 VOCAB_SIZE = 8192
 SAMPLE_CHARS = 100_000_000  # of the text, for the vocabulary
 PRESET = "bert-mini"
@@ -86,7 +82,7 @@ def tour(
     text: list[str],
     out: Path,
     progress_bar: ProgressBar,
-    live_view: LiveView,
+    training: Training,
     *,
     budget: float,
     resumed: bool,
@@ -101,18 +97,16 @@ def tour(
     if not resumed or not (out / "masks.html").is_file():
         _make_examples(console, text, out, progress_bar)
     _count_corpus(out, results)
-    signal = _pretrain(console, out, live_view, budget, results) or _classify(console, text, out, live_view, results)
+    signal = _pretrain(console, out, training, budget, results) or _classify(console, text, out, training, results)
     if signal:
         return signal
     if not results.sentences:
         results.sentences = SENTENCES
         results.vectors = load("minilm").encode(SENTENCES)
     console.print(f"\n[bold]The tour as a page[/bold]  {escape(str(write_tour_report(out, results)))}")
-    console.print(
-        "[bold]Next[/bold]  bertworks embed FILE --model minilm --out vectors.npy   one vector per line of a file"
-    )
-    console.print("      bertworks tokenize 'your text' --model minilm          how a model splits a text")
-    console.print("      bertworks --help                                       all commands")
+    console.print("[bold]Next[/bold]  bertworks embed minilm FILE --out vectors.npy   one vector per line of a file")
+    console.print("      bertworks tokenize minilm 'your text'           how a model splits a text")
+    console.print("      bertworks                                       all commands, by stage")
     return 0
 
 
@@ -148,7 +142,7 @@ def _make_examples(console: Console, text: list[str], out: Path, progress_bar: P
             "the English documentation installed on this machine",
         )
         if not docs.is_file():
-            with progress_bar("files read") as advance, whole_file(docs) as file:
+            with progress_bar("files read") as advance, atomic_write(docs) as file:
                 write_documentation(file, advance)
         documents = docs.read_bytes().count(b"\n")
         console.print(f"   {documents:,} documents, {docs.stat().st_size / 1e6:.1f} MB\n")
@@ -160,10 +154,20 @@ def _make_examples(console: Console, text: list[str], out: Path, progress_bar: P
         "learned from this text",
     )
     if not vocab.is_dir():
+        corpus = Corpus(sources, ReadOptions(skip_bad=True))
         with progress_bar("reading", in_bytes=True) as advance:
-            sample = Sample.of(Corpus(sources).paragraphs(advance), SAMPLE_CHARS)
-        with console.status("training the vocabulary"), new_folder(vocab) as new:
-            train_tokenizer(sample, "wordpiece", VOCAB_SIZE, cased=False).save(new)
+            train_on_corpus(
+                corpus,
+                vocab,
+                kind="wordpiece",
+                size=VOCAB_SIZE,
+                cased=False,
+                max_characters=SAMPLE_CHARS,
+                seed=0,
+                progress=advance,
+            )
+        for remark in corpus.stats.remarks():
+            console.print(f"   {remark}", markup=False)
     tokenizer = Tokenizer.load(vocab)
     pieces = tokenizer.pieces(LONG_WORD).pieces[1:-1]
     console.print(f"   {tokenizer.vocab_size:,} entries; '{LONG_WORD}' is {' '.join(pieces)}\n")
@@ -174,7 +178,8 @@ def _make_examples(console: Console, text: list[str], out: Path, progress_bar: P
         "tokens, words, sentences, documents",
     )
     with progress_bar("preparing", in_bytes=True) as advance:
-        manifest = prepare(Corpus(sources), tokenizer, shards, progress=advance)
+        corpus = Corpus(sources, ReadOptions(skip_bad=True))
+        manifest = prepare(corpus, tokenizer, shards, progress=advance)
     counts = manifest.counts
     megabytes = sum(entry.bytes for entry in manifest.shards) / 1e6
     console.print(
@@ -200,7 +205,7 @@ def _count_corpus(out: Path, results: TourResults) -> None:
     ]
 
 
-def _pretrain(console: Console, out: Path, live_view: LiveView, budget: float, results: TourResults) -> int:
+def _pretrain(console: Console, out: Path, training: Training, budget: float, results: TourResults) -> int:
     """A model from scratch, on this text. Returns the signal that stopped it, or 0."""
     run = out / "run"
     shards = Shards(out / "shards")
@@ -214,12 +219,9 @@ def _pretrain(console: Console, out: Path, live_view: LiveView, budget: float, r
     frequencies = log_frequencies(shards, config.model.encoder.vocab_size)
     before = Workbench(make_objective(config, None, frequencies).eval().model, shards.tokenizer, Pooling(), {}, [], [])
     if not (run / REPORT).is_file():
-        with own_process(monotonic()) as runtime, live_view(run, quiet=False) as on_event:
-            host = Host(runtime, on_event=on_event)
-            if (run / RUN).is_file():
-                outcome = resume(run, host=host)
-            else:
-                outcome = pretrain(config, shards, run, init=None, preset=PRESET, host=host)
+        plan = PretrainPlan(config, shards, preset=PRESET)
+        with training(run) as process:
+            outcome = resume(run, process) if (run / RUN).is_file() else pretrain(plan, run, process)
         if outcome.signal:
             return outcome.signal
     after = load(run)
@@ -240,7 +242,7 @@ def _top_predictions(bench: Workbench, text: str) -> str:
     return ", ".join(bench.tokenizer.readable(candidate.id) for candidate in bench.fill(text, 3).blanks[0])
 
 
-def _classify(console: Console, text: list[str], out: Path, live_view: LiveView, results: TourResults) -> int:
+def _classify(console: Console, text: list[str], out: Path, training: Training, results: TourResults) -> int:
     """The same task from three initial models: the one just pre-trained, random weights, and MiniLM, pre-trained on far
     more text. Returns the signal that stopped it, or 0."""
     folder = out / "task"
@@ -268,18 +270,17 @@ def _classify(console: Console, text: list[str], out: Path, live_view: LiveView,
     for name, model in starts.items():
         run = folder / name
         if not (run / RESULTS).is_file():
-            with own_process(monotonic()) as runtime, live_view(run, quiet=False) as on_event:
-                host = Host(runtime, on_event=on_event)
+            with training(run) as process:
                 if (run / RUN).is_file():
-                    outcome = finetune.resume(run, host=host)
+                    outcome = finetune.resume(run, process)
                 else:
-                    config = resolve_finetune(
-                        load(model),
-                        describe_task(data, source),
+                    plan = finetune.FinetunePlan.resolve(
+                        source,
+                        model=model,
                         settings=settings if name == "minilm" else small_settings,
                         options={"epochs": TASK_EPOCHS},
                     )
-                    outcome = finetune.finetune(config, data, source, run, init=model, host=host)
+                    outcome = finetune.finetune(plan, run, process)
             if outcome.requested_signal:
                 return outcome.requested_signal
         results.starts[name] = START_TITLES[name], read_results(run)

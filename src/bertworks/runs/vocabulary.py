@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bertworks.data.corpus import Corpus
 from bertworks.files import new_folder
 from bertworks.model.folder import CONFIG
 from bertworks.model.locate import locate
 from bertworks.model.resize import grow_vocabulary
-from bertworks.text.coverage import SPACED, Coverage, measure_coverage, normalized
-from bertworks.text.extension import Extension, SplitChanges, compare, extend
+from bertworks.text.coverage import SPACE_PREFIX, Coverage, measure_coverage, normalized
+from bertworks.text.extension import Extension, SplitChanges, compare_splits, extend
 from bertworks.text.tokenizer import Tokenizer
+from bertworks.text.training import Kind, train_tokenizer
 from bertworks.text.words import Sample
 from bertworks.workbench import load
 
@@ -109,9 +111,28 @@ def extend_model(
             bench.save(new)
         else:
             extension.tokenizer.save(new)
-    changes = compare(before, after, [*extension.words, *aliased])
+    changes = compare_splits(before, after, [*extension.words, *aliased])
     return ExtensionReport(extension, before, after, changes, add)
 
 
 def _first_few(words: list[str]) -> str:
-    return ", ".join(word.removeprefix(SPACED) for word in words[:5]) + (", ..." if len(words) > 5 else "")
+    return ", ".join(word.removeprefix(SPACE_PREFIX) for word in words[:5]) + (", ..." if len(words) > 5 else "")
+
+
+def train_on_corpus(
+    corpus: Corpus,
+    out: Path,
+    *,
+    kind: Kind,
+    size: int,
+    cased: bool,
+    max_characters: int,
+    seed: int,
+    progress: Callable[[int, int | None], None] = lambda done, total: None,
+) -> tuple[Tokenizer, Sample]:
+    """A new tokenizer in the folder `out`, and the sample of the text that it was trained on."""
+    with new_folder(out) as new:
+        sample = Sample.of(corpus.paragraphs(progress), max_characters, seed)
+        tokenizer = train_tokenizer(sample, kind, size, cased=cased)
+        tokenizer.save(new)
+    return tokenizer, sample

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from bertworks.files import whole_file
+from bertworks.files import atomic_write
 
 METRICS = "metrics.jsonl"
 Title = tuple[str, str]
@@ -222,7 +222,7 @@ class Log:
         """Continues after step `since`: later events of an interrupted process are dropped, they will come again."""
         path = folder / METRICS
         earlier = [event for event in read_events(path) if event.step <= since]
-        with whole_file(path) as file:
+        with atomic_write(path) as file:
             file.writelines(map(_line, earlier))
         self.file = path.open("ab")
         self.on_event = on_event
