@@ -102,7 +102,7 @@ class Training:
         named: dict[str, Any] = {**self.options, "steps": STEPS, "out": str(out), "settings": self.settings}
         if self.task is None:
             named["shards"] = str(folder / "shards" / self.data)
-            return named | ({"init": str(folder / "old" / self.start)} if self.start else {})
+            return named | ({"model": str(folder / "old" / self.start)} if self.start else {})
         named |= {"data": str(_table(folder, self.data, "train")), "dev": str(_table(folder, self.data, "dev"))}
         return named | {"task": self.task, "model": str(folder / "old" / str(self.start))}
 
@@ -404,12 +404,12 @@ def different(old: Path, new: Path) -> list[str]:
     """Names of tensors that are not the same to the bit, or not in both files."""
     from safetensors.torch import load_file
 
-    from bertworks.train.checkpoint import WEIGHTS_BEFORE
+    from bertworks.train.checkpoint import OLD_WEIGHT_NAMES
 
     if not new.is_file():
         return [f"{new.name} is missing"]
     before, now = load_file(old), load_file(new)
-    for name, today in WEIGHTS_BEFORE.items():
+    for name, today in OLD_WEIGHT_NAMES.items():
         before = {key.replace(name, today): tensor for key, tensor in before.items()}
 
     def bits(tensors: dict[str, Any], name: str) -> tuple[Any, ...]:
