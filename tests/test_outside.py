@@ -173,7 +173,6 @@ def test_an_encoder_of_others_is_pretrained(bag: None, tmp_path: Path) -> None:
     run = bertworks.pretrain(
         tmp_path / "shards",
         model=start,
-        objective="mlm",
         steps=30,
         out=tmp_path / "run",
         settings={"optim.lr": 1e-2, "train.batch_tokens": 256},

@@ -158,6 +158,7 @@ FAMILY_RECIPES: dict[Family, str] = {
     "xlnet": "plm",
     "distilbert": "mlm",
     "gpt2": "ltr",
+    "bertworks": "mlm",
 }
 RECIPES: dict[str, dict[str, dict[str, Any]]] = {
     "mlm": {"objective": {"name": "mlm"}, "data": {"pairs": "none"}},
