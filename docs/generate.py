@@ -27,7 +27,7 @@ from pydantic_core import PydanticUndefined
 
 import bertworks
 from bertworks.cli.main import app
-from bertworks.config import RENAMED, Frozen, TaskConfig
+from bertworks.config import ENCODER_CONFIGS, RENAMED, Frozen, HeadConfig, TaskConfig
 from bertworks.errors import BertworksError
 from bertworks.fill import Candidate, Filled
 from bertworks.model.attention import AttentionLayer, Recording
@@ -259,13 +259,13 @@ def settings() -> Lines:
 def _size_row(name: str, config: Any) -> tuple[str, ...]:
     encoder = config.encoder
     longest = "any" if encoder.n_positions is None else f"{encoder.n_positions:,}"
-    numbers = (encoder.n_layers, encoder.hidden_size, encoder.n_heads, encoder.vocab_size)
+    numbers = (encoder.n_layers, encoder.hidden_size, getattr(encoder, "n_heads", 0), encoder.vocab_size)
     return code(name), *(f"{number:,}" for number in numbers), longest, f"{count_config(config).total / 1e6:,.1f} M"
 
 
 def _sections(sections: Sections, defaults: Mapping[str, str], wanted: Callable[[str], bool] = bool) -> Lines:
-    kind, model = "Pre-training" if sections is PRETRAIN else "Fine-tuning", preset("bert-base")
-    parts = {**sections, "model": (type(model.encoder), type(model.heads))}
+    kind = "Pre-training" if sections is PRETRAIN else "Fine-tuning"
+    parts = {**sections, "model": (*ENCODER_CONFIGS.values(), HeadConfig)}
     fields = {
         f"{section}.{name}": field
         for section, configs in parts.items()
@@ -285,7 +285,7 @@ def _sections(sections: Sections, defaults: Mapping[str, str], wanted: Callable[
 
 
 MODEL_NOTES = {
-    "Pre-training": "A new model. Defaults are those of BERT-base; a preset has its own. Of a model that is there (`--init`), only "
+    "Pre-training": "A new model. Defaults are those of BERT-base; a preset has its own. Of a model that is there (`--model`), only "
     "what fine-tuning may change can be set.",
     "Fine-tuning": "What may change in a model that is there.",
 }
@@ -319,7 +319,7 @@ def _pretrain_defaults() -> dict[str, str]:
     return defaults | {
         "objective.name": "the family's",
         "objective.generator_size": _by_width(sizes),
-        "optim.lr": f"{_by_width(rates)}<br>lower where `--init` has its head already",
+        "optim.lr": f"{_by_width(rates)}<br>lower where `--model` has its head already",
         "train.budget": f"{code(_json(DEFAULT_BUDGET))} if neither steps nor epochs are set",
         "model.vocab_size": "the tokenizer's",
     }

@@ -62,6 +62,8 @@ def test_concept_page(page: Path, folder: Path) -> None:
     assert (page.parent / "img" / f"{page.stem}.svg").is_file()
     chinese = page.with_suffix(".zh.md").read_text(encoding="utf-8")
     assert FENCED.findall(text) == FENCED.findall(chinese)
-    for code, printed in EXAMPLE.findall(text):
+    examples = EXAMPLE.findall(text)
+    assert len(examples) == text.count("```python\n") > 0, "a block of Python without what it prints"
+    for code, printed in examples:
         done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
         assert done.stdout.split() == printed.split(), done.stdout + done.stderr

@@ -110,6 +110,13 @@ def test_in_a_thread(start: Path, tmp_path: Path) -> None:
     assert not errors and set(runs) == {"a", "b"}
 
 
+def test_random_numbers_stay_the_callers(start: Path, tmp_path: Path) -> None:
+    torch.manual_seed(123)
+    before = torch.get_rng_state()
+    bertworks.finetune(rows(), model=start, out=tmp_path / "run", steps=2, settings=SETTINGS)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_a_predictor_is_shared_between_threads(start: Path, tmp_path: Path) -> None:
     run = bertworks.finetune(rows(), model=start, out=tmp_path / "run", steps=10, settings=SETTINGS)
     texts = [f"{a} {b} {'ba' if at % 2 else 'ku'}" for at, (a, b) in enumerate((a, b) for a in WORDS for b in WORDS)]

@@ -82,6 +82,16 @@ def own_process(began: float) -> Iterator[Runtime]:
             signal.signal(number, handler)
 
 
+@contextmanager
+def preserved_rng(runtime: Runtime, device: torch.device) -> Iterator[None]:
+    """A training seeds torch's global generator for dropout; in somebody else's process it is put back afterwards."""
+    if runtime.owns_process:
+        yield
+        return
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        yield
+
+
 def choose_device(name: str, local_rank: int = 0) -> torch.device:
     """`auto`: a GPU if there is one."""
     if name == "auto":
