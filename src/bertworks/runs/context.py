@@ -27,7 +27,15 @@ from bertworks.train.checkpoint import CHECKPOINTS, Checkpoint, newest_checkpoin
 from bertworks.train.clock import Clock
 from bertworks.train.distributed import Distributed, process_group
 from bertworks.train.events import METRICS, EventHandler, Log, Resumed, ignore, read_events
-from bertworks.train.runtime import Runtime, check_precision, choose_device, environment, keep_freed_memory, set_threads
+from bertworks.train.runtime import (
+    Runtime,
+    check_precision,
+    choose_device,
+    environment,
+    keep_freed_memory,
+    preserved_rng,
+    set_threads,
+)
 from bertworks.train.trainer import TrainContext, Trainer
 from bertworks.workbench import Workbench, load
 
@@ -178,7 +186,7 @@ def open_run(
         raise BadConfig(
             "train.threads is for the command line", remedy=remedy, code="no-effect", fields=["train.threads"]
         )
-    with process_group(distributed, device), _lock(folder, distributed):
+    with preserved_rng(process.runtime, device), process_group(distributed, device), _lock(folder, distributed):
         if new and distributed.is_main:
             check_new(folder, record, restarted=distributed.restarts > 0)
         checkpoint, damaged = _newest(folder, record.identity, distributed, device)

@@ -40,7 +40,7 @@ from bertworks.train.events import Evaluated, Event, Log, NotSaved, Planned, Rem
 from bertworks.train.meter import Meter
 from bertworks.train.optim import learning_rate, make_optimizer, set_learning_rate
 from bertworks.train.policy import EvaluationPolicy
-from bertworks.train.runtime import Interrupted, Runtime, flop_counter, preserved_rng, release_memory
+from bertworks.train.runtime import Interrupted, Runtime, flop_counter, release_memory
 
 PROFILED_STEPS = 3  # to measure the pace with, for a budget; their gradients are discarded
 LOG_SECONDS = 20.0  # longest time between two lines of the log, where steps are slow
@@ -115,10 +115,6 @@ class Trainer:
 
     def run(self) -> int:
         """Train to the end. Returns 0, or the number of the signal that requested a stop."""
-        with preserved_rng(self.context.runtime, self.device):
-            return self._run()
-
-    def _run(self) -> int:
         self._reserve_time()
         if self.state.progress >= 1 and not self.state.evaluation_pending:
             self.remark(Remark("already-ended", "this run has already finished"))
