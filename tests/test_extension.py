@@ -277,7 +277,12 @@ def test_the_model_grows_with_its_vocabulary(preset: str, tmp_path: Path) -> Non
     torch.nn.init.normal_(bench.model.heads["lm"].bias)
     bench.save(tmp_path / "old")
     done = extend_model(
-        str(tmp_path / "old"), ["the cytokine strawberry"], 5, {"cytokin": "cytokine"}, tmp_path / "new", budget=1000
+        str(tmp_path / "old"),
+        ["the cytokine strawberry"],
+        5,
+        {"cytokin": "cytokine"},
+        tmp_path / "new",
+        max_characters=1000,
     )
     assert sorted(done.extension.words) == ["cytokine", "strawberry"] and done.extension.aliases == 1
     new = bertworks.load(tmp_path / "new")
@@ -296,11 +301,11 @@ def test_the_model_grows_with_its_vocabulary(preset: str, tmp_path: Path) -> Non
         "entries and aliases"
     )
     with refused("already-exists", place=str(tmp_path / "new")):
-        extend_model(str(tmp_path / "old"), ["the"], 1, {}, tmp_path / "new", budget=1000)
+        extend_model(str(tmp_path / "old"), ["the"], 1, {}, tmp_path / "new", max_characters=1000)
 
 
 def test_minilm_extended_opens_in_sentence_transformers_shape(tmp_path: Path) -> None:
-    extend_model("minilm", TEXT, 4, {}, tmp_path / "new", budget=10**6)
+    extend_model("minilm", TEXT, 4, {}, tmp_path / "new", max_characters=10**6)
     before, after = bertworks.load("minilm"), bertworks.load(tmp_path / "new")
     same = ["The cat is asleep on the sofa.", "We sat on the bank of the river."]
     assert np.array_equal(before.encode(same), after.encode(same))

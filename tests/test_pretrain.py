@@ -623,7 +623,7 @@ def test_the_view_shows_what_happens(trained: Path) -> None:
     view = LiveView(trained / "electra-mini")
     shown = read_events(trained / "electra-mini" / "metrics.jsonl")
     for event in shown:
-        view.take(event)
+        view.update(event)
     screen = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: PTH123, SIM115
     screen.print(view)
     text = screen.export_text()

@@ -13,15 +13,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SerializeAsAny,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, field_validator, model_validator
 
 from bertworks.errors import BadConfig, Remark, Unsupported, nearest
 
@@ -418,8 +410,7 @@ class TaskConfig(Frozen):
     label_smoothing: Rate = Field(0.0, description="classify, tag: label smoothing")
     counted_from: CountedFrom = Field(0, description="choice: label of the first choice: 0, 1 or A")
     transitions: tuple[tuple[str, str, bool], ...] = Field(
-        (),
-        description="tag: allowed transitions: two prefixes such as B and I, and whether their types agree; []: all",
+        (), description="tag: allowed transitions: two prefixes such as B and I, and whether their types agree; []: all"
     )
     shift: float = Field(
         0.0, allow_inf_nan=False, description="regress: mean of the targets, which the head learns as 0"

@@ -84,10 +84,7 @@ def new_folder(folder: Path, *, replace: bool = False) -> Iterator[Path]:
     replaced in one step if `replace`, else refused; an empty one may always be filled."""
     if not replace and folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise SaveFailed(
-            "this path exists already",
-            place=str(folder),
-            remedy="give the path of a new folder",
-            code="already-exists",
+            "this path exists already", place=str(folder), remedy="give the path of a new folder", code="already-exists"
         )
     temporary = folder.parent / f".{uuid4().hex}.new"
     try:

@@ -35,14 +35,7 @@ def docs(
         documents, sentences, words = write_documentation(file, advance)
     seconds = monotonic() - start
     if as_json:
-        show_json(
-            {
-                "out": str(out),
-                "documents": documents,
-                "sentences": sentences,
-                "words": words,
-                "seconds": round(seconds, 2),
-            }
-        )
+        counts = {"documents": documents, "sentences": sentences, "words": words}
+        show_json({"out": str(out), **counts, "seconds": round(seconds, 2)})
     else:
         report(f"{documents:,} documents, {sentences:,} sentences, {words:,} words in {out}  ({seconds:.1f} s)")

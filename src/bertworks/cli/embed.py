@@ -15,8 +15,8 @@ from bertworks.cli.options import (
     SkipBad,
     Text,
     Threads,
+    load_model,
     model_and_input,
-    use_threads,
 )
 from bertworks.cli.show import AsJson, Quiet, progress_bar, report, say, show_json
 
@@ -41,20 +41,17 @@ def embed(
     quiet: Quiet = False,
     old_model: OldModel = None,
 ) -> None:
-    """Turn each line of a file, or row of a table, into a vector. A run that was stopped goes on where it was."""
+    """Turn each line of a file, or row of a table, into a vector. If interrupted, the same command resumes."""
     from dataclasses import asdict
 
     from bertworks.datasets.columns import NamedColumns
     from bertworks.runs.embed import embed_file, text_inputs
-    from bertworks.train.runtime import choose_device
-    from bertworks.workbench import load
 
     model, file = model_and_input("embed", model, file, old_model, "FILE")
     inputs = text_inputs(file, out, NamedColumns(text=text), skip_bad=skip_bad)
-    use_threads(threads)
-    bench = load(model, device=choose_device(device))
+    bench = load_model(model, device, threads)
     with progress_bar("texts") as advance:
-        done = embed_file(
+        result = embed_file(
             bench,
             inputs,
             out,
@@ -64,12 +61,12 @@ def embed(
             progress=advance,
         )
     if as_json:
-        shape = [done.rows, done.width]
-        show_json({"out": str(out), "shape": shape, "resumed_at": done.resumed_at, "ledger": asdict(done.ledger)})
+        shape = [result.rows, result.width]
+        show_json({"out": str(out), "shape": shape, "resumed_at": result.resumed_at, "ledger": asdict(result.ledger)})
         return
     for remark in inputs.remarks:
         say(str(remark))
-    if done.resumed_at:
-        say(f"resumed: {done.resumed_at:,} vectors were there already")
-    report(f"{done.rows:,} vectors of {done.width} numbers written to {out}")
-    report(str(done.ledger))
+    if result.resumed_at:
+        say(f"resumed: {result.resumed_at:,} vectors were there already")
+    report(f"{result.rows:,} vectors of {result.width} numbers written to {out}")
+    report(str(result.ledger))

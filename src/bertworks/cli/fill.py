@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from bertworks.cli.options import Device, ModelArgument, OldModel, Threads, model_and_input, use_threads
+from bertworks.cli.options import Device, ModelArgument, OldModel, Threads, load_model, model_and_input
 from bertworks.cli.show import AsJson, Quiet, console, show_json
 
 
@@ -25,12 +25,8 @@ def fill(
     """Fill the blanks of a text: each on its own, as BERT does, and jointly, the most confident first."""
     from dataclasses import asdict
 
-    from bertworks.train.runtime import choose_device
-    from bertworks.workbench import load
-
     model, text = model_and_input("fill", model, text, old_model, "TEXT")
-    use_threads(threads)
-    filled = load(model, device=choose_device(device)).fill(text, top_k)
+    filled = load_model(model, device, threads).fill(text, top_k)
     if as_json:
         show_json(asdict(filled))
         return

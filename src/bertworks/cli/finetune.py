@@ -24,28 +24,28 @@ from bertworks.cli.options import (
     column_options,
     say_old_keys,
 )
-from bertworks.cli.pretrain import WithKeys
+from bertworks.cli.pretrain import SettingsHelpCommand
 from bertworks.cli.show import AsJson, Quiet, exit_process, say, show_json, show_table
 from bertworks.errors import BadConfig
 
 
-class WithTasks(WithKeys):
-    """What tables look like, and the data sets too."""
+class TasksHelpCommand(SettingsHelpCommand):
+    """Its help lists table layouts and data sets too."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         super().format_help(ctx, formatter)
         from bertworks.tasks.catalogue import CATALOGUE
         from bertworks.tasks.shapes import SHAPES
 
-        tables = [row for task in SHAPES.values() for row in task.schema.table_help]
-        show_table(("own table", "usual columns (others: see the options)", "a row"), tables)
-        rows = [
+        layouts = [row for task in SHAPES.values() for row in task.schema.table_help]
+        show_table(("own table", "usual columns (others: see the options)", "a row"), layouts)
+        data_sets = [
             (name, row.description, ", ".join(names[0] for names in row.files.values()))
             for name, row in CATALOGUE.items()
         ]
-        show_table(("data set", "what is asked", "its files"), rows)
-        unseen = ", ".join(name for name, row in CATALOGUE.items() if not row.tested_on_official_files)
-        typer.echo(f" Tried on files made by hand in the official format, not on the official ones: {unseen}.")
+        show_table(("data set", "task", "its files"), data_sets)
+        untested = ", ".join(name for name, row in CATALOGUE.items() if not row.tested_on_official_files)
+        typer.echo(f" Tested on handmade files in the official format, not on the official files: {untested}.")
 
     def keys(self) -> dict[str, str]:
         from bertworks.runs.settings import FINETUNE, is_settable, setting_keys
@@ -67,7 +67,7 @@ def finetune(
         str | None, typer.Option(help="Your own examples: .csv, .tsv, .jsonl, .json, .parquet; tag: also CoNLL.")
     ] = None,
     dev: Annotated[
-        str | None, typer.Option(help="Examples to evaluate on; without it a part of --train is kept for that.")
+        str | None, typer.Option(help="Examples to evaluate on; without it a part of --train is held out.")
     ] = None,
     text: Text = None,
     text2: Text2 = None,
@@ -77,7 +77,7 @@ def finetune(
     label: Label = None,
     first: Annotated[
         int | None,
-        typer.Option(min=1, help="Only so many rows of train; without --dev, a part of them is kept as dev."),
+        typer.Option(min=1, help="Only so many rows of train; without --dev, a part of them is held out."),
     ] = None,
     skip_bad: SkipBad = False,
     on_long: OnLongOption = None,
@@ -89,17 +89,17 @@ def finetune(
     device: LoopDevice = None,
     threads: Threads = None,
     show: Annotated[
-        bool, typer.Option("--show", help="Say how the examples are read, print the whole config, and stop.")
+        bool, typer.Option("--show", help="Print how the examples are read and the whole config, and stop.")
     ] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
     pair: OldPair = None,
 ) -> None:
-    """Fine-tune a model for a task. A run that was stopped goes on with `bertworks resume`."""
+    """Fine-tune a model for a task. `bertworks resume` continues an interrupted run."""
     from time import monotonic
 
     began = monotonic()
-    from bertworks.cli.live import training
+    from bertworks.cli.live import live_training
     from bertworks.runs.finetune import FinetunePlan
     from bertworks.runs.run import start_finetune
     from bertworks.runs.settings import loop_options
@@ -111,8 +111,8 @@ def finetune(
         say_old_keys(settings)
     if out is None and not show:
         raise BadConfig("a run needs a folder", remedy="--out RUN", code="missing-option")
-    named = {"text": text, "text2": text2, "question": question, "context": context}
-    columns = column_options(schema_for(task), **named, choices=choices, label=label, pair=pair)
+    texts = {"text": text, "text2": text2, "question": question, "context": context}
+    columns = column_options(schema_for(task), **texts, choices=choices, label=label, pair=pair)
     plan = FinetunePlan.resolve(
         find_source(task, data=data, train=train, dev=dev, columns=columns, first=first, skip_bad=skip_bad),
         model=model,
@@ -126,6 +126,6 @@ def finetune(
     if show or out is None:
         show_json(plan.config.model_dump(mode="json"))
         return
-    with training(out, distributed, began) as process:
+    with live_training(out, distributed, began) as process:
         outcome = start_finetune(plan, out, process, seeds)
     exit_process(outcome.exit_code)

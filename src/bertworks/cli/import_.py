@@ -1,4 +1,4 @@
-"""`bertworks import`: the one door for pickled weights."""
+"""`bertworks import`: the one command that reads pickled weights."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ def import_(
     out: Annotated[Path, typer.Option("--out", help="The new model folder.")],
     as_json: AsJson = False,
 ) -> None:
-    """Turn a folder with pytorch_model.bin into a safe one. The pickle is read by torch's reader of plain tensors."""
+    """Convert a folder with pytorch_model.bin to safetensors. The pickle is read by torch's restricted reader."""
     from bertworks.workbench import import_pickled
 
     if out.exists() and out.resolve() == Path(folder).resolve():
-        cause = "the new folder must not be the old one: its pickle would go"
+        cause = "output would overwrite the input, pickle included"
         raise SaveFailed(cause, place=str(out), remedy="choose another name", code="would-replace-input")
     bench = import_pickled(folder)
     bench.save(out)
+    family = bench.config.family
+    heads = list(bench.model.heads)
     if as_json:
         remarks = [str(remark) for remark in bench.remarks]
-        show_json(
-            {"folder": str(out), "family": bench.config.family, "heads": list(bench.model.heads), "remarks": remarks}
-        )
+        show_json({"folder": str(out), "family": family, "heads": heads, "remarks": remarks})
         return
-    typer.echo(f"{bench.config.family} with {', '.join(bench.model.heads) or 'no heads'} written to {out}")
+    typer.echo(f"{family} with {', '.join(heads) or 'no heads'} written to {out}")

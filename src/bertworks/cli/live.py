@@ -1,4 +1,4 @@
-"""The live view of a training: a picture on a terminal, plain lines elsewhere, and how it ended."""
+"""The live view of a training: a panel on a terminal, log lines elsewhere, and its outcome at the end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from bertworks.cli.show import console, is_json_wanted, is_quiet, show_json
+from bertworks.cli.show import console, is_json_requested, is_quiet, show_json
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from bertworks.train.distributed import Distributed
     from bertworks.train.events import Evaluated, Event, Finished, Started, Trained
 
-BARS = "▁▂▃▄▅▆▇█"
-LINE_SECONDS = 15.0  # between lines of training where there is no terminal
+SPARKLINE_BARS = "▁▂▃▄▅▆▇█"
+LOG_SECONDS = 15.0  # between training lines where there is no terminal
 
 
 @contextmanager
-def training(
+def live_training(
     run: Path, distributed: Distributed, began: float, device: str | None = None, threads: int | None = None
 ) -> Iterator[ProcessContext]:
-    """A training in this process, which is ours: it may set signal handlers and threads, and is watched here. `device`
-    and `threads`: other than those of the run's config."""
+    """A training in the process of the command line, with signal handlers, threads and a live view. `device` and
+    `threads`: other than those of the run's config."""
     from bertworks.runs.context import ProcessContext
     from bertworks.train.runtime import own_process
 
@@ -39,19 +39,20 @@ def training(
 
 @contextmanager
 def live_view(run: Path, *, quiet: bool = False) -> Iterator[Callable[[Event], None]]:
-    """A handler of events, and how it ended. The other processes of a training say nothing."""
+    """An event handler; afterwards the outcome is printed. Processes of a training other than the main one are
+    `quiet`."""
     view = LiveView(run)
     if quiet:
         yield lambda event: None
         return
     if is_quiet():
-        yield view.take
+        yield view.update
     elif sys.stderr is not None and sys.stderr.isatty():
         yield from _on_terminal(view)
     else:
-        yield from _in_lines(view)
-    with suppress(OSError):  # a terminal that is gone is no reason to fail
-        _print_end(view)
+        yield from _as_log_lines(view)
+    with suppress(OSError):  # a closed terminal is no reason to fail
+        _print_outcome(view)
 
 
 def _on_terminal(view: LiveView) -> Iterator[Callable[[Event], None]]:
@@ -59,78 +60,74 @@ def _on_terminal(view: LiveView) -> Iterator[Callable[[Event], None]]:
     from rich.live import Live
 
     with Live(view, console=Console(stderr=True, highlight=False), refresh_per_second=4):
-        yield view.take
+        yield view.update
 
 
-def _in_lines(view: LiveView) -> Iterator[Callable[[Event], None]]:
-    """A log is kept: a line for each evaluation, and of training one now and then."""
+def _as_log_lines(view: LiveView) -> Iterator[Callable[[Event], None]]:
+    """A line for each event but new plans, and for training at most one every `LOG_SECONDS`."""
     from bertworks.train.events import Planned, Trained
 
-    shown_at = -LINE_SECONDS
+    logged_at = -LOG_SECONDS
 
     def on_event(event: Event) -> None:
-        nonlocal shown_at
-        view.take(event)
+        nonlocal logged_at
+        view.update(event)
         now = time.monotonic()
-        if isinstance(event, Planned) or (isinstance(event, Trained) and now - shown_at < LINE_SECONDS):
+        if isinstance(event, Planned) or (isinstance(event, Trained) and now - logged_at < LOG_SECONDS):
             return
-        shown_at = now if isinstance(event, Trained) else shown_at
+        logged_at = now if isinstance(event, Trained) else logged_at
         if line := event_line(event):
             typer.echo(line, err=True)
 
     yield on_event
 
 
-def _print_end(view: LiveView) -> None:
-    if is_json_wanted():
-        show_json(_end_values(view))
+def _print_outcome(view: LiveView) -> None:
+    if is_json_requested():
+        show_json(_outcome_values(view))
         return
     if is_quiet():
         return
-    out = console()
-    if view.finished is None:
-        out.print(f"stopped at step {view.step:,}; `bertworks resume {view.run}` goes on with it", markup=False)
-        return
-    end = view.finished
-    if end.metrics:
-        out.print(
-            f"{'mean' if end.std is not None else 'best'}      {metrics_line(end.metrics, end.std)}", markup=False
-        )
-        if end.metric is not None and end.interval is not None:
-            out.print(f"          {_interval_line(end)}", markup=False)
-        if end.pruned_seeds:
-            out.print(f"          pruned, not counted: seed {', '.join(map(str, end.pruned_seeds))}", markup=False)
-        for name, other in end.extra_eval.items():
-            out.print(f"          {name}: {metrics_line(other)}", markup=False)
-    elif view.evaluated is not None:
-        out.print(f"held out  {metrics_line(view.evaluated.metrics)}", markup=False)
-    if view.started is not None and view.started.unigram_loss is not None:
-        out.print(f"          unigram baseline {view.started.unigram_loss:.3f}", markup=False)
-    out.print(f"model     {end.model}", markup=False)
-    out.print(f"report    {end.report}", markup=False)
+    finished = view.finished
+    if finished is None:
+        lines = [f"stopped at step {view.step:,}; `bertworks resume {view.run}` continues it"]
+    else:
+        lines = _metrics_lines(finished, view.evaluated)
+        if view.started is not None and view.started.unigram_loss is not None:
+            lines.append(f"          unigram baseline {view.started.unigram_loss:.3f}")
+        lines += [f"model     {finished.model}", f"report    {finished.report}"]
+    console().print("\n".join(lines), markup=False)
 
 
-def _end_values(view: LiveView) -> dict[str, Any]:
-    """For programs: the last event of a finished run; of a pre-training, with what held-out text gave."""
+def _outcome_values(view: LiveView) -> dict[str, Any]:
+    """For programs: the last event of a finished run; of a pre-training, with the metrics of its last evaluation."""
     if view.finished is None:
         return {"run": str(view.run), "finished": False, "step": view.step}
-    end = view.finished.as_line()
-    metrics = end["metrics"] or (view.evaluated.metrics if view.evaluated is not None else {})
-    return {"run": str(view.run), "finished": True, **end, "metrics": metrics}
+    event = view.finished.as_line()
+    metrics = event["metrics"] or (view.evaluated.metrics if view.evaluated is not None else {})
+    return {"run": str(view.run), "finished": True, **event, "metrics": metrics}
 
 
-def _interval_line(end: Finished) -> str:
-    assert end.metric is not None and end.interval is not None
-    low, high = (_format(end.metric, edge) for edge in end.interval)
-    seeds = f", {end.n_seeds} seeds" if end.n_seeds is not None else ""
-    return f"{end.metric.replace('_', ' ')} {low} to {high} (95 % CI, n={end.dev_examples:,}{seeds})"
+def _metrics_lines(finished: Finished, evaluated: Evaluated | None) -> list[str]:
+    """Metrics of a fine-tuning; of a pre-training, those of its last evaluation."""
+    if not finished.metrics:
+        return [f"held out  {metrics_line(evaluated.metrics)}"] if evaluated is not None else []
+    lines = [f"{'mean' if finished.std is not None else 'best'}      {metrics_line(finished.metrics, finished.std)}"]
+    if finished.metric is not None and finished.interval is not None:
+        low, high = (_format(finished.metric, edge) for edge in finished.interval)
+        seeds = f", {finished.n_seeds} seeds" if finished.n_seeds is not None else ""
+        interval = f"{low} to {high} (95 % CI, n={finished.dev_examples:,}{seeds})"
+        lines.append(f"          {finished.metric.replace('_', ' ')} {interval}")
+    if finished.pruned_seeds:
+        lines.append(f"          pruned, not counted: seed {', '.join(map(str, finished.pruned_seeds))}")
+    return lines + [f"          {split}: {metrics_line(metrics)}" for split, metrics in finished.extra_eval.items()]
 
 
 def event_line(event: Event) -> str | None:
     """An event in one line."""
     from bertworks.train import events
 
-    at = f"step {event.step:,}"
+    step = f"step {event.step:,}"
     match event:
         case events.Started():
             machine = event.machine
@@ -139,20 +136,20 @@ def event_line(event: Event) -> str | None:
             return f"{where}, {speed}, torch {machine['torch']}"
         case events.Trained():
             speed = f"{event.tokens_per_second:,.0f} tokens/s"
-            return f"{at}: {metrics_line(event.terms)}, {speed}, {duration(event.seconds_left)} left"
+            return f"{step}: {metrics_line(event.terms)}, {speed}, {duration(event.seconds_left)} left"
         case events.Evaluated():
-            return f"{at}: eval: {metrics_line(event.metrics)}"
+            return f"{step}: eval: {metrics_line(event.metrics)}"
         case events.Planned():
-            return f"{at}: planned {event.steps:,} steps in all, {event.seconds_per_step:.2f} s each"
+            return f"{step}: planned {event.steps:,} steps in all, {event.seconds_per_step:.2f} s each"
         case events.Saved():
-            return f"{at}: saved {event.path}"
+            return f"{step}: saved {event.path}"
         case events.Skipped():
-            return f"{at}: not finite (loss {event.loss}), step skipped; epoch {event.epoch}, batch {event.batch}"
+            return f"{step}: not finite (loss {event.loss}), step skipped; epoch {event.epoch}, batch {event.batch}"
         case events.NotSaved():
-            return f"{at}: NOT SAVED: {event.reason}"
+            return f"{step}: NOT SAVED: {event.reason}"
         case events.Resumed():
-            others = (f"\n  not as before, so equal bits are not promised: {other}" for other in event.differences)
-            return f"{at}: resumed{''.join(others)}"
+            changes = (f"\n  changed, so equal bits are not guaranteed: {change}" for change in event.differences)
+            return f"{step}: resumed{''.join(changes)}"
         case events.Remarked():
             return event.text
     return None
@@ -160,16 +157,15 @@ def event_line(event: Event) -> str | None:
 
 def metrics_line(metrics: Mapping[str, float], std: Mapping[str, float] | None = None) -> str:
     """`std`: of each metric, over seeds."""
-    shown = {
-        name: value for name, value in metrics.items() if name not in ("loss", "error") and isinstance(value, float)
-    }
     return ", ".join(
-        f"{name.replace('_', ' ')} {_format(name, value)}{_spread(name, std)}" for name, value in shown.items()
+        f"{name.replace('_', ' ')} {_format(name, value)}{_format_std(name, std or {})}"
+        for name, value in metrics.items()
+        if name not in ("loss", "error") and isinstance(value, float)
     )
 
 
-def _spread(name: str, std: Mapping[str, float] | None) -> str:
-    if std is None or name not in std:
+def _format_std(name: str, std: Mapping[str, float]) -> str:
+    if name not in std:
         return ""
     return f" ± {std[name] * 100:.1f}" if _is_percentage(name) else f" ± {std[name]:.3f}"
 
@@ -187,16 +183,17 @@ def _is_percentage(name: str) -> bool:
 
 
 def duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, whole_seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    return f"{hours}:{minutes:02}:{whole_seconds:02}" if hours else f"{minutes}:{whole_seconds:02}"
 
 
 class LiveView:
-    """What the last events said."""
+    """The latest events of a run, as a panel for the terminal."""
 
     def __init__(self, run: Path) -> None:
-        self.run, self.step = run, 0
+        self.run = run
+        self.step = 0
         self.started: Started | None = None
         self.trained: Trained | None = None
         self.evaluated: Evaluated | None = None
@@ -204,7 +201,7 @@ class LiveView:
         self.losses: list[float] = []
         self.messages: list[str] = []
 
-    def take(self, event: Event) -> None:
+    def update(self, event: Event) -> None:
         from bertworks.train import events
 
         self.step = event.step
@@ -231,7 +228,8 @@ class LiveView:
         from rich.table import Table
         from rich.text import Text
 
-        trained, evaluated = self.trained, self.evaluated
+        trained = self.trained
+        evaluated = self.evaluated
         progress = trained.progress if trained is not None else 0.0
         rows = Table.grid(padding=(0, 2))
         rows.add_column(style="dim")
@@ -246,15 +244,16 @@ class LiveView:
         if trained is not None:
             rows.add_row("speed", f"{trained.tokens_per_second:,.0f} tokens/s, MFU {trained.mfu:.0%}")
             rows.add_row("time left", duration(trained.seconds_left))
-        notes = Text("\n".join(self.messages), style="dim")
-        return Panel(Group(rows, notes), title=str(self.run), title_align="left")
+        messages = Text("\n".join(self.messages), style="dim")
+        return Panel(Group(rows, messages), title=str(self.run), title_align="left")
 
 
 def sparkline(values: list[float], width: int) -> str:
-    """The course of a number, in one line of text."""
+    """A curve in one line of text, of at most `width` characters."""
     if not values:
         return ""
-    step = max(1.0, len(values) / width)
-    picked = [values[min(len(values) - 1, int(at * step))] for at in range(min(width, len(values)))]
-    low, high = min(picked), max(picked)
-    return "".join(BARS[round((value - low) / ((high - low) or 1.0) * (len(BARS) - 1))] for value in picked)
+    stride = max(1.0, len(values) / width)
+    samples = [values[min(len(values) - 1, int(index * stride))] for index in range(min(width, len(values)))]
+    low = min(samples)
+    spread = (max(samples) - low) or 1.0
+    return "".join(SPARKLINE_BARS[round((value - low) / spread * (len(SPARKLINE_BARS) - 1))] for value in samples)

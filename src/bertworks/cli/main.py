@@ -12,14 +12,14 @@ from bertworks import __version__
 from bertworks.cli.corpus import app as corpus
 from bertworks.cli.embed import embed
 from bertworks.cli.fill import fill
-from bertworks.cli.finetune import WithTasks, finetune
+from bertworks.cli.finetune import TasksHelpCommand, finetune
 from bertworks.cli.import_ import import_
 from bertworks.cli.info import info
 from bertworks.cli.masks import masks
 from bertworks.cli.params import params
 from bertworks.cli.predict import compare, evaluate, predict
 from bertworks.cli.prepare import prepare
-from bertworks.cli.pretrain import WithKeys, pretrain, resume, verify_resume
+from bertworks.cli.pretrain import SettingsHelpCommand, pretrain, resume, verify_resume
 from bertworks.cli.show import exit_process, show_error
 from bertworks.cli.tokenize import tokenize
 from bertworks.cli.tour import tour
@@ -27,7 +27,7 @@ from bertworks.cli.vocab import app as vocab
 from bertworks.errors import BertworksError
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-# By stage, in the order of the work: each verb, how it is usually called, and what it does.
+# By stage, in the order of the work: the function of each verb, and how it is usually called.
 STAGES: dict[str, dict[str, tuple[Callable[..., None] | typer.Typer, str]]] = {
     "First look": {"tour": (tour, "bertworks tour")},
     "Text to shards": {
@@ -58,18 +58,18 @@ STAGES: dict[str, dict[str, tuple[Callable[..., None] | typer.Typer, str]]] = {
         "import": (import_, "bertworks import FOLDER --out MODEL"),
     },
 }
-VERBS = {name: call for verbs in STAGES.values() for name, (call, _) in verbs.items()}
-WITH_MORE_HELP = {"pretrain": WithKeys, "finetune": WithTasks}
+VERBS = {name: verb for verbs in STAGES.values() for name, (verb, _) in verbs.items()}
+COMMAND_CLASSES = {"pretrain": SettingsHelpCommand, "finetune": TasksHelpCommand}  # with more help than others
 for stage, verbs in STAGES.items():
-    for name, (call, _) in verbs.items():
-        if isinstance(call, typer.Typer):
-            app.add_typer(call, name=name, rich_help_panel=stage)
+    for name, (verb, _) in verbs.items():
+        if isinstance(verb, typer.Typer):
+            app.add_typer(verb, name=name, rich_help_panel=stage)
         else:
-            app.command(name, cls=WITH_MORE_HELP.get(name), rich_help_panel=stage)(call)
+            app.command(name, cls=COMMAND_CLASSES.get(name), rich_help_panel=stage)(verb)
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"bertworks {__version__}")
         raise typer.Exit
 
@@ -77,14 +77,14 @@ def _version(wanted: bool) -> None:
 @app.callback(invoke_without_command=True)
 def main(
     ctx: typer.Context,
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+    version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version."),
 ) -> None:
     """One workbench for the BERT family: text in; tokenizers, models and predictions out."""
     if ctx.invoked_subcommand is None:
-        _show_chain()
+        _print_overview()
 
 
-def _show_chain() -> None:
+def _print_overview() -> None:
     """The verbs in the order of the work."""
     typer.echo(f"bertworks {__version__}: one workbench for the BERT family\n")
     for stage, verbs in STAGES.items():
@@ -94,11 +94,11 @@ def _show_chain() -> None:
 
 
 def run() -> None:
-    """The `bertworks` command. What the user can put right is said in plain words, with exit code 2 (3: a training
-    diverged)."""
+    """The `bertworks` command. An error that the user can correct is explained, with exit code 2 (3: a training
+    diverged); there is no traceback."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that cannot show a sign shows a question mark
+            stream.reconfigure(errors="replace")  # a terminal that cannot show a character shows a question mark
     try:
         app()
     except BertworksError as error:

@@ -10,8 +10,10 @@ from bertworks.cli.show import say
 from bertworks.errors import BadConfig
 
 if TYPE_CHECKING:
+    from bertworks.data.corpus import Corpus
     from bertworks.datasets.columns import NamedColumns
     from bertworks.datasets.schema import Schema
+    from bertworks.workbench import Workbench
 
 ModelArgument = Annotated[
     str, typer.Argument(metavar="MODEL", help="A model folder, a run, 'minilm', a name on the Hub.")
@@ -23,7 +25,7 @@ Sources = Annotated[
         metavar="INPUT", help="Text, JSON lines, CSV, TSV or Parquet, folders of them; - for standard input."
     ),
 ]
-Column = Annotated[str | None, typer.Option(help="Column of the text, in tables; guessed and said if not given.")]
+Column = Annotated[str | None, typer.Option(help="Column of the text, in tables; guessed and reported if not given.")]
 LineDocs = Annotated[bool, typer.Option("--line-docs", help="Every line of a text file is a document.")]
 Text = Annotated[str | None, typer.Option(help="Column of the text; as in training, or guessed.")]
 Text2 = Annotated[str | None, typer.Option(help="Column of the second text of a pair.")]
@@ -33,7 +35,7 @@ Choices = Annotated[list[str] | None, typer.Option(help="choice: column of each 
 Label = Annotated[
     list[str] | None, typer.Option(help="Column of the labels; several: one for each class (multilabel).")
 ]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Go on without invalid rows, and count them.")]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Skip invalid rows, and count them.")]
 OnLongOption = Annotated[
     Literal["window", "truncate", "error"] | None,
     typer.Option("--on-long", help="Texts longer than the model: read in windows, cut, or refused."),
@@ -43,23 +45,25 @@ LoopDevice = Annotated[str | None, typer.Option("--device", help="cpu, cuda, cud
 Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="Threads to compute with; all cores if not given.")]
 Settings = Annotated[list[str] | None, typer.Option("--set", help="key=value; the keys are listed below.")]
 
-# Spellings of before version 0.2.
+# Spellings before version 0.2.
 OldModel = Annotated[str | None, typer.Option("--model", hidden=True)]
 OldPair = Annotated[list[str] | None, typer.Option("--pair", hidden=True)]
 OldStrict = Annotated[bool, typer.Option("--strict", hidden=True)]
 
 
-def model_and_input(verb: str, model: str, given: str | None, old_model: str | None, what: str) -> tuple[str, str]:
+def model_and_input(
+    verb: str, model: str, text_or_file: str | None, old_model: str | None, metavar: Literal["TEXT", "FILE"]
+) -> tuple[str, str]:
     """`VERB MODEL INPUT`; before version 0.2 it was `VERB INPUT --model MODEL`."""
-    if old_model is not None and given is None:
-        say_old_spelling(f"bertworks {verb} {old_model} {what}")
+    if old_model is not None and text_or_file is None:
+        say_old_spelling(f"bertworks {verb} {old_model} {metavar}")
         return old_model, model
     if old_model is not None:
         raise BadConfig("a model is named twice", remedy="leave --model out", code="given-twice", fields=["--model"])
-    if given is None:
-        remedy = f"bertworks {verb} MODEL {what}"
-        raise BadConfig(f"{verb} takes a model and a {what.lower()}", remedy=remedy, code="missing-argument")
-    return model, given
+    if text_or_file is None:
+        remedy = f"bertworks {verb} MODEL {metavar}"
+        raise BadConfig(f"{verb} takes a model and a {metavar.lower()}", remedy=remedy, code="missing-argument")
+    return model, text_or_file
 
 
 def column_options(
@@ -70,11 +74,11 @@ def column_options(
     question: str | None,
     context: str | None,
     choices: list[str] | None,
-    label: list[str] | None = None,
+    label: list[str] | None,
     pair: list[str] | None,
 ) -> NamedColumns:
-    """The columns that the user names. What --text and --pair meant before version 0.2 is understood, and said to be
-    old."""
+    """The columns that the user names. --text and --pair as they were before version 0.2 are understood, with a
+    remark."""
     from bertworks.datasets.columns import NamedColumns
 
     named = NamedColumns(
@@ -85,35 +89,40 @@ def column_options(
         choices=tuple(choices or ()),
         label=tuple(label or ()),
     )
-    is_old = bool(pair) or (text is not None and "text" not in schema.column_options)
-    if not is_old:
+    is_legacy = bool(pair) or (text is not None and "text" not in schema.column_options)
+    if not is_legacy:
         return named
-    before = schema.legacy_named_columns(text, pair or (), None)
+    legacy = schema.legacy_named_columns(text, pair or (), None)
     say_old_spelling(
-        " ".join(f"--{option} {column}" for option, columns in before.by_option().items() for column in columns)
+        " ".join(f"--{option} {column}" for option, columns in legacy.by_option().items() for column in columns)
     )
-    return named.model_copy(update={"text": None, **{option: getattr(before, option) for option in before.by_option()}})
+    return named.model_copy(update={"text": None, **{option: getattr(legacy, option) for option in legacy.by_option()}})
 
 
-def say_old_spelling(today: str) -> None:
-    say(f"old spelling; since version 0.2 this is: {today}")
-
-
-def say_old_strict(strict: bool) -> None:
-    if strict:
-        say("--strict is the default since version 0.2; --skip-bad goes on without invalid rows")
+def say_old_spelling(new_spelling: str) -> None:
+    say(f"old spelling; since version 0.2 this is: {new_spelling}")
 
 
 def say_old_keys(settings: list[str] | None) -> None:
-    """Keys of --set in the words of before version 0.2 are understood, and said to be old."""
+    """A remark on keys of --set that were renamed in version 0.2; they go on working."""
     from bertworks.config import renamed_keys
 
     for remark in renamed_keys(setting.partition("=")[0].strip() for setting in settings or ()):
         say(str(remark))
 
 
-def use_threads(threads: int | None) -> None:
-    """The process is ours."""
-    from bertworks.train.runtime import set_threads
+def open_corpus(sources: list[str], column: str | None, line_docs: bool, skip_bad: bool, old_strict: bool) -> Corpus:
+    from bertworks.data.corpus import Corpus, ReadOptions
+
+    if old_strict:
+        say("--strict is the default since version 0.2; --skip-bad skips invalid rows")
+    return Corpus(sources, ReadOptions(column, line_docs, skip_bad))
+
+
+def load_model(name: str, device: str, threads: int | None) -> Workbench:
+    """On a device as `--device` names it. Threads may be set, since a verb has its process for itself."""
+    from bertworks.train.runtime import choose_device, set_threads
+    from bertworks.workbench import load
 
     set_threads(threads, 1)
+    return load(name, device=choose_device(device))

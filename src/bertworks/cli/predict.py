@@ -4,7 +4,7 @@ is better."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,8 +21,8 @@ from bertworks.cli.options import (
     Text2,
     Threads,
     column_options,
+    load_model,
     say_old_spelling,
-    use_threads,
 )
 from bertworks.cli.show import AsJson, AsJsonLines, Quiet, progress_bar, say, show_json, show_table
 from bertworks.errors import BadConfig
@@ -36,8 +36,7 @@ def predict(
         str, typer.Argument(metavar="MODEL", help="A run of `bertworks finetune`, or a folder with a fine-tuned model.")
     ],
     file: Annotated[
-        str,
-        typer.Argument(metavar="INPUT", help="A table, or a file with a text on each line; - for standard input."),
+        str, typer.Argument(metavar="INPUT", help="A table, or a file with a text on each line; - for standard input.")
     ],
     out: Annotated[
         Path | None, typer.Option(help="Write to this file: .csv and .tsv beside the columns of the table, or .jsonl.")
@@ -49,9 +48,7 @@ def predict(
     choices: Choices = None,
     min_confidence: Annotated[
         float,
-        typer.Option(
-            min=0, max=1, help="Where the model is less confident than this, no prediction; tag: ? for the word."
-        ),
+        typer.Option(min=0, max=1, help="Abstain where the model is less confident than this; tag: ? for the word."),
     ] = 0.0,
     on_long: OnLongOption = None,
     skip_bad: SkipBad = False,
@@ -64,26 +61,22 @@ def predict(
     """Predictions of a fine-tuned model, one for each text."""
     from bertworks.runs.predictions import check_output, inputs_for, open_output, predict_file
     from bertworks.runs.results import remarks_if_unfinished
-    from bertworks.train.runtime import choose_device
-    from bertworks.workbench import load
 
     check_output(out, file, as_json=json)
-    use_threads(threads)
-    predictor = load(run, device=choose_device(device)).predictor
+    predictor = load_model(run, device, threads).predictor
     predictor.check_confidence(min_confidence)
-    schema = predictor.task.schema
-    columns = column_options(
-        schema, text=text, text2=text2, question=question, context=context, choices=choices, pair=pair
-    )
+    texts = {"text": text, "text2": text2, "question": question, "context": context}
+    columns = column_options(predictor.task.schema, **texts, choices=choices, label=None, pair=pair)
     inputs = inputs_for(predictor, file, named=columns, skip_bad=skip_bad)
     with progress_bar("predictions") as advance, open_output(out, inputs.header, as_json=json) as write:
         ledger, n_abstained = predict_file(
             predictor, inputs, write, on_long=on_long, min_confidence=min_confidence, progress=advance
         )
-    help_text = predictor.task.abstained_help.format(min_confidence)
-    abstained = [f"{n_abstained:,} of {ledger.texts:,} {help_text}"] if min_confidence else []
-    for remark in (*remarks_if_unfinished(Path(run)), *inputs.remarks, *abstained, ledger):
+    for remark in (*remarks_if_unfinished(Path(run)), *inputs.remarks):
         say(str(remark))
+    if min_confidence:
+        say(f"{n_abstained:,} of {ledger.texts:,} {predictor.task.abstained_help.format(min_confidence)}")
+    say(str(ledger))
 
 
 def evaluate(
@@ -114,7 +107,7 @@ def evaluate(
     from bertworks.runs.record import FINETUNE, SEEDS, RunRecord
     from bertworks.runs.results import remarks_if_unfinished
     from bertworks.tasks.source import Source
-    from bertworks.train.runtime import choose_device
+    from bertworks.train.runtime import choose_device, set_threads
 
     if old_data is not None and data is None:
         say_old_spelling(f"bertworks evaluate {run} {old_data}")
@@ -122,10 +115,10 @@ def evaluate(
     if data is None:
         remedy = "bertworks evaluate RUN FILE"
         raise BadConfig("evaluate takes a run and examples", remedy=remedy, code="missing-argument")
-    use_threads(threads)
+    set_threads(threads, 1)
     source = Source.model_validate(RunRecord.read(run, FINETUNE, SEEDS).source)
-    named = {"text": text, "text2": text2, "question": question, "context": context}
-    columns = column_options(source.row_schema, **named, choices=choices, label=label, pair=pair)
+    texts = {"text": text, "text2": text2, "question": question, "context": context}
+    columns = column_options(source.row_schema, **texts, choices=choices, label=label, pair=pair)
     with progress_bar("examples") as advance:
         evaluation = evaluate_run(
             run,
@@ -138,20 +131,12 @@ def evaluate(
         )
     results = evaluation.results
     if json:
-        extra = {
-            split: {"metrics": other.metrics, "intervals": other.intervals}
-            for split, other in results.extra_eval.items()
-        }
-        show_json(
-            {
-                "metrics": results.metrics,
-                "intervals": results.intervals,
-                "ledger": vars(evaluation.ledger),
-                "extra_eval": extra,
-            }
-        )
+        extra = {split: _scores(split_results) for split, split_results in results.extra_eval.items()}
+        show_json({**_scores(results), "ledger": vars(evaluation.ledger), "extra_eval": extra})
     else:
-        rows = _rows("", results) + [row for one in results.extra_eval.items() for row in _rows(*one)]
+        rows = _score_rows("", results)
+        for split, split_results in results.extra_eval.items():
+            rows += _score_rows(f"{split}: ", split_results)
         show_table(("metric", "value", f"95 % CI, n={len(results.example_scores):,}"), rows)
     for remark in (*remarks_if_unfinished(run), *evaluation.remarks, evaluation.ledger):
         say(str(remark))
@@ -167,45 +152,48 @@ def compare(
 
     comparison = compare_runs(first, second)
     if json:
-        metrics: dict[str, Any] = {
-            one.metric.name: {
-                "first": one.first,
-                "second": one.second,
-                "interval": one.interval,
-                "significant": one.significant,
+        metrics = {
+            metric.metric.name: {
+                "first": metric.first,
+                "second": metric.second,
+                "interval": metric.interval,
+                "significant": metric.significant,
             }
-            for one in comparison.metrics
+            for metric in comparison.metrics
         }
         show_json({"metrics": metrics, "seeds": comparison.n_seeds, "remarks": list(map(str, comparison.remarks))})
         return
     rows = [
         (
-            _name(one.metric.name),
-            f"{one.first:.4f}",
-            f"{one.second:.4f}",
-            f"{one.second - one.first:+.4f}",
-            _interval(one.interval, "+"),
-            "significant (95 %)" if one.significant else "not significant (95 %)",
+            _title(metric.metric.name),
+            f"{metric.first:.4f}",
+            f"{metric.second:.4f}",
+            f"{metric.second - metric.first:+.4f}",
+            _format_interval(metric.interval, "+"),
+            "significant (95 %)" if metric.significant else "not significant (95 %)",
         )
-        for one in comparison.metrics
+        for metric in comparison.metrics
     ]
     show_table(("metric", str(first), str(second), "difference", "95 % CI", ""), rows)
     for remark in comparison.remarks:
         say(str(remark))
 
 
-def _rows(split: str, results: EvalResults) -> list[tuple[str, str, str]]:
-    prefix = f"{split}: " if split else ""
+def _scores(results: EvalResults) -> dict[str, object]:
+    return {"metrics": results.metrics, "intervals": results.intervals}
+
+
+def _score_rows(prefix: str, results: EvalResults) -> list[tuple[str, str, str]]:
     return [
-        (prefix + _name(name), f"{value:.4f}", _interval(results.intervals[name]))
+        (prefix + _title(name), f"{value:.4f}", _format_interval(results.intervals[name]))
         for name, value in results.metrics.items()
     ]
 
 
-def _name(metric: str) -> str:
+def _title(metric: str) -> str:
     return metric.replace("_", " ")
 
 
-def _interval(edges: tuple[float, float], sign: str = "") -> str:
-    low, high = edges
+def _format_interval(interval: tuple[float, float], sign: str = "") -> str:
+    low, high = interval
     return f"{low:{sign}.4f} to {high:{sign}.4f}"

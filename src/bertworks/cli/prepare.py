@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from bertworks.cli.options import Column, LineDocs, OldStrict, SkipBad, Sources, say_old_strict
+from bertworks.cli.options import Column, LineDocs, OldStrict, SkipBad, Sources, open_corpus
 from bertworks.cli.show import AsJson, Quiet, progress_bar, report, show_json
 
 
@@ -20,7 +20,7 @@ def prepare(
     ] = None,
     words: Annotated[
         Literal["auto", "char"],
-        typer.Option(help="Chinese words: auto finds them with rjieba, char takes each character for one."),
+        typer.Option(help="Chinese words: auto segments with rjieba, char makes each character a word."),
     ] = "auto",
     column: Column = None,
     line_docs: LineDocs = False,
@@ -29,32 +29,32 @@ def prepare(
     quiet: Quiet = False,
     strict: OldStrict = False,
 ) -> None:
-    """Tokenize text once for every objective. A run that was stopped goes on where it was."""
+    """Tokenize text once for every objective. If interrupted, the same command resumes."""
     from time import monotonic
 
-    from bertworks.data.corpus import Corpus, ReadOptions
-    from bertworks.data.prepare import prepare as run
+    from bertworks.data.prepare import prepare as prepare_corpus
     from bertworks.model.locate import locate
     from bertworks.text.tokenizer import Tokenizer
 
-    say_old_strict(strict)
     start = monotonic()
-    corpus = Corpus(sources, ReadOptions(column, line_docs, skip_bad))
+    corpus = open_corpus(sources, column, line_docs, skip_bad, strict)
     with progress_bar("preparing", in_bytes=True) as advance:
-        manifest = run(corpus, Tokenizer.load(locate(tokenizer)), out, words=words, workers=workers, progress=advance)
-    seconds, counts = monotonic() - start, manifest.counts
-    size = sum(entry.bytes for entry in manifest.shards)
+        loaded = Tokenizer.load(locate(tokenizer))
+        manifest = prepare_corpus(corpus, loaded, out, words=words, workers=workers, progress=advance)
+    seconds = monotonic() - start
+    n_bytes = sum(entry.bytes for entry in manifest.shards)
     if as_json:
-        show_json({"out": str(out), "seconds": round(seconds, 2), "bytes": size, **manifest.to_json()})
+        show_json({"out": str(out), "seconds": round(seconds, 2), "bytes": n_bytes, **manifest.to_json()})
         return
-    rate = f", {corpus.position / seconds / 1e6:.1f} MB/s" if corpus.position else ""
+    counts = manifest.counts
+    speed = f", {corpus.position / seconds / 1e6:.1f} MB/s" if corpus.position else ""
     report(
         f"{counts.documents:,} documents, {counts.sentences:,} sentences, {counts.words:,} words, "
         f"{counts.tokens:,} tokens"
     )
-    report(f"{counts.unknown:,} unknown tokens; {manifest.duplicates:,} documents occurred before and were left out")
+    report(f"{counts.unknown:,} unknown tokens; {manifest.duplicates:,} duplicate documents left out")
     for remark in manifest.reading["remarks"]:
         report(remark)
     if manifest.segmenter:
-        report(f"Chinese words found by {manifest.segmenter}")
-    report(f"{len(manifest.shards)} shards, {size / 1e6:.1f} MB, in {out}  ({seconds:.1f} s{rate})")
+        report(f"Chinese words segmented by {manifest.segmenter}")
+    report(f"{len(manifest.shards)} shards, {n_bytes / 1e6:.1f} MB, in {out}  ({seconds:.1f} s{speed})")

@@ -1,4 +1,4 @@
-"""`bertworks pretrain`, `resume` and `verify-resume`: shards to a model, and on after a pause."""
+"""`bertworks pretrain`, `resume` and `verify-resume`: shards to a model, with exact resume."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bertworks.cli.show import AsJson, Quiet, console, exit_process, show_json, 
 from bertworks.errors import BadConfig
 
 
-class WithKeys(TyperCommand):
+class SettingsHelpCommand(TyperCommand):
     """A command whose help ends with every key of `--set`."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -38,7 +38,7 @@ def pretrain(
     ] = None,
     objective: Annotated[
         Literal["mlm", "mlm+nsp", "mlm+sop", "rtd", "plm", "ltr"] | None,
-        typer.Option(help="What is learned; the family's own if not given."),
+        typer.Option(help="Training objective; the family's own if not given."),
     ] = None,
     masking: Annotated[
         Literal["token", "word", "ngram", "span"] | None, typer.Option(help="What is masked together.")
@@ -56,14 +56,14 @@ def pretrain(
     quiet: Quiet = False,
     init: Annotated[str | None, typer.Option("--init", hidden=True)] = None,
 ) -> None:
-    """Pre-train a model on prepared text. A run that was stopped goes on with `bertworks resume`."""
+    """Pre-train a model on prepared text. `bertworks resume` continues an interrupted run."""
     from time import monotonic
 
     began = monotonic()
-    from bertworks.cli.live import training
+    from bertworks.cli.live import live_training
     from bertworks.data.shards import Shards
     from bertworks.runs.pretrain import PretrainPlan
-    from bertworks.runs.pretrain import pretrain as start
+    from bertworks.runs.pretrain import pretrain as start_pretrain
     from bertworks.runs.settings import loop_options
     from bertworks.train.distributed import from_environment
 
@@ -89,47 +89,47 @@ def pretrain(
         return
     if out is None:
         raise BadConfig("a run needs a folder", remedy="--out RUN", code="missing-option")
-    with training(out, distributed, began) as process:
-        outcome = start(plan, out, process)
+    with live_training(out, distributed, began) as process:
+        outcome = start_pretrain(plan, out, process)
     exit_process(outcome.exit_code)
 
 
 def resume(
-    run: Annotated[Path, typer.Argument(help="The folder of a run that was stopped.")],
+    run: Annotated[Path, typer.Argument(help="The folder of an interrupted run.")],
     shards: Annotated[Path | None, typer.Option(help="Where the shards are now, if they were moved.")] = None,
     workers: Annotated[
-        int | None, typer.Option(min=0, help="Other loader processes than before; the result is the same.")
+        int | None, typer.Option(min=0, help="Another number of loader processes; the result is the same.")
     ] = None,
     device: Annotated[str | None, typer.Option(help="Another device than before: cpu, cuda, cuda:1, ...")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, max=1024, help="Other threads than before.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, max=1024, help="Another number of threads than before.")] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Go on with a run from its newest whole checkpoint."""
+    """Continue a run from its newest intact checkpoint."""
     from time import monotonic
 
     began = monotonic()
-    from bertworks.cli.live import training
+    from bertworks.cli.live import live_training
     from bertworks.runs.run import resume_run
     from bertworks.train.distributed import from_environment
 
-    with training(run, from_environment(), began, device, threads) as process:
+    with live_training(run, from_environment(), began, device, threads) as process:
         outcome = resume_run(run, process, shards=shards, workers=workers)
     exit_process(outcome.exit_code)
 
 
 def verify_resume(
     run: Annotated[Path, typer.Argument(help="The folder of a run.")],
-    steps: Annotated[int, typer.Option(min=2, help="How many steps to try.")] = 8,
+    steps: Annotated[int, typer.Option(min=2, help="Number of training steps.")] = 8,
 ) -> None:
-    """Prove on a run's own configuration that a killed and resumed training ends with the same bits as an undisturbed
+    """Prove on a run's own configuration that a killed and resumed training ends with the same bits as an uninterrupted
     one."""
     from bertworks.runs.verify import verify_resume as verify
 
     out = console()
-    with status("training twice in one process each, once undisturbed and once with a kill in the middle"):
+    with status("training twice in one process each, once uninterrupted and once killed half-way and resumed"):
         proof = verify(run, steps)
-    out.print(f"undisturbed          {proof.undisturbed}", markup=False)
+    out.print(f"uninterrupted        {proof.uninterrupted}", markup=False)
     out.print(f"killed and resumed   {proof.resumed}", markup=False)
     out.print(
         f"SHA-256 of weights and optimizer after {proof.steps} steps, killed after step {proof.killed_after}",

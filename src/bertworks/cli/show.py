@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -17,26 +17,27 @@ from bertworks.errors import BertworksError
 if TYPE_CHECKING:
     from rich.console import Console
 
-_json_wanted: ContextVar[bool] = ContextVar("json_wanted", default=False)
+_json_requested: ContextVar[bool] = ContextVar("json_requested", default=False)
 _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
 
 
-def _note_json(wanted: bool) -> bool:
-    """What `--json` was parsed as is what errors go by: the same word may be a text, or the value of another option."""
-    _json_wanted.set(wanted)
-    return wanted
+def _note_json(requested: bool) -> bool:
+    """Errors are printed as JSON too. The parsed option decides: in sys.argv, `--json` may also be a text, or the value
+    of another option."""
+    _json_requested.set(requested)
+    return requested
 
 
-def _note_quiet(wanted: bool) -> bool:
-    _quiet.set(wanted)
-    return wanted
+def _note_quiet(requested: bool) -> bool:
+    _quiet.set(requested)
+    return requested
 
 
 AsJson = Annotated[bool, typer.Option("--json", callback=_note_json, is_eager=True, help="Print JSON, for programs.")]
 AsJsonLines = Annotated[
     bool,
     typer.Option(
-        "--json", callback=_note_json, is_eager=True, help="Print JSON lines, with all that is known of a prediction."
+        "--json", callback=_note_json, is_eager=True, help="Print JSON lines, with every field of a prediction."
     ),
 ]
 Quiet = Annotated[
@@ -47,8 +48,8 @@ Quiet = Annotated[
 ]
 
 
-def is_json_wanted() -> bool:
-    return _json_wanted.get()
+def is_json_requested() -> bool:
+    return _json_requested.get()
 
 
 def is_quiet() -> bool:
@@ -74,17 +75,17 @@ def console() -> Console:
     return Console(highlight=False, emoji=False, soft_wrap=not on_terminal)
 
 
-def status(text: str) -> AbstractContextManager[Any]:
+def status(text: str) -> AbstractContextManager[object]:
     """A spinner, on a terminal."""
     return nullcontext() if is_quiet() else console().status(text)
 
 
-def show_json(values: Any) -> None:
+def show_json(values: object) -> None:
     typer.echo(json.dumps(values, ensure_ascii=False, indent=2))
 
 
 def show_error(error: BertworksError) -> None:
-    if is_json_wanted():
+    if is_json_requested():
         typer.echo(json.dumps({"error": error.as_dict()}, ensure_ascii=False), err=True)
         return
     typer.secho(f"error ({error.code}): {error.cause}", fg="red", err=True)
@@ -94,9 +95,9 @@ def show_error(error: BertworksError) -> None:
 
 
 def exit_process(code: int) -> NoReturn:
-    """End the process. Gloo's threads outlive their group once DistributedDataParallel has used it; if the interpreter
-    were taken down while one of them lets go of a tensor, the process would abort, with all its work done. So processes
-    of torchrun just stop."""
+    """End the process. Gloo's threads outlive their group once DistributedDataParallel has used it; if one of them
+    releases a tensor while the interpreter shuts down, the process aborts, with all its work done. So processes of
+    torchrun skip the shutdown."""
     if int(os.environ.get("WORLD_SIZE", 1)) == 1:
         sys.exit(code)
     for stream in (sys.stdout, sys.stderr):
@@ -113,19 +114,24 @@ def progress_bar(title: str, *, in_bytes: bool = False) -> Iterator[Callable[[in
 
     amount = (bars.DownloadColumn(), bars.TransferSpeedColumn()) if in_bytes else (bars.MofNCompleteColumn(),)
     columns = (bars.TextColumn("{task.description}"), bars.BarColumn(), *amount, bars.TimeRemainingColumn())
-    silent = is_quiet() or sys.stderr is None or not sys.stderr.isatty()
-    # Standard output is not the bar's: what is printed there may go to a file.
-    still: dict[str, Any] = {"redirect_stdout": False, "redirect_stderr": False}
-    with bars.Progress(*columns, console=Console(stderr=True), transient=True, disable=silent, **still) as progress:
+    progress = bars.Progress(
+        *columns,
+        console=Console(stderr=True),
+        transient=True,
+        redirect_stdout=False,  # what is printed there may go to a file
+        redirect_stderr=False,
+        disable=is_quiet() or sys.stderr is None or not sys.stderr.isatty(),
+    )
+    with progress:
         task = progress.add_task(title, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
-def show_table(head: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> None:
+def show_table(header: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(*head, box=None, header_style="bold", padding=(0, 2, 0, 1))
+    table = Table(*header, box=None, header_style="bold", padding=(0, 2, 0, 1))
     for row in rows:
         table.add_row(*(Text(str(cell)) for cell in row))
     console().print(table)

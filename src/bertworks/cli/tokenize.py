@@ -18,7 +18,7 @@ def tokenize(
     old_model: OldModel = None,
     pair: Annotated[str | None, typer.Option("--pair", hidden=True)] = None,
 ) -> None:
-    """Print the tokens of a text: piece, id, segment, and where in the text it stands."""
+    """Print the tokens of a text: piece, id, segment, and character offsets."""
     from dataclasses import asdict
 
     from rich.table import Table
@@ -42,16 +42,18 @@ def tokenize(
     for piece, id, segment, (start, end), special, source in zip(
         pieces.pieces, pieces.ids, pieces.segments, pieces.offsets, pieces.special, sources, strict=True
     ):
-        place = "" if special else f"{start}-{end}"
-        table.add_row(Text(piece), str(id), str(segment), place, Text("" if special else source[start:end]))
+        offsets = "" if special else f"{start}-{end}"
+        table.add_row(Text(piece), str(id), str(segment), offsets, Text("" if special else source[start:end]))
     console().print(table)
 
 
 def _sources(special: list[bool], text: str, text2: str | None) -> list[str]:
     """Which text each piece points into: the second starts after special tokens that follow the first."""
-    sources, seen_first, in_second = [], False, False
-    for flag in special:
-        in_second = in_second or (flag and seen_first and text2 is not None)
-        seen_first = seen_first or not flag
+    sources: list[str] = []
+    seen_first = False
+    in_second = False
+    for is_special in special:
+        in_second = in_second or (is_special and seen_first and text2 is not None)
+        seen_first = seen_first or not is_special
         sources.append(text2 if in_second and text2 is not None else text)
     return sources

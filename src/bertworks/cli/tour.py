@@ -21,44 +21,36 @@ def tour(
     text: Annotated[
         list[str] | None, typer.Option(help="Your own text, instead of the documentation installed here.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Where the tour puts what it makes; what is there already is used.")] = Path(
+    out: Annotated[Path, typer.Option(help="The folder of the tour; files of an earlier tour are reused.")] = Path(
         "bertworks-tour"
     ),
     budget: Annotated[str, typer.Option(help="How long the pre-training takes.")] = "4m",
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a tour that was stopped.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a tour that was stopped.")] = False,
     device: LoopDevice = None,
     threads: Threads = None,
 ) -> None:
-    """See it work: a real model, then text to vocabulary to shards to a model from scratch to a classifier, and a page
-    of it all."""
+    """See it work: a trained model, then text to vocabulary to shards to a model from scratch to a classifier, and a
+    page of it all."""
     from bertworks.cli.show import console
 
     screen = console()
     screen.print("[bold]bertworks[/bold]: one workbench for the BERT family\n")
-    from bertworks.cli.live import training
+    from bertworks.cli.live import live_training
     from bertworks.cli.show import progress_bar
     from bertworks.runs.settings import parse_duration
     from bertworks.runs.tour import tour as run_tour
     from bertworks.train.distributed import Distributed
 
-    def train(run: Path) -> AbstractContextManager[ProcessContext]:
-        return training(run, Distributed(), monotonic(), device, threads)
+    def training(run: Path) -> AbstractContextManager[ProcessContext]:
+        return live_training(run, Distributed(), monotonic(), device, threads)
 
     seconds = parse_duration(budget)
     try:
-        signal = run_tour(screen, text or [], out, progress_bar, train, budget=seconds, resumed=resume)
+        signal = run_tour(screen, text or [], out, progress_bar, training, budget=seconds, resumed=resume)
     except KeyboardInterrupt:
         signal = 2
     if signal:
-        again = shlex.join(
-            [
-                "bertworks",
-                "tour",
-                *(part for name in text or () for part in ("--text", name)),
-                "--out",
-                str(out),
-                "--resume",
-            ]
-        )
-        screen.print(f"\nthe tour goes on with: {again}", markup=False)
+        text_options = [part for name in text or () for part in ("--text", name)]
+        command = shlex.join(["bertworks", "tour", *text_options, "--out", str(out), "--resume"])
+        screen.print(f"\nto continue the tour: {command}", markup=False)
         sys.exit(128 + signal)

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
-from bertworks.cli.options import Column, LineDocs, OldStrict, SkipBad, Sources, say_old_strict
+from bertworks.cli.options import Column, LineDocs, OldStrict, SkipBad, Sources, open_corpus
 from bertworks.cli.show import AsJson, Quiet, console, progress_bar, report, show_json
-
-if TYPE_CHECKING:
-    from bertworks.data.corpus import Corpus
 
 app = typer.Typer(help="Train a vocabulary, see how well one fits a text, extend one.", no_args_is_help=True)
 SampleSize = Annotated[
-    int,
-    typer.Option(
-        "--sample-mb", min=1, max=1_000_000, help="Look at so many million characters at most, a fair sample."
-    ),
+    int, typer.Option("--sample-mb", min=1, max=1_000_000, help="Size of the random sample, in million characters.")
 ]
-Seed = Annotated[int, typer.Option(min=0, max=2**63, help="Of the sample.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**63, help="Random seed of the sample.")]
 ModelFolder = Annotated[
     str, typer.Argument(metavar="MODEL", help="A model folder, a folder with a tokenizer, or 'minilm'.")
 ]
@@ -52,7 +46,7 @@ def train(
     from bertworks.runs.vocabulary import train_on_corpus
 
     start = monotonic()
-    corpus = _corpus(sources, column, line_docs, skip_bad, strict)
+    corpus = open_corpus(sources, column, line_docs, skip_bad, strict)
     with progress_bar("reading", in_bytes=True) as advance:
         tokenizer, sample = train_on_corpus(
             corpus,
@@ -66,21 +60,14 @@ def train(
         )
     seconds = monotonic() - start
     if as_json:
-        show_json(
-            {
-                "out": str(out),
-                "kind": kind,
-                "size": tokenizer.vocab_size,
-                "characters": sample.sampled,
-                "seconds": round(seconds, 2),
-            }
-        )
+        counts = {"size": tokenizer.vocab_size, "characters": sample.sampled}
+        show_json({"out": str(out), "kind": kind, **counts, "seconds": round(seconds, 2)})
         return
     for remark in corpus.stats.remarks():
         report(str(remark))
     report(f"{tokenizer.vocab_size:,} entries, {kind}, {'cased' if cased else 'uncased'}, learned from {sample}")
     if tokenizer.vocab_size < size:
-        report(f"the text has no more than that: {size:,} were asked for")
+        report(f"{size:,} entries were requested: the text has no more")
     report(f"written to {out}  ({seconds:.1f} s)")
 
 
@@ -108,7 +95,7 @@ def check(
     from bertworks.text.words import Sample
 
     tokenizer = Tokenizer.load(locate(model))
-    corpus = _corpus(sources, column, line_docs, skip_bad, strict)
+    corpus = open_corpus(sources, column, line_docs, skip_bad, strict)
     with progress_bar("reading", in_bytes=True) as advance:
         sample = Sample.of(corpus.paragraphs(advance), sample_mb * 1_000_000, seed)
     coverage = measure_coverage(tokenizer, sample.texts)
@@ -147,23 +134,18 @@ def extend(
     quiet: Quiet = False,
     strict: OldStrict = False,
 ) -> None:
-    """Give the words whose splitting costs most an entry of their own; the model grows with its vocabulary."""
+    """Add the words that cost most pieces to the vocabulary of a model; its embedding grows with it."""
     from bertworks.runs.vocabulary import extend_model
     from bertworks.text.aliases import read_aliases
 
-    named = {} if aliases is None else read_aliases(aliases)
-    corpus = _corpus(sources, column, line_docs, skip_bad, strict)
+    forms = {} if aliases is None else read_aliases(aliases)
+    corpus = open_corpus(sources, column, line_docs, skip_bad, strict)
     with progress_bar("reading", in_bytes=True) as advance:
-        done = extend_model(model, corpus.paragraphs(advance), add, named, out, budget=sample_mb * 1_000_000, seed=seed)
+        extension = extend_model(
+            model, corpus.paragraphs(advance), add, forms, out, max_characters=sample_mb * 1_000_000, seed=seed
+        )
     if as_json:
-        show_json({"out": str(out), **done.as_dict()})
+        show_json({"out": str(out), **extension.as_dict()})
         return
-    for line in [*map(str, corpus.stats.remarks()), *done.lines(), f"written to {out}"]:
+    for line in [*map(str, corpus.stats.remarks()), *extension.lines(), f"written to {out}"]:
         report(line)
-
-
-def _corpus(sources: list[str], column: str | None, line_docs: bool, skip_bad: bool, strict: bool) -> Corpus:
-    from bertworks.data.corpus import Corpus, ReadOptions
-
-    say_old_strict(strict)
-    return Corpus(sources, ReadOptions(column, line_docs, skip_bad))

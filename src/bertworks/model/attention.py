@@ -132,14 +132,7 @@ def attend(
 
 
 def _dot_product_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    run: Run,
-    bias: Tensor | None,
-    causal: bool,
-    reach: int | None,
-    drop: Dropout,
+    q: Tensor, k: Tensor, v: Tensor, run: Run, bias: Tensor | None, causal: bool, reach: int | None, drop: Dropout
 ) -> Tensor:
     # The kernel knows this mask itself.
     plain = causal and reach is None and bias is None and run.queries.ranks is None and q.size(2) == k.size(2)

@@ -24,7 +24,7 @@ def locate(name: str | Path, *, also: str | None = None) -> Path:
     try:
         if (path / RUN).is_file():
             if not (path / MODEL).is_dir() and not (path / "config.json").is_file():
-                remedy = f"`bertworks resume {path}` goes on with it"
+                remedy = f"`bertworks resume {path}` continues it"
                 raise NotFound("this run has no model yet", place=str(path), remedy=remedy, code="no-model-yet")
             return path / MODEL if (path / MODEL).is_dir() else path
         if path.is_dir():

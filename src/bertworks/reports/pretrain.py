@@ -74,10 +74,7 @@ def _curves(events: list[Event], objective: Objective) -> list[str]:
     for name, (english, chinese) in objective.terms.items():
         train_loss = curve_points(trained, [event.terms.get(name) for event in trained])
         held_out_loss = curve_points(evaluated, [event.metrics.get(name) for event in evaluated])
-        curves = [
-            Curve(("training", "训练"), train_loss),
-            Curve(("held out", "留出集"), held_out_loss, dots=True),
-        ]
+        curves = [Curve(("training", "训练"), train_loss), Curve(("held out", "留出集"), held_out_loss, dots=True)]
         baseline = None
         if unigram is not None and name == objective.main_term:
             baseline = ("unigram baseline", "一元词频基线"), unigram

@@ -110,10 +110,7 @@ def _pretraining(run: Path, results: TourResults) -> list[str]:
     baseline = (("unigram baseline", "一元词频基线"), unigram) if unigram is not None else None
     train_loss = curve_points(trained, [event.terms.get("masked") for event in trained])
     held_out_loss = curve_points(evaluated, [event.metrics.get("masked") for event in evaluated])
-    curves = [
-        Curve(("training", "训练"), train_loss),
-        Curve(("held out", "留出集"), held_out_loss, dots=True),
-    ]
+    curves = [Curve(("training", "训练"), train_loss), Curve(("held out", "留出集"), held_out_loss, dots=True)]
     loss_figure = figure(("Loss: masked tokens", "损失：被遮盖的词元"), curves, x_title=STEPS, baseline=baseline)
     link = f'<a href="run/{REPORT}">'
     text = bilingual(

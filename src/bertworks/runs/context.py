@@ -220,7 +220,7 @@ def check_new(folder: Path, record: RunRecord, *, restarted: bool) -> None:
     if (folder / RUN).is_file():
         if restarted and RunRecord.model_validate(read_json(folder / RUN)).identity == record.identity:
             return
-        remedy = f"`bertworks resume {folder}` goes on with it; or name another"
+        remedy = f"`bertworks resume {folder}` continues it; or name another"
         raise SaveFailed("there is a run here already", place=str(folder), remedy=remedy, code="run-exists")
     if any(path.name not in (".lock", DATA) for path in folder.iterdir()):
         raise SaveFailed("this folder is not empty", place=str(folder), remedy="name a new one", code="not-empty")

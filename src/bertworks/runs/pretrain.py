@@ -121,13 +121,7 @@ def fingerprint(shards: Shards) -> dict[str, Any]:
 
 
 def _run(
-    record: RunRecord,
-    shards: Shards,
-    out: Path,
-    process: ProcessContext,
-    *,
-    new: bool,
-    start: Workbench | None = None,
+    record: RunRecord, shards: Shards, out: Path, process: ProcessContext, *, new: bool, start: Workbench | None = None
 ) -> Outcome:
     config = check_pretrain(record.config, str(out / RUN))
     with open_run(record, config.train, out, process, new=new, start=start) as run:

@@ -37,7 +37,7 @@ def remarks_if_unfinished(run: Path) -> list[Remark]:
         else "and was not evaluated yet: its model may be untrained"
     )
     code = "unfinished-run" if is_evaluated else "unfinished-run-not-evaluated"
-    return [Remark(code, f"this run is unfinished, {state}; `bertworks resume {run}` goes on with it")]
+    return [Remark(code, f"this run is unfinished, {state}; `bertworks resume {run}` continues it")]
 
 
 def read_results(run: Path) -> dict[str, Any]:

@@ -278,7 +278,7 @@ def _named_columns(columns: Mapping[str, str | Sequence[str]]) -> NamedColumns:
 def _own_data(folder: Path, data: str | Path | Rows, dev: str | Path | Rows | None) -> Any:
     """Rows are written into the run's folder; if nothing comes of the run, they go again."""
     if (folder / RUN).is_file():
-        remedy = f"Run({str(folder)!r}).resume() goes on with it; or name another"
+        remedy = f"Run({str(folder)!r}).resume() continues it; or name another"
         raise SaveFailed("there is a run here already", place=str(folder), remedy=remedy, code="run-exists")
     was_there = folder.exists()
     try:

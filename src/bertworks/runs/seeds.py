@@ -186,6 +186,6 @@ def seed_scores(run: Path) -> SeedScores:
 def finished_results(run: Path) -> dict[str, Any]:
     RunRecord.read(run, FINETUNE, SEEDS)
     if not (run / RESULTS).is_file():
-        remedy = f"`bertworks resume {run}` goes on with it"
+        remedy = f"`bertworks resume {run}` continues it"
         raise NotFound("this run is unfinished", place=str(run), remedy=remedy, code="unfinished-run")
     return read_results(run)

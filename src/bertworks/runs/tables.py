@@ -32,12 +32,7 @@ def similarity_table(texts: Sequence[str], vectors: NDArray[np.float32]) -> Tabl
     """The cosine similarity of every pair; high ones stand out by their colour."""
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     cosines = unit @ unit.T
-    table = Table(
-        title="Cosine similarity",
-        title_justify="left",
-        box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-    )
+    table = Table(title="Cosine similarity", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("")
     table.add_column("sentence")
     for number in range(1, len(texts) + 1):

@@ -9,7 +9,6 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bertworks.errors import BertworksError, Unsupported
 from bertworks.runs.record import FINETUNE, PRETRAIN, RunRecord
@@ -20,18 +19,18 @@ MAX_STEPS = 4096  # of a trial, where fewer end before the process can be killed
 
 @dataclass(frozen=True)
 class ResumeProof:
-    undisturbed: str  # SHA-256 of weights and optimizer
+    uninterrupted: str  # SHA-256 of weights and optimizer
     resumed: str
     steps: int
     killed_after: int
 
     @property
     def same(self) -> bool:
-        return self.undisturbed == self.resumed
+        return self.uninterrupted == self.resumed
 
 
 def verify_resume(run: Path, steps: int) -> ResumeProof:
-    """Train `steps` steps twice, once undisturbed and once killed in the middle and resumed; compare the hashes."""
+    """Train `steps` steps twice, once uninterrupted and once killed in the middle and resumed; compare the hashes."""
     record = RunRecord.read(run, PRETRAIN, FINETUNE)
     parent = run.resolve().parent  # on the same disk as the run
     while steps <= MAX_STEPS:
@@ -49,20 +48,15 @@ class _EndedBeforeKill(Exception):
 
 def _trial(record: RunRecord, steps: int, folder: Path) -> ResumeProof:
     middle = steps // 2
-    limits: dict[str, Any] = {
-        "steps": steps,
-        "epochs": None,
-        "budget": None,
-        "checkpoint_every": middle,
-        "keep_checkpoints": 3,
-        "evaluations": 0,
-    }
-    undisturbed = folder / "undisturbed"
+    trial = record.with_loop(
+        steps=steps, epochs=None, budget=None, checkpoint_every=middle, keep_checkpoints=3, evaluations=0
+    )
+    uninterrupted = folder / "uninterrupted"
     killed = folder / "killed"
-    for run in (undisturbed, killed):
+    for run in (uninterrupted, killed):
         run.mkdir()
-        record.with_loop(**limits).write(run)
-    _wait(_resume(undisturbed))
+        trial.write(run)
+    _wait(_resume(uninterrupted))
     checkpoints = killed / CHECKPOINTS
     process = _resume(killed)
     while process.poll() is None and not (checkpoints / f"step-{middle:08}").is_dir():
@@ -73,7 +67,7 @@ def _trial(record: RunRecord, steps: int, folder: Path) -> ResumeProof:
         raise _EndedBeforeKill
     killed_after = max((step for step, _ in list_checkpoints(checkpoints)), default=0)
     _wait(_resume(killed))
-    digests = [_digest(run / CHECKPOINTS / f"step-{steps:08}") for run in (undisturbed, killed)]
+    digests = [_digest(run / CHECKPOINTS / f"step-{steps:08}") for run in (uninterrupted, killed)]
     return ResumeProof(digests[0], digests[1], steps, killed_after)
 
 

@@ -1,4 +1,4 @@
-"""Extending the vocabulary of a model with words of a text; its embedding grows with it."""
+"""Training a vocabulary on a corpus, and extending that of a model: its embedding grows with it."""
 
 from __future__ import annotations
 
@@ -89,16 +89,16 @@ class ExtensionReport:
 
 
 def extend_model(
-    name: str, texts: Iterable[str], add: int, aliases: dict[str, str], out: Path, *, budget: int, seed: int = 0
+    name: str, texts: Iterable[str], add: int, aliases: dict[str, str], out: Path, *, max_characters: int, seed: int = 0
 ) -> ExtensionReport:
     """Save the model `name` with at most `add` more words to `out`. If `name` is a tokenizer alone, so is `out`.
 
-    `budget`: characters of the text to sample; `aliases`: variants, and the form whose id each gets.
+    `max_characters`: of the text to sample; `aliases`: variants, and the form whose id each gets.
     """
     with new_folder(out) as new:
         folder = locate(name)
         tokenizer = Tokenizer.load(folder)
-        sample = Sample.of(texts, budget, seed)
+        sample = Sample.of(texts, max_characters, seed)
         before = measure_coverage(tokenizer, sample.texts)
         extension = extend(tokenizer, before, add, aliases)
         after = measure_coverage(extension.tokenizer, sample.texts)

@@ -1,6 +1,6 @@
 """The training loop. It gets batches, a module with `counts` and `forward`, and a policy that evaluates and saves.
 
-A stopped and resumed run ends with the same bits as an undisturbed one, because every batch is a function of its
+A stopped and resumed run ends with the same bits as an uninterrupted one, because every batch is a function of its
 cursor, dropout is seeded by (seed, step, micro-batch, process), and a checkpoint holds weights, optimizer and cursor.
 What is only logged (speed, time left, means since the last line) may differ.
 """
