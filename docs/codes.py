@@ -101,13 +101,11 @@ class Collection:
         text = _argument(call.node, words, keywords, "text" if kind == "Remark" else "cause")
         codes = [self.classes[call.name].code] if code is None and call.name in self.classes else []
         codes += self._values(code, call) if code is not None else []
-        words_before = [
-            one
-            for one in (_branches(text, call.scopes) if text is not None else ())
-            if one.lineno <= (call.node.end_lineno or 0)
-        ]
+        texts = _branches(text, call.scopes) if text is not None else []
+        texts_before = [one for one in texts if one.lineno <= (call.node.end_lineno or 0)]
+        texts_before.sort(key=lambda one: one.lineno)
         # A name may be assigned several times: what was assigned last before the call, for each of its codes.
-        samples = [_sample(one) for one in words_before[-len(codes) :]]
+        samples = [_sample(one) for one in texts_before[-len(codes) :]]
         for at, one in enumerate(codes):
             yield Use(one, kind, samples[min(at, len(samples) - 1)] if samples else "")
 

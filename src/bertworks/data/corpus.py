@@ -22,7 +22,9 @@ TEXT_COLUMNS = ("text", "content", "document", "article", "body", "review", "sen
 MAX_DOCUMENT_CHARACTERS = 2**22  # longer ones are split
 ROWS_TO_GUESS_FROM = 100  # which column holds the text
 
-SKIP_BAD = "correct it, or --skip-bad goes on without it"
+SKIP_BAD = "correct it, or skip it with --skip-bad"
+ReadProgress = Callable[[int, int | None], None]
+"""Called with (bytes or rows done, their total if known)."""
 
 
 @dataclass
@@ -101,7 +103,7 @@ class Corpus:
             self._position_in_file = lambda: 0
             self.finished_bytes += 0 if path is None else path.stat().st_size
 
-    def paragraphs(self, progress: Callable[[int, int | None], None] = lambda done, total: None) -> Iterator[str]:
+    def paragraphs(self, progress: ReadProgress = lambda done, total: None) -> Iterator[str]:
         """The non-empty lines of all documents, where document boundaries do not matter."""
         for document in self:
             progress(self.position, self.total)

@@ -15,7 +15,7 @@ import multiprocessing
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bertworks.data.corpus import Corpus
+from bertworks.data.corpus import Corpus, ReadProgress
 from bertworks.data.shards import (
     FORMAT,
     MANIFEST,
@@ -49,7 +49,6 @@ BLOCK_CHARACTERS = 2**23  # of a block, about
 CHARACTERS_AT_ONCE = 2**16  # encoded in one call, about
 DOCUMENT_DTYPE = np.dtype([("digest", "V16"), ("characters", "<u4"), ("han", "?")])
 DIGESTS_AT_ONCE = 2**20  # held in memory when looking for duplicates
-Progress = Callable[[int, int | None], None]  # bytes read, bytes in total if known
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ def prepare(
     *,
     words: Words = "auto",
     workers: int | None = None,
-    progress: Progress = lambda done, total: None,
+    progress: ReadProgress = lambda done, total: None,
 ) -> Manifest:
     """Tokenise a corpus into shards under `out`."""
     settings = Settings(tokenizer.fingerprint, words, segmenter=segmenter_version() if words == "auto" else None)
@@ -170,7 +169,7 @@ def _source_hash(salt: bytes, documents: list[str]) -> str:
 
 
 def _encode_blocks(
-    corpus: Corpus, settings: Settings, out: Path, workers: int, progress: Progress
+    corpus: Corpus, settings: Settings, out: Path, workers: int, progress: ReadProgress
 ) -> list[tuple[str, str]]:
     """Encode all blocks into parts in `.work`; returns the name and the source hash of each."""
     blocks: list[tuple[str, str]] = []

@@ -1,17 +1,17 @@
 """A run's folder while a process trains in it:
 
-RUN/run.json        what is trained, on what, where; written before the first step
-    checkpoints/    where it can go on
-    metrics.jsonl   what happened
+RUN/run.json        the record: what is trained, on what, where; written before the first step
+    checkpoints/    from which it can be resumed
+    metrics.jsonl   its events
     model/          the best so far, as a Hugging Face folder
-    report.html     what came of it
+    report.html     curves and results
 """
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,20 +39,14 @@ from bertworks.train.runtime import (
 from bertworks.train.trainer import TrainContext, Trainer
 from bertworks.workbench import Workbench, load
 
-BIT_CONDITIONS = (
-    "bertworks",
-    "torch",
-    "numpy",
-    "processor",
-    "device",
-    "threads",
-    "world_size",
-)  # what equal bits depend on
+DATA = "data"  # folder of the examples that were given as rows, kept for a resumed run
+# Fields of the machine that must stay the same for a resumed run to end with the same bits.
+BITWISE_FIELDS = ("bertworks", "torch", "numpy", "processor", "device", "threads", "world_size")
 
 
 @dataclass(frozen=True)
 class ProcessContext:
-    """The process that a training runs in, the others that it trains together with, and who is told what happens."""
+    """The process that a training runs in, its group of processes, and its event handler."""
 
     runtime: Runtime
     distributed: Distributed = field(default_factory=Distributed)
@@ -68,7 +62,7 @@ class ProcessContext:
 
 @dataclass(frozen=True)
 class Outcome:
-    """`signal`: 0, or what stopped it; `requested_signal`: the same, or one that came too late to."""
+    """`signal`: 0, or the signal that stopped the run; `requested_signal`: the same, or one that came too late."""
 
     folder: Path
     signal: int = 0
@@ -80,13 +74,13 @@ class Outcome:
 
 
 def resolve_name(model: str | None) -> str | None:
-    """A model's name for the record: a folder's as an absolute path, so that it is found again from anywhere."""
+    """A model's name for the record: a folder's as an absolute path, valid from any working directory."""
     return str(Path(model).resolve()) if model is not None and Path(model).exists() else model
 
 
 @dataclass
 class RunContext:
-    """A run's folder while this process has it, alone or with those that it trains together with."""
+    """A run's folder while this process, or its group of processes, has it open."""
 
     folder: Path
     record: RunRecord
@@ -94,9 +88,9 @@ class RunContext:
     device: torch.device
     machine: dict[str, Any]
     checkpoint: Checkpoint | None  # to resume from
-    damaged_checkpoints: list[Remark]  # what was wrong with newer ones
-    start: Workbench | None = None  # the model to begin with, if it is loaded already
-    log: Log | None = None  # of the process that writes, once it has begun
+    damaged_checkpoints: list[Remark]  # newer ones that could not be read, and why
+    start: Workbench | None = None  # the model to start from, if it is loaded already
+    log: Log | None = None  # of the main process, once it has begun
 
     @property
     def is_main(self) -> bool:
@@ -123,14 +117,14 @@ class RunContext:
         )
 
     def initial_model(self) -> Workbench | None:
-        """The model that a run began with, for its weights; later its own, for what stands beside the weights in a
-        folder."""
+        """The model that a new run starts from. Of a resumed one its own model: the weights come from the checkpoint,
+        the other files of the folder from there."""
         if self.checkpoint is not None and (self.folder / MODEL).exists():
             try:
                 own = load(self.folder / MODEL)
-                own.lineage.pop()  # that it was loaded: it goes on
+                own.lineage.pop()  # `load` added an entry
                 return own
-            except BertworksError:  # the checkpoint has all the weights; a new one will be written
+            except BertworksError:  # the checkpoint has all the weights; the model will be written anew
                 shutil.rmtree(self.folder / f"damaged-{MODEL}", ignore_errors=True)
                 with suppress(OSError):  # another process may have been faster
                     (self.folder / MODEL).rename(self.folder / f"damaged-{MODEL}")
@@ -144,27 +138,24 @@ class RunContext:
         return [*before, step] if before[-1] != step else before
 
     def restore(self, trainer: Trainer) -> None:
-        """Put the trainer where the run stood, and say so."""
+        """Restore the trainer from the checkpoint, if there is one, with remarks on what changed since."""
         if self.checkpoint is not None:
             trainer.resume(self.checkpoint, str(self.folder / CHECKPOINTS))
-            trainer.emit(Resumed(differences=self._differences(self.checkpoint)))
-            self.checkpoint = None  # its tensors
+            trainer.emit(Resumed(differences=self._differences(self.checkpoint.machine)))
+            self.checkpoint = None  # frees its tensors
             if not (self.folder / MODEL).is_dir():
                 trainer.policy.save_model()
-        given = [f"{section}.{name}" for section, part in self.record.config.items() for name in part]
-        for remark in renamed_keys(given):
+        keys = [f"{section}.{name}" for section, values in self.record.config.items() for name in values]
+        for remark in renamed_keys(keys):
             trainer.remark(remark)
         for reason in self.damaged_checkpoints:
             trainer.remark(Remark(reason.code, f"skipped a damaged checkpoint: {reason}"))
 
-    def _differences(self, checkpoint: Checkpoint) -> list[str]:
-        """What is other than when the checkpoint was written, so that equal bits are not promised."""
-        before, now = checkpoint.machine, self.machine
-        return [
-            f"{name}: {before.get(name)} then, {now[name]} now"
-            for name in BIT_CONDITIONS
-            if before.get(name) != now[name]
-        ]
+    def _differences(self, before: dict[str, Any]) -> list[str]:
+        """What has changed since the checkpoint was written, so that equal bits are not guaranteed."""
+        now = self.machine
+        changed = [name for name in BITWISE_FIELDS if before.get(name) != now[name]]
+        return [f"{name}: {before.get(name)} then, {now[name]} now" for name in changed]
 
 
 @contextmanager
@@ -177,30 +168,29 @@ def open_run(
     new: bool,
     start: Workbench | None = None,
 ) -> Iterator[RunContext]:
-    """The folder of a run, locked, with its newest whole checkpoint; threads are set where the process is ours."""
-    distributed, owns_process = process.distributed, process.runtime.owns_process
+    """The folder of a run, locked, with its newest intact checkpoint. Threads are set on the command line only."""
+    distributed = process.distributed
+    owns_process = process.runtime.owns_process
     device = choose_device(process.device or config.device, distributed.local_rank)
     check_precision(config, device)
     if new and config.threads is not None and not owns_process:
+        cause = "train.threads is for the command line"
         remedy = "torch.set_num_threads(n) before the call"
-        raise BadConfig(
-            "train.threads is for the command line", remedy=remedy, code="no-effect", fields=["train.threads"]
-        )
-    with preserved_rng(process.runtime, device), process_group(distributed, device), _lock(folder, distributed):
+        raise BadConfig(cause, remedy=remedy, code="no-effect", fields=["train.threads"])
+    lock = locked(folder) if distributed.is_main else nullcontext()  # only the main process writes to the folder
+    with preserved_rng(process.runtime, device), process_group(distributed, device), lock:
         if new and distributed.is_main:
             check_new(folder, record, restarted=distributed.restarts > 0)
-        checkpoint, damaged = _newest(folder, record.identity, distributed, device)
+        checkpoint, damaged = _checkpoint_to_resume(folder, record.identity, distributed, device)
         if not new and checkpoint is None and any(event.step for event in read_events(folder / METRICS)):
-            remedy = "begin a new one; RUN/model can be its start"
-            raise BadCheckpoint(
-                "this run has no checkpoint any more", place=str(folder), remedy=remedy, code="checkpoints-lost"
-            )
+            cause = "the checkpoints of this run are gone"
+            remedy = "start a new run; RUN/model can be its initial model"
+            raise BadCheckpoint(cause, place=str(folder), remedy=remedy, code="checkpoints-lost")
         if owns_process:
             threads = checkpoint.machine["threads"] if checkpoint else config.threads
             set_threads(process.threads or threads, distributed.local_world_size)
-        machine = environment(device, distributed.world_size) | {
-            "keeps_freed_memory": owns_process and keep_freed_memory()
-        }
+        machine = environment(device, distributed.world_size)
+        machine["keeps_freed_memory"] = owns_process and keep_freed_memory()
         run = RunContext(folder, record, process, device, machine, checkpoint, damaged, start)
         try:
             yield run
@@ -209,14 +199,8 @@ def open_run(
                 run.log.close()
 
 
-def _lock(folder: Path, distributed: Distributed) -> AbstractContextManager[None]:
-    """One process writes to the folder; the others of the same training follow it."""
-    return locked(folder) if distributed.is_main else nullcontext()
-
-
 def check_new(folder: Path, record: RunRecord, *, restarted: bool) -> None:
-    """Nothing of others is in the folder. What a process of this very run wrote before torchrun started it again may
-    be."""
+    """The folder of a new run must be empty; after a restart by torchrun, it may hold this very run."""
     if (folder / RUN).is_file():
         if restarted and RunRecord.model_validate(read_json(folder / RUN)).identity == record.identity:
             return
@@ -226,18 +210,14 @@ def check_new(folder: Path, record: RunRecord, *, restarted: bool) -> None:
         raise SaveFailed("this folder is not empty", place=str(folder), remedy="name a new one", code="not-empty")
 
 
-DATA = "data"  # examples that were given as rows, kept for a resumed run
-
-
-def _newest(
-    folder: Path, run: str, distributed: Distributed, device: torch.device
+def _checkpoint_to_resume(
+    folder: Path, identity: str, distributed: Distributed, device: torch.device
 ) -> tuple[Checkpoint | None, list[Remark]]:
-    """The checkpoint to go on from, the same for every process, and what was wrong with newer ones."""
-    checkpoint, damaged = newest_checkpoint(folder / CHECKPOINTS, run)
+    """The newest intact checkpoint, the same for every process, and why newer ones could not be read."""
+    checkpoint, damaged = newest_checkpoint(folder / CHECKPOINTS, identity)
     if checkpoint is None and damaged:
-        raise BadCheckpoint(
-            "no checkpoint of this run is whole:\n  " + "\n  ".join(map(str, damaged.values())), place=str(folder)
-        )
+        cause = "no checkpoint of this run is intact:\n  " + "\n  ".join(map(str, damaged.values()))
+        raise BadCheckpoint(cause, place=str(folder))
     step = checkpoint.state.step if checkpoint else -1
     if int(distributed.sum(torch.tensor(step, device=device))) != step * distributed.world_size:
         remedy = "they need the same folder, on a shared disk"

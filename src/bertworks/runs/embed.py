@@ -1,9 +1,9 @@
-"""Vectors of a file, read and written a part at a time: memory stays flat, and a run that was stopped goes on.
+"""Vectors of a file, read and written in batches: memory stays flat, and an interrupted call is resumed.
 
-    .OUT.partial        vectors of the parts that are done, behind room for a header
-    .OUT.partial.json   of what model and file they are, how many, and their ledger; replaced after each part
+    .OUT.partial        the vectors so far, after room for a header
+    .OUT.partial.json   which model and file they are of, how many, and their ledger; replaced after each batch
 
-When all parts are there the header is written, and the file gets its name.
+At the end the header is written, and the file gets its name.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
+from bertworks.data.corpus import ReadProgress
 from bertworks.datasets.columns import NamedColumns
 from bertworks.datasets.inputs import INPUT_BATCH_SIZE, InputBatch, Inputs
 from bertworks.datasets.schema import Schema
@@ -31,10 +31,10 @@ HEADER_BYTES = 128  # numpy leaves room for any number of rows in it
 
 
 @dataclass(frozen=True)
-class Embedded:
+class EmbeddedFile:
     rows: int
     width: int
-    resumed_at: int  # rows that an earlier, interrupted call had done
+    resumed_at: int  # rows that an earlier, interrupted call had embedded
     ledger: Ledger
 
 
@@ -52,9 +52,9 @@ def embed_file(
     pooling: str | None = None,
     on_long: OnLong = "window",
     batch_tokens: int,
-    progress: Callable[[int, int | None], None] = lambda done, total: None,
-) -> Embedded:
-    """A vector for each line or row of the file, in its order; NaN where `inputs` passes over an invalid one."""
+    progress: ReadProgress = lambda done, total: None,
+) -> EmbeddedFile:
+    """A vector for each line or row of the file, in its order; NaN where `inputs` skips an invalid one."""
     embedder = bench.embedder(pooling)
     identity = _identity(bench, embedder, inputs, on_long, batch_tokens) if inputs.file != "-" else None
     out = out.resolve()
@@ -67,7 +67,7 @@ def embed_file(
                 vectors.append(_embed(embedder, batch, on_long, batch_tokens, vectors.ledger))
             progress(rows, inputs.total)
         vectors.finish(out)
-    return Embedded(vectors.rows, embedder.width, resumed_at, vectors.ledger)
+    return EmbeddedFile(vectors.rows, embedder.width, resumed_at, vectors.ledger)
 
 
 def _embed(embedder: Embedder, batch: InputBatch, on_long: OnLong, batch_tokens: int, ledger: Ledger) -> Vectors:
@@ -81,48 +81,46 @@ def _embed(embedder: Embedder, batch: InputBatch, on_long: OnLong, batch_tokens:
 
 
 def _identity(bench: Workbench, embedder: Embedder, inputs: Inputs, on_long: OnLong, batch_tokens: int) -> str:
-    """Of all that the vectors depend on."""
+    """A hash of everything that the vectors depend on."""
     digest = hashlib.sha256()
     for name, tensor in bench.model.state_dict().items():
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
     with Path(inputs.file).open("rb") as file:
         digest.update(hashlib.file_digest(file, "sha256").digest())
-    settings = [
-        bench.tokenizer.fingerprint,
-        repr(embedder.pooling),
-        embedder.limit,
-        on_long,
-        batch_tokens,
-        INPUT_BATCH_SIZE,
-    ]
+    tokenizer = bench.tokenizer.fingerprint
+    settings = [tokenizer, repr(embedder.pooling), embedder.limit, on_long, batch_tokens, INPUT_BATCH_SIZE]
     columns = [str(remark) for remark in inputs.remarks]
     digest.update(json.dumps([settings, columns, inputs.skip_bad]).encode())
     return digest.hexdigest()
 
 
 class _PartialVectors:
-    """Vectors on their way to a file."""
+    """The unfinished file of vectors."""
 
     def __init__(
-        self, file: IO[bytes], state: Path, width: int, identity: str | None, rows: int, ledger: Ledger
+        self, file: IO[bytes], state_file: Path, width: int, identity: str | None, rows: int, ledger: Ledger
     ) -> None:
-        self.file, self.state, self.width, self.identity = file, state, width, identity
-        self.rows, self.ledger = rows, ledger
+        self.file = file
+        self.state_file = state_file
+        self.width = width
+        self.identity = identity
+        self.rows = rows
+        self.ledger = ledger
 
     @classmethod
     def open(cls, out: Path, width: int, identity: str | None) -> _PartialVectors:
-        """Behind the parts of an interrupted call of the same identity, if there are any."""
+        """Positioned after the vectors of an interrupted call of the same identity, if there are any."""
         path = out.with_name(f".{out.name}.partial")
-        state = out.with_name(f".{out.name}.partial.json")
-        rows, ledger = _read_state(path, state, identity)
+        state_file = out.with_name(f".{out.name}.partial.json")
+        rows, ledger = _read_state(path, state_file, identity)
         try:
             file = path.open("r+b" if rows else "wb")
             file.truncate(HEADER_BYTES + rows * width * 4)
             file.seek(0, os.SEEK_END)
         except OSError as error:
             raise SaveFailed(f"could not write: {error.strerror}", place=str(out)) from None
-        return cls(file, state, width, identity, rows, ledger)
+        return cls(file, state_file, width, identity, rows, ledger)
 
     def __enter__(self) -> _PartialVectors:
         return self
@@ -137,7 +135,7 @@ class _PartialVectors:
         except OSError as error:
             raise SaveFailed(f"could not write: {error.strerror}", place=self.file.name) from None
         self.rows += len(vectors)
-        write_json(self.state, {"identity": self.identity, "rows": self.rows, "ledger": asdict(self.ledger)})
+        write_json(self.state_file, {"identity": self.identity, "rows": self.rows, "ledger": asdict(self.ledger)})
 
     def finish(self, out: Path) -> None:
         try:
@@ -150,33 +148,32 @@ class _PartialVectors:
             sync_tree(out.parent, deep=False)
         except OSError as error:
             raise SaveFailed(f"could not write: {error.strerror}", place=str(out)) from None
-        self.state.unlink(missing_ok=True)
+        self.state_file.unlink(missing_ok=True)
 
     def _sync(self) -> None:
         self.file.flush()
         os.fsync(self.file.fileno())
 
 
-def _read_state(path: Path, state: Path, identity: str | None) -> tuple[int, Ledger]:
-    """How many rows are done, and their ledger; none, if they are not of this identity."""
-    if identity is None or not path.is_file() or not state.is_file():
+def _read_state(path: Path, state_file: Path, identity: str | None) -> tuple[int, Ledger]:
+    """The number of rows so far, and their ledger; 0, if they are not of this identity."""
+    if identity is None or not path.is_file() or not state_file.is_file():
         return 0, Ledger()
     try:
-        values = read_json(state)
+        values = read_json(state_file)
         if values["identity"] == identity:
             return int(values["rows"]), Ledger(**values["ledger"])
     except (BertworksError, KeyError, TypeError, ValueError):
-        pass  # damaged: it begins again
+        pass  # damaged: start from the first row
     return 0, Ledger()
 
 
 def _check_output(out: Path, file: str) -> None:
-    """Before the work, not after it."""
+    """Before anything is computed."""
     out = out.resolve()
     if out.exists() and not out.is_file():
-        raise SaveFailed(
-            "this is not a regular file", place=str(out), remedy="name a file, vectors.npy", code="not-a-file"
-        )
+        cause = "this is not a regular file"
+        raise SaveFailed(cause, place=str(out), remedy="name a file, vectors.npy", code="not-a-file")
     if out.exists() and file != "-" and out == Path(file).resolve():
         cause = "output would overwrite the input"
         raise SaveFailed(cause, place=str(out), remedy="name another file", code="would-replace-input")

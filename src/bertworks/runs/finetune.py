@@ -52,12 +52,12 @@ from bertworks.train.runtime import choose_device, measure_peak_flops
 from bertworks.train.trainer import Trainer
 from bertworks.workbench import Workbench, load
 
-EVALUATION_TOKENS = 65_536  # of dev, that an evaluation on the way of a run with a budget may read
+EVALUATION_TOKENS = 65_536  # of dev: what evaluations during a run with a time budget read
 
 
 @dataclass(frozen=True)
 class FinetunePlan:
-    """A fine-tuning that is checked and not begun: its examples are read, its config is complete."""
+    """A fine-tuning that is checked and not started: its examples are read, its config is complete."""
 
     config: FinetuneConfig
     data: TaskData
@@ -100,7 +100,7 @@ class FinetunePlan:
 
 
 def finetune(plan: FinetunePlan, out: Path, process: ProcessContext, pruner: Pruner = never_prune) -> Outcome:
-    """A new run. After torchrun has started the processes again, the same run goes on."""
+    """Start a new run; if torchrun has restarted the processes, resume it."""
     return _run(plan.record(FINETUNE), plan.data, out, process, pruner, new=True, start=plan.start)
 
 
@@ -115,13 +115,11 @@ def read_again(record: RunRecord, out: Path) -> TaskData:
     try:
         data = read_data(Source.model_validate(record.source))
     except NotFound as error:
-        raise NotFound(
-            f"the examples of this run: {error.cause}", place=error.place, remedy=remedy, code=error.code
-        ) from None
+        cause = f"the examples of this run: {error.cause}"
+        raise NotFound(cause, place=error.place, remedy=remedy, code=error.code) from None
     if data.fingerprint != record.data:
-        raise BadText(
-            "these are not the examples that the run began with", place=str(out), remedy=remedy, code="examples-changed"
-        )
+        cause = "the examples have changed since the run started"
+        raise BadText(cause, place=str(out), remedy=remedy, code="examples-changed")
     return data
 
 
@@ -131,17 +129,18 @@ class EncodedSplits:
 
     train: list[Features]
     dev: list[Features]
-    sample: list[int]  # of dev, that evaluations on the way read
+    dev_sample: list[int]  # indices of the dev examples that evaluations during training read
 
     @classmethod
-    def read(cls, task: AnyTask, data: TaskData, windows: SlidingWindows, *, by_clock: bool) -> EncodedSplits:
-        train, dev = (task.features(examples, windows) for examples in (data.train, data.dev))
-        return cls(train, dev, token_subset(dev, EVALUATION_TOKENS) if by_clock else list(range(len(dev))))
+    def encode(cls, task: AnyTask, data: TaskData, windows: SlidingWindows, *, sample_dev: bool) -> EncodedSplits:
+        train = task.features(data.train, windows)
+        dev = task.features(data.dev, windows)
+        return cls(train, dev, token_subset(dev, EVALUATION_TOKENS) if sample_dev else list(range(len(dev))))
 
     @property
     def dev_cost(self) -> float:
-        """Of all of dev, in evaluations on the way."""
-        return sum(one.length for one in self.dev) / sum(self.dev[at].length for at in self.sample)
+        """Of all of dev, relative to an evaluation during training."""
+        return sum(item.length for item in self.dev) / sum(self.dev[index].length for index in self.dev_sample)
 
 
 def _run(
@@ -160,20 +159,17 @@ def _run(
         if start is None:
             raise Unsupported("a fine-tuning starts from a model", place=str(out))
         task = build_task(config, start, data.train)
-        by_clock = config.train.budget is not None
-        splits = EncodedSplits.read(
-            task, data, SlidingWindows.from_config(start.tokenizer, config.data), by_clock=by_clock
-        )
+        windows = SlidingWindows.from_config(start.tokenizer, config.data)
+        splits = EncodedSplits.encode(task, data, windows, sample_dev=config.train.budget is not None)
         use_partial_embedding(task.model, torch.from_numpy(token_ids([*splits.train, *splits.dev])))
         task.to(run.device)
         trainer = _trainer(run, config, task, data, splits, start, pruner)
         run.restore(trainer)
-        _announce(trainer, config, data, splits, start, task)
+        _emit_start(trainer, config, data, splits, start, task)
         signal = trainer.run()
         if run.is_main and not signal:
-            results = finalise(
-                out, config, data, {"train": splits.train, "dev": splits.dev}, pruned=trainer.state.pruned
-            )
+            encoded = {"train": splits.train, "dev": splits.dev}
+            results = finalise(out, config, data, encoded, pruned=trainer.state.pruned)
             trainer.emit(_finished(out, results, config.task.metric, len(data.dev)))
         return Outcome(out, signal, process.runtime.stop.signal)
 
@@ -188,8 +184,7 @@ def _trainer(
     pruner: Pruner,
 ) -> Trainer:
     examples = ShuffledExamples(splits.train, config.train.batch_size, config.train.seed)
-    distributed, runtime = run.process.distributed, run.process.runtime
-    sample = [splits.dev[at] for at in splits.sample], [data.dev[at] for at in splits.sample]
+    distributed = run.process.distributed
     lineage = run.lineage(start, f"finetune {config.task.shape}")
     assert run.record.source is not None
     artifact = TaskArtifact(
@@ -198,26 +193,30 @@ def _trainer(
         dataset=run.record.source["dataset"],
         columns=data.columns.texts if data.columns is not None else (),
     )
+    evaluation = DevEvaluation(
+        task,
+        [splits.dev[index] for index in splits.dev_sample],
+        [data.dev[index] for index in splits.dev_sample],
+        config.task.metric,
+        run.process.runtime.stop.raise_if_requested if distributed.world_size == 1 else None,
+    )
+    extra_share = sum(map(len, data.extra_eval.values())) / len(data.dev)
     policy = EvaluationPolicy(
-        evaluate=DevEvaluation(
-            task, *sample, config.task.metric, runtime.stop.raise_if_requested if distributed.world_size == 1 else None
-        ),
+        evaluate=evaluation,
         save_model=lambda: save_model(task, artifact, start, lineage, run.folder) if run.is_main else None,
         monitor="error",
-        at_start=config.train.budget
-        is not None,  # a new head has nothing to show; but a budget has to know how long it takes
+        at_start=config.train.budget is not None,  # a new head knows nothing; but a budget needs the time it takes
         patience=config.train.patience,
         pruner=pruner,
-        extra_evaluations=splits.dev_cost
-        * (1 + sum(map(len, data.extra_eval.values())) / len(data.dev)),  # `finalise` reads all once more
+        extra_evaluations=splits.dev_cost * (1 + extra_share),  # `finalise` reads all once more
     )
-    tokens = int(examples.lengths.mean() * config.train.batch_size)
-    context = run.begin(config.train.budget, _peak_flops(config, tokens, run.device))
+    batch_tokens = int(examples.lengths.mean() * config.train.batch_size)
+    context = run.begin(config.train.budget, _peak_flops(config, batch_tokens, run.device))
     batches = BatchStream(examples, RankShard(distributed.rank, distributed.world_size, config.train.micro_tokens))
     return Trainer(task, batches, config.optim, config.train, context, policy)
 
 
-def _announce(
+def _emit_start(
     trainer: Trainer, config: FinetuneConfig, data: TaskData, splits: EncodedSplits, start: Workbench, task: AnyTask
 ) -> None:
     context = trainer.context
@@ -230,18 +229,14 @@ def _announce(
             dev_examples=len(data.dev),
         )
     )
-    if task.head in start.model.heads:
-        keeps = keeps_head(config, start)
-        what = "goes on learning" if keeps else "is replaced by a new one"
-        trainer.remark(Remark("head-kept" if keeps else "head-replaced", f"the model's own head {what}"))
-    if len(splits.sample) < len(splits.dev):
-        n, n_all = len(splits.sample), len(splits.dev)
-        trainer.remark(
-            Remark(
-                "dev-sampled",
-                f"evaluations on the way read {n:,} of {n_all:,} dev examples, to save time; the end reads all",
-            )
-        )
+    if task.head in start.model.heads and keeps_head(config, start):
+        trainer.remark(Remark("head-kept", "the model's own head is fine-tuned further"))
+    elif task.head in start.model.heads:
+        trainer.remark(Remark("head-replaced", "the model's own head is replaced by a new one"))
+    if len(splits.dev_sample) < len(splits.dev):
+        sample = f"{len(splits.dev_sample):,} of {len(splits.dev):,} dev examples"
+        text = f"evaluations during training read {sample}, to save time; the last one reads all"
+        trainer.remark(Remark("dev-sampled", text))
     for name, features, examples in (("train", splits.train, data.train), ("dev", splits.dev, data.dev)):
         ledger = count_tokens(task, features, examples)[""]
         if ledger.windowed_texts or ledger.cut_texts or ledger.has_many_unknown:
@@ -256,7 +251,7 @@ def _finished(out: Path, results: EvalResults, metric: str, n_dev: int) -> Finis
         metric=metric,
         interval=results.intervals[metric],
         dev_examples=n_dev,
-        extra_eval={name: one.metrics for name, one in results.extra_eval.items()},
+        extra_eval={split: split_results.metrics for split, split_results in results.extra_eval.items()},
     )
 
 
@@ -264,35 +259,37 @@ def finalise(
     out: Path,
     config: FinetuneConfig,
     data: TaskData,
-    read: dict[str, list[Features]],
+    encoded: dict[str, list[Features]],
     *,
     pruned: bool = False,
     seeds: SeedSummary | None = None,
 ) -> EvalResults:
-    """The best model on dev once more: its confidence calibrated, what is known about it written down. `read`: splits
-    that have been read already. Of several `seeds`, the model is the best one's."""
+    """Calibrate the best model on dev, evaluate it, and write results and report. `encoded`: splits that have been
+    encoded already. Of several `seeds`, the model is the best one's."""
     bench = load(out / MODEL)
     assert bench.artifact is not None  # save_model wrote it
-    task, windows = (
-        make_task(bench.model, bench.artifact.task),
-        SlidingWindows.from_config(bench.tokenizer, config.data),
-    )
+    task = make_task(bench.model, bench.artifact.task)
+    windows = SlidingWindows.from_config(bench.tokenizer, config.data)
     task.to(choose_device(config.train.device))
     splits = {"train": data.train, "dev": data.dev, **data.extra_eval}
-    features = {name: read.get(name) or task.features(examples, windows) for name, examples in splits.items()}
+    features = {name: encoded.get(name) or task.features(examples, windows) for name, examples in splits.items()}
     results, bench.artifact = calibrate_and_score(task, features["dev"], data.dev, bench.artifact)
     results = replace(
         results,
         ledgers={name: count_tokens(task, features[name], examples) for name, examples in splits.items()},
         extra_eval={name: evaluate_task(task, features[name], examples) for name, examples in data.extra_eval.items()},
     )
-    bench.lineage.pop()  # that it was loaded just now
+    bench.lineage.pop()  # `load` added an entry
     bench.save(out / MODEL)
-    artifact = {"artifact": bench.artifact.model_dump(mode="json"), "dev": fingerprint(data.dev), "pruned": pruned}
     write_finetune_report(out, results, task, config.task.metric, data.remarks, seeds)
-    write_json(
-        out / RESULTS, {**results.as_dict(), **artifact, "seeds": None if seeds is None else seeds.as_dict()}
-    )  # last: it is complete
+    values = {
+        **results.as_dict(),
+        "artifact": bench.artifact.model_dump(mode="json"),
+        "dev": fingerprint(data.dev),
+        "pruned": pruned,
+        "seeds": None if seeds is None else seeds.as_dict(),
+    }
+    write_json(out / RESULTS, values)  # last: a run with this file is complete
     return results
 
 
@@ -315,34 +312,36 @@ def evaluate(
     device: str = "cpu",
     progress: Progress = no_progress,
 ) -> Evaluation:
-    """A run's model on other examples of the same kind; `columns`: those that the user names."""
+    """A run's model on further examples for its task; `columns`: those that the user names."""
     source = Source.model_validate({**(RunRecord.read(out, FINETUNE, SEEDS).source or {}), "skip_bad": skip_bad})
     bench = load(out, device=device)
     predictor = bench.predictor
-    named = columns if columns is not None and columns.by_option() else None
-    eval_data = read_eval_data(source, data, predictor.artifact.task, named=named)
+    named_columns = columns if columns is not None and columns.by_option() else None
+    eval_data = read_eval_data(source, data, predictor.artifact.task, named=named_columns)
     windows = SlidingWindows.from_config(bench.tokenizer, predictor.artifact.data, on_long)
 
-    def results(examples: Sequence[Example], progress: Progress = no_progress) -> tuple[EvalResults, list[Features]]:
+    def run_and_score(
+        examples: Sequence[Example], progress: Progress = no_progress
+    ) -> tuple[EvalResults, list[Features]]:
         features = predictor.task.features(examples, windows)
         predictions = predictor.task.decode_all(predictor.run(features, progress), features, examples)
         return score(predictor.task, predictions, examples), features
 
-    on_dev, features = results(eval_data.dev, progress)
-    extra = {name: results(examples)[0] for name, examples in eval_data.extra_eval.items() if examples}
+    results, features = run_and_score(eval_data.dev, progress)
+    extra = {name: run_and_score(examples)[0] for name, examples in eval_data.extra_eval.items() if examples}
     ledger = count_tokens(predictor.task, features, eval_data.dev)[""]
-    return Evaluation(replace(on_dev, extra_eval=extra), ledger, eval_data.remarks)
+    return Evaluation(replace(results, extra_eval=extra), ledger, eval_data.remarks)
 
 
-def token_subset(features: list[Features], tokens: int) -> list[int]:
-    """Which examples have about so many tokens together, or all; always the same ones."""
+def token_subset(features: list[Features], max_tokens: int) -> list[int]:
+    """Indices of a random subset with at most so many tokens in total; the same subset every time."""
     order = rng(0, Stream.HELD_OUT).permutation(len(features)).tolist()
-    ends = np.cumsum([features[at].length for at in order])
-    return sorted(order[: max(1, int(np.searchsorted(ends, tokens, side="right")))])
+    ends = np.cumsum([features[index].length for index in order])
+    return sorted(order[: max(1, int(np.searchsorted(ends, max_tokens, side="right")))])
 
 
 class DevEvaluation:
-    """Dev, the same for every process. `check` may interrupt it."""
+    """The metrics on dev, the same in every process. `raise_if_stopped` is called after each batch."""
 
     def __init__(
         self,
@@ -350,9 +349,13 @@ class DevEvaluation:
         features: list[Features],
         examples: list[Example],
         metric: str,
-        check: Callable[[], None] | None = None,
+        raise_if_stopped: Callable[[], None] | None = None,
     ) -> None:
-        self.task, self.features, self.examples, self.metric, self.check = task, features, examples, metric, check
+        self.task = task
+        self.features = features
+        self.examples = examples
+        self.metric = metric
+        self.raise_if_stopped = raise_if_stopped
 
     def __call__(self) -> dict[str, float]:
         with evaluation_mode(self.task):
@@ -362,12 +365,13 @@ class DevEvaluation:
         return {**metrics, "error": 1.0 - metrics[self.metric]}
 
     def _progress(self, done: int, total: int) -> None:
-        if self.check is not None:
-            self.check()
+        if self.raise_if_stopped is not None:
+            self.raise_if_stopped()
 
 
 def build_task(config: FinetuneConfig, start: Workbench, train: Sequence[Example]) -> AnyTask:
-    """The task with its model: old weights, new head; upper layers anew and lower ones fixed if so asked."""
+    """The task with its model: trained weights, a new head; upper layers reinitialised and lower ones frozen as the
+    config says."""
     head = task_class(config.task.shape).head
     model = refit(start.model, config.model, [head], config.train.seed, keep_heads=keeps_head(config, start))
     if config.train.recompute:
@@ -381,12 +385,12 @@ def build_task(config: FinetuneConfig, start: Workbench, train: Sequence[Example
 
 
 def keeps_head(config: FinetuneConfig, start: Workbench) -> bool:
-    """A head for other classes, or for numbers in other units, would only be in the way."""
+    """Whether the model's head is of use: one for other classes, or for targets of another scale, is not."""
     return task_class(config.task.shape).keeps_head and start.config.heads.labels == config.model.heads.labels
 
 
 def _reinitialise(model: Model, n_layers: int, seed: int) -> None:
-    """The highest layers, so many, get new weights."""
+    """New weights for the top `n_layers`."""
     generator = torch.Generator().manual_seed(seed)
     for group in model.encoder.groups()[-1 - n_layers : -1]:
         for module in group:
@@ -395,14 +399,13 @@ def _reinitialise(model: Model, n_layers: int, seed: int) -> None:
 
 def save_model(task: AnyTask, artifact: TaskArtifact, start: Workbench, lineage: list[str], out: Path) -> None:
     hf_config = {**start.hf_config, "problem_type": task.problem_type}
-    model, left = task.exported(artifact.task)
+    model, task_config = task.exported(artifact.task)
     bench = Workbench(with_full_embedding(model), start.tokenizer, Pooling(), hf_config, lineage, [])
-    bench.artifact = artifact.model_copy(update={"task": left})
+    bench.artifact = artifact.model_copy(update={"task": task_config})
     bench.save(out / MODEL)
 
 
-def _peak_flops(config: FinetuneConfig, tokens: int, device: torch.device) -> float:
+def _peak_flops(config: FinetuneConfig, batch_tokens: int, device: torch.device) -> float:
     encoder = config.model.encoder
-    return measure_peak_flops(
-        max(1, min(tokens, 4096)), encoder.hidden_size, encoder.widest_layer, device, torch.get_default_dtype()
-    )
+    rows = max(1, min(batch_tokens, 4096))
+    return measure_peak_flops(rows, encoder.hidden_size, encoder.widest_layer, device, torch.get_default_dtype())

@@ -40,13 +40,13 @@ from bertworks.train.runtime import measure_peak_flops
 from bertworks.train.trainer import Trainer
 from bertworks.workbench import Workbench, load
 
-EVALUATION_TOKENS = 4096  # of a held-out batch, whatever the training's are
-SHOWN = 8  # held-out sequences in the report
+EVALUATION_BATCH_TOKENS = 4096  # whatever the training's batches are
+REPORT_SEQUENCES = 8  # held-out ones that the report shows
 
 
 @dataclass(frozen=True)
 class PretrainPlan:
-    """A pre-training that is checked and not begun: its config is complete."""
+    """A pre-training that is checked and not started: its config is complete."""
 
     config: PretrainConfig
     shards: Shards
@@ -83,7 +83,7 @@ class PretrainPlan:
 
 
 def pretrain(plan: PretrainPlan, out: Path, process: ProcessContext) -> Outcome:
-    """A new run. After torchrun has started the processes again, the same run goes on."""
+    """Start a new run; if torchrun has restarted the processes, resume it."""
     record = RunRecord.new(
         PRETRAIN,
         plan.config,
@@ -96,28 +96,23 @@ def pretrain(plan: PretrainPlan, out: Path, process: ProcessContext) -> Outcome:
 
 
 def resume(out: Path, process: ProcessContext, *, shards: Path | None = None, workers: int | None = None) -> Outcome:
-    """`shards`: where they are now, if they were moved. `workers`: other than before; nothing but the speed depends on
+    """`shards`: their folder now, if they were moved. `workers`: another number than before; only the speed depends on
     it."""
     record = RunRecord.read(out, PRETRAIN)
-    text = Shards(shards or str(record.shards))
-    if fingerprint(text) != record.data:
-        cause = "these are not the shards that the run began with"
+    opened = Shards(shards or str(record.shards))
+    if fingerprint(opened) != record.data:
+        cause = "these are not the shards that the run started with"
         remedy = "name their folder with --shards, or prepare the same text again"
-        raise BadShards(cause, place=str(text.folder), remedy=remedy, code="shards-changed")
+        raise BadShards(cause, place=str(opened.folder), remedy=remedy, code="shards-changed")
     record = record if workers is None else record.with_loop(workers=workers)
-    return _run(record, text, out, process, new=False)
+    return _run(record, opened, out, process, new=False)
 
 
 def fingerprint(shards: Shards) -> dict[str, Any]:
-    """By which the text of a run is known."""
+    """Identifies the text of a run."""
     digest = hashlib.sha256((shards.folder / MANIFEST).read_bytes()).hexdigest()
-    counts = shards.manifest.counts
-    return {
-        "manifest": digest,
-        "tokenizer": shards.manifest.tokenizer,
-        "documents": counts.documents,
-        "tokens": counts.tokens,
-    }
+    counts = {"documents": shards.manifest.counts.documents, "tokens": shards.manifest.counts.tokens}
+    return {"manifest": digest, "tokenizer": shards.manifest.tokenizer, **counts}
 
 
 def _run(
@@ -125,31 +120,32 @@ def _run(
 ) -> Outcome:
     config = check_pretrain(record.config, str(out / RUN))
     with open_run(record, config.train, out, process, new=new, start=start) as run:
-        frequencies = log_frequencies(shards, config.model.encoder.vocab_size)
+        log_freqs = log_frequencies(shards, config.model.encoder.vocab_size)
         start = run.initial_model()
-        objective = make_objective(config, start if run.checkpoint is None else None, frequencies).to(run.device)
+        objective = make_objective(config, start if run.checkpoint is None else None, log_freqs).to(run.device)
         context = run.begin(config.train.budget, _peak_flops(config, run.device))
-        evaluation = HeldOutEvaluation(objective, shards, config, process.distributed, frequencies)
+        evaluation = HeldOutEvaluation(objective, shards, config, process.distributed, log_freqs)
         lineage = run.lineage(start, f"pretrain {config.objective.name}")
-        shard = RankShard(process.distributed.rank, process.distributed.world_size, config.train.micro_tokens)
+        rank_shard = RankShard(process.distributed.rank, process.distributed.world_size, config.train.micro_tokens)
+        loader = _loader(objective, shards, config, "train", config.train.batch_tokens)
         policy = EvaluationPolicy(
             evaluate=evaluation,
             save_model=lambda: save_model(objective, start, lineage, shards, out) if run.is_main else None,
         )
         trainer = Trainer(
             objective,
-            BatchStream(
-                _loader(objective, shards, config, "train", config.train.batch_tokens), shard, config.train.workers
-            ),
+            BatchStream(loader, rank_shard, config.train.workers),
             config.optim,
             config.train if evaluation.batches else config.train.model_copy(update={"evaluations": 0}),
             context,
             policy,
         )
         run.restore(trainer)
-        unigram = evaluation.unigram_loss
         started = Started(
-            machine=run.machine, peak_gflops=context.peak_flops / 1e9, terms=dict(objective.terms), unigram_loss=unigram
+            machine=run.machine,
+            peak_gflops=context.peak_flops / 1e9,
+            terms=dict(objective.terms),
+            unigram_loss=evaluation.unigram_loss,
         )
         trainer.emit(started)
         signal = trainer.run()
@@ -160,38 +156,31 @@ def _run(
 
 
 def _peak_flops(config: PretrainConfig, device: torch.device) -> float:
-    """The machine's limit: products as large as those of the feed-forward layers."""
-    encoder, dtype = (
-        config.model.encoder,
-        torch.bfloat16 if config.train.precision == "bfloat16" else torch.get_default_dtype(),
-    )
-    return measure_peak_flops(
-        min(config.train.batch_tokens, 4096), encoder.hidden_size, encoder.widest_layer, device, dtype
-    )
+    """Measured on matrix products as large as those of the feed-forward layers."""
+    encoder = config.model.encoder
+    dtype = torch.bfloat16 if config.train.precision == "bfloat16" else torch.get_default_dtype()
+    rows = min(config.train.batch_tokens, 4096)
+    return measure_peak_flops(rows, encoder.hidden_size, encoder.widest_layer, device, dtype)
 
 
-def _loader(objective: Objective, shards: Shards, config: PretrainConfig, part: Split, batch_tokens: int) -> Loader:
-    return Loader(
-        shards,
-        config.data,
-        corruption=objective.corruption,
-        batch_tokens=batch_tokens,
-        seed=config.train.seed,
-        split=part,
-    )
+def _loader(objective: Objective, shards: Shards, config: PretrainConfig, split: Split, batch_tokens: int) -> Loader:
+    seed = config.train.seed
+    corruption = objective.corruption
+    return Loader(shards, config.data, corruption=corruption, batch_tokens=batch_tokens, seed=seed, split=split)
 
 
-def make_objective(config: PretrainConfig, start: Workbench | None, frequencies: NDArray[np.float64]) -> Objective:
-    """The objective with its model: new, or grown from a trained one."""
-    kind = objective_class(config.objective.name)
-    kind.check(config)
+def make_objective(config: PretrainConfig, start: Workbench | None, log_freqs: NDArray[np.float64]) -> Objective:
+    """The objective with its model: new, or starting from a trained one."""
+    objective_type = objective_class(config.objective.name)
+    objective_type.check(config)
     starts = {"": start, GENERATOR: start.generator if start else None}
 
-    def build(shape: ModelConfig, heads: list[str], part: str) -> Model:
+    def build(model_config: ModelConfig, heads: list[str], part: str) -> Model:
         seed = config.train.seed + list(starts).index(part)
-        return _model(config, shape, heads, starts[part], seed, frequencies)
+        return _build_model(config, model_config, heads, starts[part], seed, log_freqs)
 
-    objective = kind.assemble(build(config.model, kind.heads(config.data), ""), config, build)
+    model = build(config.model, objective_type.heads(config.data), "")
+    objective = objective_type.assemble(model, config, build)
     if start is None and config.train.init == "local":
         for new in objective.models().values():
             if can_init_local_attention(new.config.encoder):
@@ -206,30 +195,33 @@ def make_objective(config: PretrainConfig, start: Workbench | None, frequencies:
 
 
 @torch.no_grad()
-def _model(
+def _build_model(
     config: PretrainConfig,
-    shape: ModelConfig,
+    model_config: ModelConfig,
     heads: list[str],
     start: Workbench | None,
     seed: int,
-    frequencies: NDArray[np.float64],
+    log_freqs: NDArray[np.float64],
 ) -> Model:
-    """New heads begin with what counting knows: how frequent each token is, and how many are replaced. Learning it
-    takes hundreds of steps, and those push the states of all tokens the same way, until a discriminator cannot tell
-    them apart."""
-    model = Model.fresh(shape, heads, seed=seed) if start is None else refit(start.model, shape, heads, seed)
+    """The biases of new heads start at what counting gives: how frequent each token is, and how many are replaced.
+    Learning that takes hundreds of steps, and those push the states of all tokens the same way, until a discriminator
+    cannot tell them apart."""
+    if start is None:
+        model = Model.fresh(model_config, heads, seed=seed)
+    else:
+        model = refit(start.model, model_config, heads, seed)
     for name, head in model.heads.items():
         if start is not None and name in start.model.heads:
             continue
         if isinstance(head, LanguageHead) and head.bias is not None:
-            head.bias.copy_(torch.from_numpy(frequencies))
+            head.bias.copy_(torch.from_numpy(log_freqs))
         if isinstance(head, ReplacedHead):
             head.out.bias.copy_(torch.logit(torch.tensor(config.data.mask_rate), eps=1e-3))
     return model
 
 
 def save_model(objective: Objective, start: Workbench | None, lineage: list[str], shards: Shards, out: Path) -> None:
-    """As it is now, for everyone: our verbs and transformers."""
+    """As a model folder, for our commands and for transformers."""
     pooling, hf_config = (start.pooling, start.hf_config) if start else (Pooling(), {})
     if start is not None and start.config.encoder.n_positions != objective.model.config.encoder.n_positions:
         pooling = replace(pooling, limit=None)  # the old one was for the old positions
@@ -237,57 +229,55 @@ def save_model(objective: Objective, start: Workbench | None, lineage: list[str]
         name: Workbench(model, shards.tokenizer, pooling, hf_config, lineage, [])
         for name, model in objective.models().items()
     }
-    best = benches.pop("")
-    best.generator = benches.get(GENERATOR)
-    best.save(out / MODEL)
+    bench = benches.pop("")
+    bench.generator = benches.get(GENERATOR)
+    bench.save(out / MODEL)
 
 
 class HeldOutEvaluation:
-    """Held-out text, the same for every model of these shards: a few batches of all lengths, divided among the
-    processes."""
+    """The metrics on held-out text, the same text for every model of these shards: a few batches of all lengths,
+    divided among the processes."""
 
     def __init__(
         self,
         objective: Objective,
         shards: Shards,
         config: PretrainConfig,
-        ranks: Distributed,
-        frequencies: NDArray[np.float64],
+        distributed: Distributed,
+        log_freqs: NDArray[np.float64],
     ) -> None:
-        self.objective, self.distributed = objective, ranks
-        size = max(EVALUATION_TOKENS, config.data.max_length)
-        epoch = _loader(objective, shards, config, "held_out", size).epoch(0)
-        wanted = min(len(epoch), -(-config.train.evaluate_tokens // size))
-        numbers: list[int] = (
-            np.unique(np.linspace(0, len(epoch) - 1, wanted).round().astype(int)).tolist() if wanted else []
-        )
-        self.epoch, self.batches = epoch, [epoch[number] for number in numbers]
-        answers = np.concatenate([np.empty(0, np.int64), *(objective.targets(batch)[1] for batch in self.batches)])
-        if not len(answers):
-            self.batches = []  # too little text to look at
-        # What guesses cost that know how frequent each token is, and nothing of the context; in nats.
-        self.unigram_loss = float(-frequencies[answers].mean()) if self.batches else math.nan
+        self.objective = objective
+        self.distributed = distributed
+        batch_tokens = max(EVALUATION_BATCH_TOKENS, config.data.max_length)
+        self.epoch = _loader(objective, shards, config, "held_out", batch_tokens).epoch(0)
+        n_batches = min(len(self.epoch), -(-config.train.evaluate_tokens // batch_tokens))
+        indices = np.unique(np.linspace(0, len(self.epoch) - 1, n_batches).round().astype(int)) if n_batches else ()
+        self.batches = [self.epoch[int(index)] for index in indices]
+        targets = np.concatenate([np.empty(0, np.int64), *(objective.targets(batch)[1] for batch in self.batches)])
+        if not len(targets):
+            self.batches = []  # too little text to evaluate on
+        # The loss of predictions by token frequency alone, without context; in nats.
+        self.unigram_loss = float(-log_freqs[targets].mean()) if self.batches else math.nan
 
     def sample(self) -> PretrainBatch | None:
-        """A few sequences to look at."""
-        return self.epoch.gather(self.batches[len(self.batches) // 2].examples[:SHOWN]) if self.batches else None
+        """A few sequences for the report."""
+        if not self.batches:
+            return None
+        return self.epoch.gather(self.batches[len(self.batches) // 2].examples[:REPORT_SEQUENCES])
 
     def __call__(self) -> dict[str, float]:
-        # Where there are fewer batches than processes everyone takes all: sums and counts grow alike.
-        mine = (
-            self.batches[self.distributed.rank :: self.distributed.world_size]
-            if len(self.batches) >= self.distributed.world_size
-            else self.batches
-        )
-        sums = sum_over_batches(self.objective, mine)
+        rank, world_size = self.distributed.rank, self.distributed.world_size
+        # With fewer batches than processes, each process takes all: sums and counts grow by the same factor.
+        own_batches = self.batches[rank::world_size] if len(self.batches) >= world_size else self.batches
+        sums = sum_over_batches(self.objective, own_batches)
         metrics = self.objective.summarise({name: self.distributed.sum(value) for name, value in sums.items()})
         return {"loss": metrics[self.objective.main_term], **metrics}
 
 
 def log_frequencies(shards: Shards, vocab_size: int) -> NDArray[np.float64]:
-    """The logarithm of each token's share of the text; what does not occur counts once, for nothing is impossible."""
+    """The logarithm of each token's frequency in the text, with add-one smoothing."""
     counts = np.ones(vocab_size)
-    for number in range(len(shards)):
-        counts += np.bincount(shards[number].tokens, minlength=vocab_size)
+    for index in range(len(shards)):
+        counts += np.bincount(shards[index].tokens, minlength=vocab_size)
     logs: NDArray[np.float64] = np.log(counts / counts.sum())
     return logs

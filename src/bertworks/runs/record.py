@@ -23,7 +23,7 @@ SEEDS: Kind = "seeds"  # several of one fine-tuning
 
 
 class RunRecord(BaseModel):
-    """`config` stays as it was written, in the words of its version: checkpoints know their run by it."""
+    """`config` stays as it was written, with the keys of its version: the identity of the run depends on it."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -34,7 +34,7 @@ class RunRecord(BaseModel):
     init: str | None = None  # the model it began with
     shards: str | None = None  # pre-training
     source: dict[str, Any] | None = None  # fine-tuning: where the examples come from
-    data: dict[str, Any] | str  # by which shards or examples are known
+    data: dict[str, Any] | str  # fingerprint of the shards or examples
     config: dict[str, Any]
     seeds: list[int] | None = None
     environment: dict[str, Any] | None = None
@@ -45,7 +45,7 @@ class RunRecord(BaseModel):
 
     @classmethod
     def read(cls, folder: Path, *kinds: str) -> RunRecord:
-        """Of one of these kinds, if any are named."""
+        """A run of one of `kinds`; without any, of any kind."""
         if not (folder / RUN).is_file():
             remedy = "`bertworks pretrain` and `bertworks finetune` make them"
             raise NotFound("no run in this folder", place=str(folder), remedy=remedy, code="not-a-run")
@@ -53,16 +53,12 @@ class RunRecord(BaseModel):
             record = cls.model_validate(read_json(folder / RUN))
         except ValidationError as error:
             first = error.errors()[0]
-            cause = (
-                f"not the record of a run that this version knows: {'.'.join(map(str, first['loc']))}: {first['msg']}"
-            )
+            field = ".".join(map(str, first["loc"]))
+            cause = f"not the record of a run that this version knows: {field}: {first['msg']}"
             raise BadConfig(cause, place=str(folder / RUN), code="unknown-record") from None
         if kinds and record.kind not in kinds:
-            raise BadConfig(
-                f"this is a run of {record.kind}, not of {' or '.join(kinds)}",
-                place=str(folder),
-                code="other-kind-of-run",
-            )
+            cause = f"this is a run of {record.kind}, not of {' or '.join(kinds)}"
+            raise BadConfig(cause, place=str(folder), code="other-kind-of-run")
         return record
 
     def write(self, folder: Path) -> None:
@@ -70,11 +66,11 @@ class RunRecord(BaseModel):
 
     @property
     def identity(self) -> str:
-        """By which a run knows its own checkpoints: what it learns, from what, and how."""
+        """A hash of config, data and preset, by which a run recognises its own checkpoints."""
         train = {name: value for name, value in self.config["train"].items() if name != "workers"}
         text = json.dumps([{**self.config, "train": train}, self.data, self.preset], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def with_loop(self, **changes: Any) -> RunRecord:
-        """Another training loop, in the words of the record."""
+        """With other keys of the training loop, named as in this record."""
         return self.model_copy(update={"config": {**self.config, "train": {**self.config["train"], **changes}}})

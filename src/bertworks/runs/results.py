@@ -1,4 +1,4 @@
-"""`results.json`, what came of a fine-tuning; written last, so a run that has one has ended."""
+"""`results.json`, the results of a fine-tuning; written last, so a run that has it is finished."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from bertworks.model.locate import RUN
 from bertworks.train.events import METRICS, Evaluated, of_kind, read_events
 
 RESULTS = "results.json"
-# Keys of before version 0.2.
-SECTIONS = {
+# Keys before version 0.2 -> today's.
+SECTION_KEYS = {
     "measures": "metrics",
     "evidence": "example_scores",
     "others": "extra_eval",
@@ -27,31 +27,29 @@ CLASS_KEYS = {"hits": "true_positives", "there": "support", "found": "predicted"
 
 
 def remarks_if_unfinished(run: Path) -> list[Remark]:
-    """What is to be said of predictions, if a run has not ended."""
+    """A remark for predictions of a run that is not finished."""
     if not (run / RUN).is_file() or (run / RESULTS).is_file():
         return []
-    is_evaluated = any(event.step for event in of_kind(read_events(run / METRICS), Evaluated))
-    state = (
-        "these are predictions of its best model so far"
-        if is_evaluated
-        else "and was not evaluated yet: its model may be untrained"
-    )
-    code = "unfinished-run" if is_evaluated else "unfinished-run-not-evaluated"
+    code = "unfinished-run"
+    state = "these are predictions of its best model so far"
+    if not any(event.step for event in of_kind(read_events(run / METRICS), Evaluated)):
+        code = "unfinished-run-not-evaluated"
+        state = "and was not evaluated yet: its model may be untrained"
     return [Remark(code, f"this run is unfinished, {state}; `bertworks resume {run}` continues it")]
 
 
 def read_results(run: Path) -> dict[str, Any]:
-    """`results.json` in today's words."""
-    return _today(read_json(run / RESULTS))
+    """`results.json` with today's keys."""
+    return _with_new_keys(read_json(run / RESULTS))
 
 
-def _today(values: dict[str, Any]) -> dict[str, Any]:
-    """Labels are keys too, in `classes`, and may be called anything: no key is renamed but where it is ours."""
-    results = _renamed(values, SECTIONS)
+def _with_new_keys(values: dict[str, Any]) -> dict[str, Any]:
+    """Labels are keys too, in `classes`, and may have any name: keys are renamed only where they are ours."""
+    results = _renamed(values, SECTION_KEYS)
     if isinstance(results.get("seeds"), dict):
-        results["seeds"] = _renamed(results["seeds"], SECTIONS)
-    for split, of_split in (results.get("extra_eval") or {}).items():
-        results["extra_eval"][split] = _renamed(of_split, SECTIONS)
+        results["seeds"] = _renamed(results["seeds"], SECTION_KEYS)
+    for split, split_results in (results.get("extra_eval") or {}).items():
+        results["extra_eval"][split] = _renamed(split_results, SECTION_KEYS)
     for section in {"metrics", "intervals", "seeds", "extra_eval"} & results.keys():
         results[section] = _rename_metrics(results[section])
     results["errors"] = [_renamed(error, ERROR_KEYS) for error in results.get("errors", [])]
@@ -60,8 +58,8 @@ def _today(values: dict[str, Any]) -> dict[str, Any]:
     return results
 
 
-def _renamed(values: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
-    return {names.get(key, key): value for key, value in values.items()}
+def _renamed(values: dict[str, Any], new_keys: dict[str, str]) -> dict[str, Any]:
+    return {new_keys.get(key, key): value for key, value in values.items()}
 
 
 def _rename_metrics(values: Any) -> Any:

@@ -1,7 +1,6 @@
-"""The front door: trainings as Python calls, and a run as an object. The command line calls the same functions below
-these.
+"""The Python API of trainings, and a run as an object. The command line calls the same functions below these.
 
-A call leaves its process as it is: no signal handlers, no threads set, nothing printed; `on_event` hears what happens.
+A call leaves its process as it is: no signal handlers, no threads set, nothing printed; events go to `on_event`.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -48,11 +47,11 @@ from bertworks.workbench import Workbench, load
 
 Rows = Sequence[Mapping[str, Any]]
 """Rows; or a DataFrame of pandas or polars."""
-COLUMNS = tuple(NamedColumns.model_fields)
+COLUMN_ARGUMENTS = tuple(NamedColumns.model_fields)
 
 
 class Run:
-    """A training's folder: go on with it, evaluate and use its model."""
+    """A training's folder: resume it, evaluate and use its model."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
@@ -68,7 +67,7 @@ class Run:
 
     @property
     def report(self) -> Path:
-        """A page with all that is known."""
+        """An HTML page with curves, metrics and errors."""
         return self.folder / REPORT
 
     @property
@@ -94,7 +93,7 @@ class Run:
         return read_results(self.folder)
 
     def resume(self, *, device: str | None = None, on_event: EventHandler = ignore) -> Run:
-        """Go on from the newest whole checkpoint; on another `device` than before, if it is named."""
+        """Continue from the newest intact checkpoint; on another `device` than before, if it is named."""
         resume_run(self.folder, ProcessContext.library(on_event, device))
         return Run(self.folder)
 
@@ -108,10 +107,10 @@ class Run:
         **columns: str | Sequence[str],
     ) -> finetuning.Evaluation:
         """Of a fine-tuning: on other examples with labels."""
-        named = _named_columns(columns)
+        named_columns = _named_columns(columns)
         with _as_file(data) as path:
             return finetuning.evaluate(
-                self.folder, path, columns=named, skip_bad=skip_bad, on_long=on_long, device=device
+                self.folder, path, columns=named_columns, skip_bad=skip_bad, on_long=on_long, device=device
             )
 
     def predict(self, inputs: Iterable[Any], **options: Any) -> Predictions:
@@ -144,13 +143,19 @@ def finetune(
     `label=`. `settings` are the keys of `--set`, such as `{"optim.lr": 1e-4}`. Rows are kept in the run's folder, so
     that it can be resumed.
     """
-    _check_alone()
+    _check_single_process()
     folder = Path(out)
     options = loop_options(steps=steps, epochs=epochs, budget=budget, device=device)
-    with _own_data(folder, data, dev) as (train, dev_file):
-        files = {"data": Path(train)} if task in CATALOGUE else {"train": train}
+    with _stored_examples(folder, data, dev) as (train_path, dev_path):
+        is_data_set = task in CATALOGUE
         source = find_source(
-            task, **files, dev=dev_file, columns=_named_columns(columns), first=first, skip_bad=skip_bad
+            task,
+            data=Path(train_path) if is_data_set else None,
+            train=None if is_data_set else train_path,
+            dev=dev_path,
+            columns=_named_columns(columns),
+            first=first,
+            skip_bad=skip_bad,
         )
         plan = FinetunePlan.resolve(
             source, model=str(model), settings=_assignments(settings), options=options, on_long=on_long
@@ -181,8 +186,8 @@ def pretrain(
     settings: Mapping[str, Any] | None = None,
     on_event: EventHandler = ignore,
 ) -> Run:
-    """Pre-train a model on prepared text: of a `preset` size from scratch, or on from a `model`."""
-    _check_alone()
+    """Pre-train a model on prepared text: of a `preset` size from scratch, or starting from a `model`."""
+    _check_single_process()
     plan = PretrainPlan.resolve(
         Shards(shards),
         preset=preset,
@@ -199,13 +204,13 @@ def pretrain(
 def resume_run(
     folder: Path, process: ProcessContext, *, shards: Path | None = None, workers: int | None = None
 ) -> Outcome:
-    """Go on with a run of any kind."""
+    """Continue a run of any kind."""
     kind = RunRecord.read(folder).kind
     if kind == PRETRAIN:
         return pretraining.resume(folder, process, shards=shards, workers=workers)
     if shards is not None or workers is not None:
-        cause, remedy = "a fine-tuning has no shards and no loader processes", "leave --shards and --workers out"
-        raise BadConfig(cause, remedy=remedy, code="no-effect")
+        remedy = "leave --shards and --workers out"
+        raise BadConfig("a fine-tuning has no shards and no loader processes", remedy=remedy, code="no-effect")
     return finetuning.resume(folder, process) if kind == FINETUNE else several_seeds.resume(folder, process)
 
 
@@ -221,7 +226,7 @@ def prepare(
     skip_bad: bool = False,
 ) -> Shards:
     """Tokenize files of text once for every objective."""
-    corpus = Corpus(_names(files), ReadOptions(column, line_docs, skip_bad))
+    corpus = Corpus(_paths(files), ReadOptions(column, line_docs, skip_bad))
     loaded = tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.load(locate(tokenizer))
     prepare_corpus(corpus, loaded, Path(out), words=words, workers=workers)
     return Shards(out)
@@ -240,22 +245,22 @@ def train_vocabulary(
     line_docs: bool = False,
     skip_bad: bool = False,
 ) -> Tokenizer:
-    """Learn a vocabulary from files of text; of more than `max_characters`, from a fair sample."""
-    corpus = Corpus(_names(files), ReadOptions(column, line_docs, skip_bad))
+    """Learn a vocabulary from files of text; of more than `max_characters`, from a random sample."""
+    corpus = Corpus(_paths(files), ReadOptions(column, line_docs, skip_bad))
     train_on_corpus(corpus, Path(out), kind=kind, size=size, cased=cased, max_characters=max_characters, seed=seed)
     return Tokenizer.load(Path(out))
 
 
-# ---------------------------------------------------------------------- what callers hand over
+# ---------------------------------------------------------------------- arguments of the caller
 
 
-def _check_alone() -> None:
+def _check_single_process() -> None:
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         remedy = "torchrun --nproc-per-node 2 -m bertworks pretrain ..."
         raise Unsupported("a Python call trains in one process", remedy=remedy, code="several-processes")
 
 
-def _names(files: str | Path | Sequence[str | Path]) -> list[str]:
+def _paths(files: str | Path | Sequence[str | Path]) -> list[str]:
     return [str(files)] if isinstance(files, str | Path) else [str(file) for file in files]
 
 
@@ -264,51 +269,51 @@ def _assignments(settings: Mapping[str, Any] | None) -> list[str]:
 
 
 def _named_columns(columns: Mapping[str, str | Sequence[str]]) -> NamedColumns:
-    unknown = [name for name in columns if name not in COLUMNS]
+    unknown = [name for name in columns if name not in COLUMN_ARGUMENTS]
     if unknown:
-        raise TypeError(f"unexpected argument {unknown[0]!r}; columns are named by {', '.join(COLUMNS)}")
-    several = ("choices", "label")
+        raise TypeError(f"unexpected argument {unknown[0]!r}; columns are named by {', '.join(COLUMN_ARGUMENTS)}")
     values = {
-        name: (value,) if name in several and isinstance(value, str) else value for name, value in columns.items()
+        name: (value,) if name in ("choices", "label") and isinstance(value, str) else value
+        for name, value in columns.items()
     }
     return NamedColumns.model_validate(values)
 
 
 @contextmanager
-def _own_data(folder: Path, data: str | Path | Rows, dev: str | Path | Rows | None) -> Any:
-    """Rows are written into the run's folder; if nothing comes of the run, they go again."""
+def _stored_examples(
+    folder: Path, train: str | Path | Rows, dev: str | Path | Rows | None
+) -> Iterator[tuple[str, str | None]]:
+    """The paths of both splits. Rows are written into the run's folder, and removed if the run does not start."""
     if (folder / RUN).is_file():
         remedy = f"Run({str(folder)!r}).resume() continues it; or name another"
         raise SaveFailed("there is a run here already", place=str(folder), remedy=remedy, code="run-exists")
-    was_there = folder.exists()
+    existed = folder.exists()
     try:
-        yield _path(data, folder / DATA / "train.jsonl"), _path(dev, folder / DATA / "dev.jsonl")
+        train_path = _stored_path(train, folder / DATA / "train.jsonl")
+        yield train_path, None if dev is None else _stored_path(dev, folder / DATA / "dev.jsonl")
     finally:
         if not (folder / RUN).is_file():
             shutil.rmtree(folder / DATA, ignore_errors=True)
-            if not was_there:
+            if not existed:
                 (folder / ".lock").unlink(missing_ok=True)
-                with suppress(OSError):  # something else is in it
+                with suppress(OSError):  # it is not empty
                     folder.rmdir()
 
 
-def _path(data: str | Path | Rows | None, file: Path) -> Any:
-    if data is None or isinstance(data, str | Path):
-        return None if data is None else str(data)
+def _stored_path(data: str | Path | Rows, file: Path) -> str:
+    """The path of a file; rows are written to `file`."""
+    if isinstance(data, str | Path):
+        return str(data)
     if file.exists():
-        raise SaveFailed(
-            "there is something of this name already",
-            place=str(file),
-            remedy="name a new folder",
-            code="already-exists",
-        )
+        cause = "this path exists already"
+        raise SaveFailed(cause, place=str(file), remedy="name a new folder", code="already-exists")
     _write_rows(data, file)
     return str(file)
 
 
 @contextmanager
-def _as_file(data: str | Path | Rows) -> Any:
-    """Rows as a file for a moment."""
+def _as_file(data: str | Path | Rows) -> Iterator[Path]:
+    """Rows as a temporary file."""
     if isinstance(data, str | Path):
         yield Path(data)
         return
@@ -325,35 +330,32 @@ def _write_rows(data: Rows, file: Path) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(file) as target:
         target.writelines(
-            (json.dumps({str(key): _plain(value) for key, value in row.items()}, ensure_ascii=False) + "\n").encode()
+            (json.dumps({str(key): _json_value(cell) for key, cell in row.items()}, ensure_ascii=False) + "\n").encode()
             for row in rows
         )
 
 
 def _rows(data: Any) -> list[Mapping[str, Any]]:
-    """Rows of a DataFrame, by what it can do, not by what it is."""
+    """The rows of a list or DataFrame, by duck typing: pandas and polars are not imported."""
     if hasattr(data, "to_dicts"):  # polars
         data = data.to_dicts()
     elif hasattr(data, "to_dict") and hasattr(data, "columns"):  # pandas
         data = data.to_dict("records")
     rows = list(data) if isinstance(data, Iterable) and not isinstance(data, Mapping) else []
     if not all(isinstance(row, Mapping) for row in rows) or isinstance(data, Mapping):
-        raise BadText(
-            f"a {type(data).__name__}, where rows are expected",
-            remedy="a list of dicts, or a DataFrame",
-            code="not-rows",
-        )
+        cause = f"a {type(data).__name__}, where rows are expected"
+        raise BadText(cause, remedy="a list of dicts, or a DataFrame", code="not-rows")
     return rows
 
 
-def _plain(value: Any) -> Any:
-    """As JSON has it: a number that is none is missing, scalars of numpy are numbers."""
+def _json_value(value: Any) -> Any:
+    """A cell as JSON: NaN is null, numpy scalars are numbers."""
     if hasattr(value, "item") and not isinstance(value, str | bytes) and getattr(value, "shape", ()) == ():
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else str(value)
     if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
+        return {str(key): _json_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple) or hasattr(value, "tolist"):
-        return [_plain(one) for one in (value.tolist() if hasattr(value, "tolist") else value)]
+        return [_json_value(item) for item in (value.tolist() if hasattr(value, "tolist") else value)]
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)

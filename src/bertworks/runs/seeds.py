@@ -1,4 +1,4 @@
-"""Several seeds of one fine-tuning, one after the other: how much of a result is seed noise.
+"""Several seeds of one fine-tuning, one after the other, to measure seed noise.
 
 RUN/run.json        as of one run, with the seeds
     seed-0/ ...     a run for each
@@ -36,13 +36,13 @@ from bertworks.tasks.source import Source
 from bertworks.train.events import METRICS, Evaluated, Event, EventHandler, Finished, Remarked, of_kind, read_events
 from bertworks.workbench import load
 
-EARLIEST_PRUNING = 0.5  # progress before which no seed is pruned
-FEWEST_COMPLETED = 2  # other seeds, before which no seed is pruned
+MIN_PRUNING_PROGRESS = 0.5  # before which no seed is pruned
+MIN_COMPLETED_SEEDS = 2  # with fewer, no seed is pruned
 
 
 def finetune_seeds(plan: FinetunePlan, out: Path, process: ProcessContext, n_seeds: int) -> Outcome:
-    """The config's seed and those after it. A budget is for all of them."""
-    _check_alone(process)
+    """Train with the config's seed and those after it. A time budget is for all of them together."""
+    _check_single_process(process)
     seeds = [plan.config.train.seed + index for index in range(n_seeds)]
     record = plan.record(SEEDS, seeds=seeds)
     with locked(out):
@@ -51,14 +51,14 @@ def finetune_seeds(plan: FinetunePlan, out: Path, process: ProcessContext, n_see
         try:
             return _run(record, plan, out, process)
         except BertworksError:
-            if not (_folder(out, seeds[0]) / RUN).is_file():  # nothing has begun: there is no run
+            if not (_seed_folder(out, seeds[0]) / RUN).is_file():  # no seed has started: there is no run
                 (out / RUN).unlink()
-                shutil.rmtree(_folder(out, seeds[0]), ignore_errors=True)
+                shutil.rmtree(_seed_folder(out, seeds[0]), ignore_errors=True)
             raise
 
 
 def resume(out: Path, process: ProcessContext) -> Outcome:
-    _check_alone(process)
+    _check_single_process(process)
     record = RunRecord.read(out, SEEDS)
     config = check_finetune(record.config, str(out / RUN))
     source = Source.model_validate(record.source)
@@ -67,7 +67,7 @@ def resume(out: Path, process: ProcessContext) -> Outcome:
         return _run(record, plan, out, process)
 
 
-def _check_alone(process: ProcessContext) -> None:
+def _check_single_process(process: ProcessContext) -> None:
     if process.distributed.world_size > 1:
         remedy = "without torchrun, or one seed at a time: --set train.seed=1"
         raise Unsupported("several seeds in several processes", remedy=remedy, code="several-processes")
@@ -78,24 +78,24 @@ def _run(record: RunRecord, plan: FinetunePlan, out: Path, process: ProcessConte
     seeds = record.seeds or []
     budget = config.train.budget / len(seeds) if config.train.budget is not None else None
     for index, seed in enumerate(seeds):
-        folder = _folder(out, seed)
+        folder = _seed_folder(out, seed)
         if (folder / RESULTS).is_file():
             continue
-        _tell(process, Remarked(code="next-seed", text=f"seed {seed}, {index + 1} of {len(seeds)}"))
-        pruner = SeedPruner.from_runs([_folder(out, earlier) for earlier in seeds[:index]], config.task.metric)
+        _emit(process, Remarked(code="next-seed", text=f"seed {seed}, {index + 1} of {len(seeds)}"))
+        pruner = SeedPruner.from_runs([_seed_folder(out, earlier) for earlier in seeds[:index]], config.task.metric)
         runtime = replace(process.runtime, began=monotonic())
-        own_process = replace(process, runtime=runtime, on_event=partial(_of_one_seed, process.on_event))
+        seed_process = replace(process, runtime=runtime, on_event=partial(_forward_unless_finished, process.on_event))
         if (folder / RUN).is_file():
-            outcome = finetune.resume(folder, own_process, pruner)
+            outcome = finetune.resume(folder, seed_process, pruner)
         else:
             train = config.train.model_copy(update={"seed": seed, "budget": budget})
-            own_plan = replace(plan, config=config.model_copy(update={"train": train}))
-            outcome = finetune.finetune(own_plan, folder, own_process, pruner)
+            seed_plan = replace(plan, config=config.model_copy(update={"train": train}))
+            outcome = finetune.finetune(seed_plan, folder, seed_process, pruner)
         if outcome.requested_signal:
             return Outcome(out, outcome.requested_signal, outcome.requested_signal)
     summary = _summarise(out, seeds, config.task.metric)
     with new_folder(out / MODEL, replace=True) as new:
-        shutil.copytree(_folder(out, summary.best) / MODEL, new, dirs_exist_ok=True)
+        shutil.copytree(_seed_folder(out, summary.best) / MODEL, new, dirs_exist_ok=True)
     finetune.finalise(out, config, plan.data, {}, seeds=summary)
     finished = Finished(
         model=str(out / MODEL),
@@ -109,60 +109,64 @@ def _run(record: RunRecord, plan: FinetunePlan, out: Path, process: ProcessConte
         n_seeds=len(summary.metrics),
         pruned_seeds=list(summary.pruned),
     )
-    _tell(process, finished)
+    _emit(process, finished)
     return Outcome(out)
 
 
-def _folder(out: Path, seed: int) -> Path:
+def _seed_folder(out: Path, seed: int) -> Path:
     return out / f"seed-{seed}"
 
 
-def _of_one_seed(on_event: EventHandler, event: Event) -> None:
-    """All events but the end of its run, which is not the end of all."""
+def _forward_unless_finished(on_event: EventHandler, event: Event) -> None:
+    """The end of one seed is not the end of the run."""
     if not isinstance(event, Finished):
         on_event(event)
 
 
-def _tell(process: ProcessContext, event: Event) -> None:
-    with suppress(OSError):  # a terminal that is gone is no reason to stop
+def _emit(process: ProcessContext, event: Event) -> None:
+    with suppress(OSError):  # a closed terminal is no reason to stop
         process.on_event(event)
 
 
 @dataclass(frozen=True)
 class SeedPruner:
-    """Whether a seed is so far behind those before it that its time is better saved (Dodge et al. 2020): past the first
-    half of the run, and its best is worse than that of each of them was at the same progress, by more than the noise of
-    dev. One other is not enough: it may have been lucky, and seeds differ most while they learn."""
+    """Whether a seed is so far behind earlier ones that the rest of its run is a waste of time (Dodge et al. 2020):
+    past the first half of the run, its lowest error is higher than that of each earlier seed at the same progress, by
+    more than the noise of dev. One earlier seed is not enough: it may have been lucky, and seeds differ most early in
+    training."""
 
-    curves: list[list[tuple[float, float]]]  # of each of the others: progress and error of its evaluations
+    curves: list[list[tuple[float, float]]]  # of each earlier seed: progress and error of its evaluations
     noise: float
 
     @classmethod
-    def from_runs(cls, others: list[Path], metric: str) -> SeedPruner:
+    def from_runs(cls, runs: list[Path], metric: str) -> SeedPruner:
         """The noise is half the width of the widest interval of their results."""
-        results = {other: read_results(other) for other in others}
-        completed = [other for other, result in results.items() if not result["pruned"]]
-        evaluations = [of_kind(read_events(other / METRICS), Evaluated) for other in completed]
-        edges = [results[other]["intervals"][metric] for other in completed]
-        noise = max(((high - low) / 2 for low, high in edges), default=0.0)
+        results = {run: read_results(run) for run in runs}
+        completed = [run for run, result in results.items() if not result["pruned"]]
+        evaluations = [of_kind(read_events(run / METRICS), Evaluated) for run in completed]
+        metric_intervals = [results[run]["intervals"][metric] for run in completed]
+        noise = max(((high - low) / 2 for low, high in metric_intervals), default=0.0)
         return cls([[(event.progress, event.metrics["error"]) for event in events] for events in evaluations], noise)
 
     def __call__(self, progress: float, best: float) -> bool:
-        if progress < EARLIEST_PRUNING or len(self.curves) < FEWEST_COMPLETED:
+        if progress < MIN_PRUNING_PROGRESS or len(self.curves) < MIN_COMPLETED_SEEDS:
             return False
-        return best > self.noise + max(
-            min((error for at, error in curve if at <= progress), default=inf) for curve in self.curves
+        lowest_errors = (
+            min((error for curve_progress, error in curve if curve_progress <= progress), default=inf)
+            for curve in self.curves
         )
+        return best > self.noise + max(lowest_errors)
 
 
 def _summarise(out: Path, seeds: list[int], metric: str) -> SeedSummary:
-    results = {seed: read_results(_folder(out, seed)) for seed in seeds}
+    results = {seed: read_results(_seed_folder(out, seed)) for seed in seeds}
     metrics = {seed: result["metrics"] for seed, result in results.items() if not result["pruned"]}
     extra = {
         split: {seed: results[seed]["extra_eval"][split]["metrics"] for seed in metrics}
         for split in results[seeds[0]]["extra_eval"]
     }
-    scores, task = seed_scores(out), load(_folder(out, seeds[0])).predictor.task
+    scores = seed_scores(out)
+    task = load(_seed_folder(out, seeds[0])).predictor.task
     return SeedSummary(
         metrics=metrics,
         pruned={seed: result["metrics"] for seed, result in results.items() if result["pruned"]},
@@ -175,12 +179,12 @@ def _summarise(out: Path, seeds: list[int], metric: str) -> SeedSummary:
 
 
 def seed_scores(run: Path) -> SeedScores:
-    """Of each seed that was not pruned."""
+    """The example scores of each seed that was not pruned."""
     record = RunRecord.read(run, FINETUNE, SEEDS)
-    parts = [_folder(run, seed) for seed in record.seeds or []] if record.kind == SEEDS else [run]
-    found = [finished_results(part) for part in parts]
-    counted = [one for one in found if not one["pruned"]] or found[:1]
-    return [np.array(one["example_scores"], np.float64) for one in counted]
+    folders = [_seed_folder(run, seed) for seed in record.seeds or []] if record.kind == SEEDS else [run]
+    results = [finished_results(folder) for folder in folders]
+    completed = [result for result in results if not result["pruned"]] or results[:1]
+    return [np.array(result["example_scores"], np.float64) for result in completed]
 
 
 def finished_results(run: Path) -> dict[str, Any]:

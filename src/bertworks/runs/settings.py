@@ -1,11 +1,11 @@
-"""From a preset or a model, an objective and `--set key=value` to the config of a run."""
+"""The config of a run, from a preset or a model, an objective or a task, and `--set key=value`."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from bertworks.config import (
     ENCODER_CONFIGS,
@@ -53,18 +53,12 @@ FINETUNE: Sections = {
     "optim": (OptimConfig,),
     "train": (FinetuneLoop,),
 }
-CHANGEABLE = (
-    "n_positions",
-    "n_segments",
-    "dropout",
-    "attention_dropout",
-    "ffn_dropout",
-    "head_dropout",
-)  # of a trained model
-FROM_EXAMPLES = ("shape", "pairs", "counted_from", "shift", "scale")  # of a task
+# Fields that a trained model may change.
+CHANGEABLE = ("n_positions", "n_segments", "dropout", "attention_dropout", "ffn_dropout", "head_dropout")
+FROM_EXAMPLES = ("shape", "pairs", "counted_from", "shift", "scale")  # fields of a task that `--set` cannot change
 DEFAULT_BUDGET = 600.0  # seconds
 DEFAULT_EPOCHS = 4
-UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+UNIT_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def setting_keys(sections: Sections) -> dict[str, str]:
@@ -80,40 +74,39 @@ def setting_keys(sections: Sections) -> dict[str, str]:
 
 
 def is_settable(key: str) -> bool:
-    """Whether a fine-tuning may set it: of a model that is there, and of a task that the examples show, most is
-    fixed."""
+    """Whether a fine-tuning may set it: most fields of a trained model, and of a task, are fixed."""
     section, _, name = key.partition(".")
     return name in CHANGEABLE if section == "model" else not (section == "task" and name in FROM_EXAMPLES)
 
 
 def parse_settings(settings: Iterable[str], sections: Sections) -> dict[str, dict[str, Any]]:
     """`optim.lr=1e-3` and the like, by section. Values are JSON where they can be, else text."""
-    known = setting_keys(sections)
-    values_by_section: dict[str, dict[str, Any]] = {section: {} for section in (*sections, "model")}
+    keys = setting_keys(sections)
+    by_section: dict[str, dict[str, Any]] = {section: {} for section in (*sections, "model")}
     for setting in settings:
         key, equals, value = (part.strip() for part in setting.partition("="))
         if not equals:
-            raise BadConfig(
-                f"{setting!r} is not key=value", remedy="for example --set optim.lr=1e-3", code="not-key-value"
-            )
+            remedy = "for example --set optim.lr=1e-3"
+            raise BadConfig(f"{setting!r} is not key=value", remedy=remedy, code="not-key-value")
         key = RENAMED.get(key, key)
-        if key not in known:
-            same = [name for name in known if name.rpartition(".")[2] == key.rpartition(".")[2]]
-            remedy = f"did you mean {same[0]!r}?" if same else nearest(key, known)
+        if key not in keys:
+            same_name = [other for other in keys if other.rpartition(".")[2] == key.rpartition(".")[2]]
+            remedy = f"did you mean {same_name[0]!r}?" if same_name else nearest(key, keys)
             raise BadConfig(f"no such key: {key!r}", remedy=remedy, code="unknown-key", fields=[key])
         section, _, name = key.partition(".")
         try:
-            values_by_section[section][name] = json.loads(value)
+            by_section[section][name] = json.loads(value)
         except ValueError:
-            values_by_section[section][name] = value
-    return values_by_section
+            by_section[section][name] = value
+    return by_section
 
 
 def parse_duration(text: str) -> float:
     """`90`, `90s`, `10m`, `1.5h`, `1h30m` as seconds."""
     if not re.fullmatch(r"(\d+(\.\d+)?[smhd]?)+", text):
         raise BadConfig(f"{text!r} is not a time", remedy="for example 90s, 10m, 1.5h, 1h30m", code="bad-duration")
-    return sum(float(number) * UNITS[unit or "s"] for number, unit in re.findall(r"(\d+(?:\.\d+)?)([smhd]?)", text))
+    parts = re.findall(r"(\d+(?:\.\d+)?)([smhd]?)", text)
+    return sum(float(number) * UNIT_SECONDS[unit or "s"] for number, unit in parts)
 
 
 def loop_options(
@@ -124,7 +117,7 @@ def loop_options(
     device: str | None = None,
     threads: int | None = None,
 ) -> dict[str, Any]:
-    """Keys of the training loop that were given by options of their own."""
+    """The keys of the training loop that have command-line options of their own, where they were given."""
     seconds = parse_duration(budget) if isinstance(budget, str) else budget
     values = {"steps": steps, "epochs": epochs, "budget": seconds, "device": device, "threads": threads}
     return {name: value for name, value in values.items() if value is not None}
@@ -140,63 +133,64 @@ def resolve_pretrain(
     options: Mapping[str, Any],
     masking: str | None = None,
 ) -> PretrainConfig:
-    """`options`: keys of the loop that have options of their own; without steps, epochs and budget, ten minutes."""
-    asked = parse_settings(settings, PRETRAIN)
-    given = [f"train.{name}" for name in options] + ["data.masking"] * (masking is not None)
-    _check_once(given + ["objective.name", "data.pairs"] * (objective is not None), asked)
+    """`options`: from `loop_options`. Without steps, epochs and budget a run takes ten minutes."""
+    user = parse_settings(settings, PRETRAIN)
+    option_keys = [f"train.{name}" for name in options] + ["data.masking"] * (masking is not None)
+    _check_set_once(option_keys + ["objective.name", "data.pairs"] * (objective is not None), user)
     if (preset is None) == (init is None):
-        raise BadConfig(
-            "a run starts from a preset or from a model",
-            remedy="name one of --preset and --model",
-            code="preset-or-init",
-        )
+        cause = "a run starts from a preset or from a model"
+        raise BadConfig(cause, remedy="name one of --preset and --model", code="preset-or-init")
     if init is not None:
-        model = _changed(init, asked["model"])
+        model = _override_trained(init, user["model"])
     else:
         assert preset is not None
         model = fit_to(preset_config(preset), tokenizer)
-        if objective is not None and not model.encoder.causal and objective == "ltr":
+        if objective == "ltr" and not model.encoder.causal:
             model = model.override(causal=True)
-        model = model.override(**asked["model"])
+        model = model.override(**user["model"])
     if model.encoder.vocab_size < tokenizer.vocab_size:
         cause = f"the tokenizer has {tokenizer.vocab_size} tokens, model.vocab_size is {model.encoder.vocab_size}"
         raise BadConfig(cause, code="vocabulary-too-large", fields=["model.vocab_size"])
+    if masking:
+        user["data"]["masking"] = masking
     parts = recipe(model, objective, trained=list(init.model.heads) if init is not None else ())
     for section in ("objective", "data", "optim", "train"):
-        parts[section] = {**parts.get(section, {}), **asked[section]}
-    parts["data"] |= {"masking": masking} if masking else {}
-    longest = model.encoder.n_positions
-    if longest is not None and "max_length" not in asked["data"]:
-        parts["data"]["max_length"] = min(longest, DataConfig().max_length)
+        parts[section] = {**parts.get(section, {}), **user[section]}
+    n_positions = model.encoder.n_positions
+    if n_positions is not None and "max_length" not in user["data"]:
+        parts["data"]["max_length"] = min(n_positions, DataConfig().max_length)
     parts["train"] |= options
     if not any(parts["train"].get(name) is not None for name in ("steps", "epochs", "budget")):
         parts["train"]["budget"] = DEFAULT_BUDGET
-    if "dropout" not in asked["train"] and any(name.endswith("dropout") for name in asked["model"]):
-        parts["train"]["dropout"] = None  # whoever sets the model's own wants it
-    kind = objective_class(parts["objective"]["name"])
-    named = {**asked, "data": {**asked["data"], **({"masking": masking} if masking else {})}}
-    idle = _unused(named, kind, parts["data"].get("pairs", DataConfig().pairs))
-    idle += ["optim.cooldown"] * ("cooldown" in asked["optim"] and parts["optim"].get("schedule") != "constant")
-    idle += ["train.init"] * (
-        "init" in asked["train"] and (init is not None or not can_init_local_attention(model.encoder))
-    )
-    if idle:
-        raise BadConfig(
-            f"no effect in this run: {', '.join(idle)}", remedy="leave it out", code="no-effect", fields=idle
-        )
+    if "dropout" not in user["train"] and any(name.endswith("dropout") for name in user["model"]):
+        parts["train"]["dropout"] = None  # the model's own, since the user set it
+    objective_type = objective_class(parts["objective"]["name"])
+    unused = _unused_settings(user, objective_type, parts["data"].get("pairs", DataConfig().pairs))
+    if "cooldown" in user["optim"] and parts["optim"].get("schedule") != "constant":
+        unused.append("optim.cooldown")
+    if "init" in user["train"] and (init is not None or not can_init_local_attention(model.encoder)):
+        unused.append("train.init")
+    if unused:
+        _refuse_unused(unused)
     config = check_pretrain({"model": model.model_dump(), **parts})
-    kind.check(config)
+    objective_type.check(config)
     return config
 
 
-def _unused(asked: Mapping[str, Mapping[str, Any]], kind: type[Objective], pairs: Pairs) -> list[str]:
-    """Settings that only other objectives use, or other ways to make examples."""
+def _unused_settings(user: Mapping[str, Mapping[str, Any]], objective_type: type[Objective], pairs: Pairs) -> list[str]:
+    """Settings that only other objectives use, or other kinds of sentence pairs."""
     of_corruptions = frozenset().union(*(other.corruption.uses for other in OBJECTIVES.values()))
     of_pairs = frozenset().union(*PAIR_OPTIONS.values())
     of_objectives = frozenset().union(*(other.options for other in OBJECTIVES.values()))
-    data = (of_corruptions - kind.corruption.uses) | (of_pairs - PAIR_OPTIONS.get(pairs, of_pairs))
-    idle = [f"data.{name}" for name in asked["data"] if name in data]
-    return idle + [f"objective.{name}" for name in asked["objective"] if name in of_objectives - kind.options]
+    unused = {
+        "data": (of_corruptions - objective_type.corruption.uses) | (of_pairs - PAIR_OPTIONS.get(pairs, of_pairs)),
+        "objective": of_objectives - objective_type.options,
+    }
+    return [f"{section}.{name}" for section, names in unused.items() for name in user[section] if name in names]
+
+
+def _refuse_unused(keys: list[str], remedy: str = "leave it out") -> NoReturn:
+    raise BadConfig(f"no effect in this run: {', '.join(keys)}", remedy=remedy, code="no-effect", fields=keys)
 
 
 def resolve_finetune(
@@ -208,95 +202,86 @@ def resolve_finetune(
     on_long: OnLong | None = None,
     sizes: tuple[int, int] | None = None,
 ) -> FinetuneConfig:
-    """The config of a fine-tuning: what the task is, how models of this width like to learn it, and what the user wants
-    otherwise. `sizes`: how many examples train and dev have; if dev is large, it is looked at less often."""
-    asked = parse_settings(settings, FINETUNE)
-    _check_once([f"train.{name}" for name in options] + ["data.on_long"] * (on_long is not None), asked)
-    _check_task(task, asked["task"])
-    task = task.model_copy(update={"labels": tuple(asked["task"].get("labels", task.labels))})
-    model = task_model_config(_changed(init, asked["model"]), task)
-    lr = (
-        3e-5 * (768 / model.encoder.hidden_size) ** 1.5
-    )  # BERT-base was fine-tuned with 2e-5 to 5e-5; narrower models bear more
-    optim = {"lr": float(f"{lr:.1g}"), "warmup": 0.1, "beta2": 0.999, "layer_decay": 0.95, **asked["optim"]}
-    limits = (
-        (model.encoder.n_positions,)
-        if "n_positions" in asked["model"]
-        else (init.limit, model.encoder.n_positions, 512)
-    )
-    longest = [n for n in limits if n is not None]
-    data = {"max_length": min(longest, default=512), **asked["data"], **({"on_long": on_long} if on_long else {})}
-    train = {**task_class(task.shape).loop_defaults, **asked["train"], **options}
-    if "attention_dropout" in asked["model"]:
-        train.setdefault("attention_dropout", None)  # whoever sets the model's own wants it
+    """The config of a fine-tuning: the task, defaults for a model of this width, and the user's settings. `sizes`: the
+    number of examples of train and dev; a large dev is evaluated less often."""
+    user = parse_settings(settings, FINETUNE)
+    _check_set_once([f"train.{name}" for name in options] + ["data.on_long"] * (on_long is not None), user)
+    _check_task(task, user["task"])
+    task = task.model_copy(update={"labels": tuple(user["task"].get("labels", task.labels))})
+    model = task_model_config(_override_trained(init, user["model"]), task)
+    # BERT-base was fine-tuned with 2e-5 to 5e-5; narrower models stand higher learning rates.
+    lr = 3e-5 * (768 / model.encoder.hidden_size) ** 1.5
+    optim = {"lr": float(f"{lr:.1g}"), "warmup": 0.1, "beta2": 0.999, "layer_decay": 0.95, **user["optim"]}
+    n_positions = model.encoder.n_positions
+    limits = (n_positions,) if "n_positions" in user["model"] else (init.limit, n_positions, 512)
+    max_length = min((limit for limit in limits if limit is not None), default=512)
+    data = {"max_length": max_length, **user["data"], **({"on_long": on_long} if on_long else {})}
+    train = {**task_class(task.shape).loop_defaults, **user["train"], **options}
+    if "attention_dropout" in user["model"]:
+        train.setdefault("attention_dropout", None)  # the model's own, since the user set it
     if not any(train.get(name) is not None for name in ("steps", "epochs", "budget")):
         train["epochs"] = DEFAULT_EPOCHS
-    if "cooldown" in asked["optim"] and optim.get("schedule") != "constant":
-        cause, remedy = "without effect in this run: optim.cooldown", "leave it out, or optim.schedule=constant"
-        raise BadConfig(cause, remedy=remedy, code="no-effect", fields=["optim.cooldown"])
+    if "cooldown" in user["optim"] and optim.get("schedule") != "constant":
+        _refuse_unused(["optim.cooldown"], "leave it out, or optim.schedule=constant")
     if train.get("patience") is not None and train.get("evaluations") == 0:
-        cause, remedy = "without effect in this run: train.patience", "leave it out, or train.evaluations=4"
-        raise BadConfig(cause, remedy=remedy, code="no-effect", fields=["train.patience"])
-    values = {"task": {**task.model_dump(), **asked["task"]}, "data": data, "optim": optim, "train": train}
+        _refuse_unused(["train.patience"], "leave it out, or train.evaluations=4")
+    values = {"task": {**task.model_dump(), **user["task"]}, "data": data, "optim": optim, "train": train}
     config = check_finetune({"model": model.model_dump(), **values})
     if sizes is None or "evaluations" in train or config.train.patience is not None:
         return config
-    return config.model_copy(
-        update={"train": config.train.model_copy(update={"evaluations": _n_evaluations(config.train, *sizes)})}
-    )
+    loop = config.train.model_copy(update={"evaluations": _n_evaluations(config.train, *sizes)})
+    return config.model_copy(update={"train": loop})
 
 
-def _n_evaluations(train: FinetuneLoop, n_train: int, n_dev: int) -> int:
-    """So many that they take a small part of the time; to learn from an example takes three times as long as to look at
-    one."""
-    if train.epochs is None and train.steps is None:
-        return train.evaluations
-    learned = train.epochs * n_train if train.epochs is not None else (train.steps or 0) * train.batch_size
-    return max(2, min(train.evaluations, round(EVALUATION_SHARE * 3 * learned / n_dev)))
+def _n_evaluations(loop: FinetuneLoop, n_train: int, n_dev: int) -> int:
+    """As many as take a small share of the time, given that training on an example takes three times as long as
+    evaluating one."""
+    if loop.epochs is None and loop.steps is None:
+        return loop.evaluations
+    n_trained = loop.epochs * n_train if loop.epochs is not None else (loop.steps or 0) * loop.batch_size
+    return max(2, min(loop.evaluations, round(EVALUATION_SHARE * 3 * n_trained / n_dev)))
 
 
-def _check_task(task: TaskConfig, asked: Mapping[str, Any]) -> None:
-    """What follows from the examples stays; the order of the labels may change: of two, F1 is about the second."""
-    fixed = [f"task.{name}" for name in FROM_EXAMPLES if name in asked]
+def _check_task(task: TaskConfig, user: Mapping[str, Any]) -> None:
+    """What follows from the examples stays; the order of the labels may change: of two, F1 is that of the second."""
+    fixed = [f"task.{name}" for name in FROM_EXAMPLES if name in user]
     if fixed:
         cause = f"this follows from the examples: {', '.join(fixed)}"
         raise BadConfig(cause, remedy="leave it out", code="follows-from-examples", fields=fixed)
     shape = task_class(task.shape)
-    of_some = frozenset().union(*(other.options for other in SHAPES.values()))
-    idle = [f"task.{name}" for name in asked if name in of_some - shape.options]
-    if idle:
-        raise BadConfig(
-            f"no effect with {task.shape}: {', '.join(idle)}", remedy="leave it out", code="no-effect", fields=idle
-        )
-    if asked.get("transitions", []) != []:
-        cause, remedy = "task.transitions follow from the examples", "leave them out; [] lets anything follow anything"
+    of_shapes = frozenset().union(*(other.options for other in SHAPES.values()))
+    unused = [f"task.{name}" for name in user if name in of_shapes - shape.options]
+    if unused:
+        cause = f"no effect with {task.shape}: {', '.join(unused)}"
+        raise BadConfig(cause, remedy="leave it out", code="no-effect", fields=unused)
+    if user.get("transitions", []) != []:
+        cause = "task.transitions follow from the examples"
+        remedy = "leave them out; [] lets any tag follow any other"
         raise BadConfig(cause, remedy=remedy, code="follows-from-examples", fields=["task.transitions"])
-    labels = asked.get("labels", task.labels)
+    labels = user.get("labels", task.labels)
     if not isinstance(labels, list | tuple) or sorted(labels, key=str) != sorted(task.labels):
         remedy = f"the same in another order: {json.dumps(task.labels, ensure_ascii=False)}"
         raise BadConfig(f"task.labels = {labels!r}", remedy=remedy, code="different-labels", fields=["task.labels"])
-    metric = asked.get("metric", task.metric)
-    known = [one.name for one in shape.metrics_for(task.labels) if one.higher_is_better]
-    if metric not in known:
-        raise BadConfig(
-            f"task.metric = {metric!r}",
-            remedy=f"known: {', '.join(known)}",
-            code="unknown-metric",
-            fields=["task.metric"],
-        )
+    name = user.get("metric", task.metric)
+    names = [metric.name for metric in shape.metrics_for(task.labels) if metric.higher_is_better]
+    if name not in names:
+        remedy = f"known: {', '.join(names)}"
+        raise BadConfig(f"task.metric = {name!r}", remedy=remedy, code="unknown-metric", fields=["task.metric"])
 
 
-def _check_once(options: Iterable[str], asked: Mapping[str, Mapping[str, Any]]) -> None:
-    """Options that `--set` gives too."""
-    twice = [key for key in options if key.partition(".")[2] in asked[key.partition(".")[0]]]
+def _check_set_once(option_keys: Iterable[str], user: Mapping[str, Mapping[str, Any]]) -> None:
+    """No key may be given both by an option of its own and by `--set`."""
+    twice = [key for key in option_keys if key.partition(".")[2] in user[key.partition(".")[0]]]
     if twice:
         cause = f"given twice, as an option and by --set: {', '.join(twice)}"
         raise BadConfig(cause, remedy="give it once", code="given-twice", fields=twice)
 
 
-def _changed(init: Workbench, asked: Mapping[str, Any]) -> ModelConfig:
-    wrong = [name for name in asked if name not in CHANGEABLE]
-    if wrong:
-        cause, remedy = f"a trained model cannot change its {', '.join(wrong)}", f"it can: {', '.join(CHANGEABLE)}"
-        raise BadConfig(cause, remedy=remedy, code="cannot-change", fields=[f"model.{name}" for name in wrong])
-    return init.config.override(**asked)
+def _override_trained(init: Workbench, changes: Mapping[str, Any]) -> ModelConfig:
+    """The config of a trained model with those changes that leave its weights valid."""
+    fixed = [name for name in changes if name not in CHANGEABLE]
+    if fixed:
+        cause = f"a trained model cannot change its {', '.join(fixed)}"
+        remedy = f"it can: {', '.join(CHANGEABLE)}"
+        raise BadConfig(cause, remedy=remedy, code="cannot-change", fields=[f"model.{name}" for name in fixed])
+    return init.config.override(**changes)

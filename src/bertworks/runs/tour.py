@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from bertworks.config import DataConfig
-from bertworks.data.corpus import Corpus, ReadOptions
+from bertworks.data.corpus import Corpus, ReadOptions, ReadProgress
 from bertworks.data.documentation import write_documentation
 from bertworks.data.prepare import prepare
 from bertworks.data.shards import Shards
@@ -31,13 +31,13 @@ from bertworks.runs.pretrain import PretrainPlan, log_frequencies, make_objectiv
 from bertworks.runs.results import RESULTS, read_results
 from bertworks.runs.settings import resolve_pretrain
 from bertworks.runs.tables import parameter_table, similarity_table
-from bertworks.runs.tour_task import next_task, package_task
+from bertworks.runs.tour_task import next_sentence_task, package_task
 from bertworks.runs.vocabulary import train_on_corpus
 from bertworks.tasks.source import PAIR, read_data
 from bertworks.text.tokenizer import Tokenizer
 from bertworks.workbench import Workbench, load, new
 
-ProgressBar = Callable[..., AbstractContextManager[Callable[[int, int | None], None]]]
+ProgressBar = Callable[..., AbstractContextManager[ReadProgress]]
 Training = Callable[[Path], AbstractContextManager[ProcessContext]]
 VOCAB_SIZE = 8192
 SAMPLE_CHARS = 100_000_000  # of the text, for the vocabulary
@@ -135,24 +135,16 @@ def _make_examples(console: Console, text: list[str], out: Path, progress_bar: P
     page = out / "masks.html"
     sources = text or [str(docs)]
     if not text:
-        _stage(
-            console,
-            "4. Text",
-            f"bertworks corpus docs --out {docs}",
-            "the English documentation installed on this machine",
-        )
+        command = f"bertworks corpus docs --out {docs}"
+        _stage(console, "4. Text", command, "the English documentation installed on this machine")
         if not docs.is_file():
             with progress_bar("files read") as advance, atomic_write(docs) as file:
                 write_documentation(file, advance)
         documents = docs.read_bytes().count(b"\n")
         console.print(f"   {documents:,} documents, {docs.stat().st_size / 1e6:.1f} MB\n")
     source_arguments = shlex.join(sources)
-    _stage(
-        console,
-        "5. A vocabulary",
-        f"bertworks vocab train {source_arguments} --size {VOCAB_SIZE} --out {vocab}",
-        "learned from this text",
-    )
+    command = f"bertworks vocab train {source_arguments} --size {VOCAB_SIZE} --out {vocab}"
+    _stage(console, "5. A vocabulary", command, "learned from this text")
     if not vocab.is_dir():
         corpus = Corpus(sources, ReadOptions(skip_bad=True))
         with progress_bar("reading", in_bytes=True) as advance:
@@ -171,12 +163,8 @@ def _make_examples(console: Console, text: list[str], out: Path, progress_bar: P
     tokenizer = Tokenizer.load(vocab)
     pieces = tokenizer.pieces(LONG_WORD).pieces[1:-1]
     console.print(f"   {tokenizer.vocab_size:,} entries; '{LONG_WORD}' is {' '.join(pieces)}\n")
-    _stage(
-        console,
-        "6. Shards",
-        f"bertworks prepare {source_arguments} --tokenizer {vocab} --out {shards}",
-        "tokens, words, sentences, documents",
-    )
+    command = f"bertworks prepare {source_arguments} --tokenizer {vocab} --out {shards}"
+    _stage(console, "6. Shards", command, "tokens, words, sentences, documents")
     with progress_bar("preparing", in_bytes=True) as advance:
         corpus = Corpus(sources, ReadOptions(skip_bad=True))
         manifest = prepare(corpus, tokenizer, shards, progress=advance)
@@ -216,8 +204,8 @@ def _pretrain(console: Console, out: Path, training: Training, budget: float, re
     config = resolve_pretrain(
         shards.tokenizer, preset=PRESET, objective="mlm", settings=settings, options={"budget": budget}
     )
-    frequencies = log_frequencies(shards, config.model.encoder.vocab_size)
-    before = Workbench(make_objective(config, None, frequencies).eval().model, shards.tokenizer, Pooling(), {}, [], [])
+    log_freqs = log_frequencies(shards, config.model.encoder.vocab_size)
+    before = Workbench(make_objective(config, None, log_freqs).eval().model, shards.tokenizer, Pooling(), {}, [], [])
     if not (run / REPORT).is_file():
         plan = PretrainPlan(config, shards, preset=PRESET)
         with training(run) as process:
@@ -246,7 +234,7 @@ def _classify(console: Console, text: list[str], out: Path, training: Training, 
     """The same task from three initial models: the one just pre-trained, random weights, and MiniLM, pre-trained on far
     more text. Returns the signal that stopped it, or 0."""
     folder = out / "task"
-    source = next_task(text, folder) if text else package_task(out / "docs.jsonl", folder)
+    source = next_sentence_task(text, folder) if text else package_task(out / "docs.jsonl", folder)
     if source is None:
         console.print("\n   too little text for a classification task: the classifier is skipped")
         return 0

@@ -58,33 +58,35 @@ def _split(modules: Sequence[list[str]], n_dev: int) -> tuple[list[str], list[st
     generator = rng(0, Stream.HELD_OUT)
     train: list[str] = []
     dev: list[str] = []
-    for at in generator.permutation(len(modules)).tolist():
-        (dev if len(dev) < n_dev else train).extend(modules[at])
-    train = [train[at] for at in generator.permutation(len(train)).tolist()]
-    dev = [dev[at] for at in generator.permutation(len(dev)).tolist()]
+    for index in generator.permutation(len(modules)).tolist():
+        (dev if len(dev) < n_dev else train).extend(modules[index])
+    train = [train[index] for index in generator.permutation(len(train)).tolist()]
+    dev = [dev[index] for index in generator.permutation(len(dev)).tolist()]
     return train, dev
 
 
-def next_task(sources: Sequence[str], folder: Path) -> Source | None:
+def next_sentence_task(sources: Sequence[str], folder: Path) -> Source | None:
     """Half of the pairs are neighbours; in the others the second sentence is a random one of the same split. None: too
     little text."""
     blocks = list(islice(_blocks(sources), MAX_BLOCKS))
     generator = rng(0, Stream.EXAMPLES)
     order = generator.permutation(len(blocks)).tolist()
     n_dev = len(blocks) // 5
-    train_blocks = [blocks[at] for at in order[n_dev:]]
-    dev_blocks = [blocks[at] for at in order[:n_dev]]
+    train_blocks = [blocks[index] for index in order[n_dev:]]
+    dev_blocks = [blocks[index] for index in order[:n_dev]]
     splits: list[Rows] = []
     for split_blocks, max_pairs in ((train_blocks, TRAIN_PAIRS), (dev_blocks, DEV_PAIRS)):
         neighbours = [pair for block in split_blocks for pair in pairwise(block)]
         sentences = [sentence for block in split_blocks for sentence in block]
         chosen = generator.permutation(len(neighbours)).tolist()[:max_pairs]
         rows: Rows = []
-        for at, (first, second) in enumerate(neighbours[pair] for pair in chosen):
-            candidates = (sentences[drawn] for drawn in generator.integers(len(sentences), size=9).tolist())
+        for row_index, (first, second) in enumerate(neighbours[index] for index in chosen):
+            candidates = (sentences[index] for index in generator.integers(len(sentences), size=9).tolist())
             unrelated = next((sentence for sentence in candidates if sentence not in (first, second)), None)
-            if at % 2 or unrelated is not None:
-                rows.append((first, second, "next") if at % 2 else (first, unrelated or "", "other"))
+            if row_index % 2:
+                rows.append((first, second, "next"))
+            elif unrelated is not None:
+                rows.append((first, unrelated, "other"))
         splits.append(rows)
     if min(map(len, splits)) < MIN_PAIRS:
         return None
@@ -104,14 +106,12 @@ def _write(
 ) -> Source:
     """Two CSV files."""
     folder.mkdir(exist_ok=True)
-    for name, rows in (("train", train), ("dev", dev)):
+    paths = {"train": folder / "train.csv", "dev": folder / "dev.csv"}
+    for split, rows in (("train", train), ("dev", dev)):
         text = StringIO(newline="")
         csv.writer(text).writerows([header, *rows])
-        with atomic_write(folder / f"{name}.csv") as file:
+        with atomic_write(paths[split]) as file:
             file.write(text.getvalue().encode(errors="replace"))
     return Source(
-        train=str(folder / "train.csv"),
-        dev=str(folder / "dev.csv"),
-        shape=Classify.schema.shape,
-        paired=len(header) == 3,
+        train=str(paths["train"]), dev=str(paths["dev"]), shape=Classify.schema.shape, paired=len(header) == 3
     )

@@ -39,7 +39,7 @@ def verify_resume(run: Path, steps: int) -> ResumeProof:
                 return _trial(record, steps, Path(folder))
             except _EndedBeforeKill:
                 steps *= 4
-    raise Unsupported("the steps of this run are too fast: it ends before it can be killed", place=str(run))
+    raise Unsupported("the steps of this run are too fast: it finishes before it can be killed", place=str(run))
 
 
 class _EndedBeforeKill(Exception):

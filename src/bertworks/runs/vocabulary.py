@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertworks.data.corpus import Corpus
+from bertworks.data.corpus import Corpus, ReadProgress
 from bertworks.files import new_folder
 from bertworks.model.folder import CONFIG
 from bertworks.model.locate import locate
@@ -128,9 +128,9 @@ def train_on_corpus(
     cased: bool,
     max_characters: int,
     seed: int,
-    progress: Callable[[int, int | None], None] = lambda done, total: None,
+    progress: ReadProgress = lambda done, total: None,
 ) -> tuple[Tokenizer, Sample]:
-    """A new tokenizer in the folder `out`, and the sample of the text that it was trained on."""
+    """Train a tokenizer and save it to the folder `out`; returned with the sample that it was trained on."""
     with new_folder(out) as new:
         sample = Sample.of(corpus.paragraphs(progress), max_characters, seed)
         tokenizer = train_tokenizer(sample, kind, size, cased=cased)
