@@ -126,10 +126,10 @@ def test_new_axes_count_their_parameters() -> None:
 
 @pytest.mark.parametrize("change", [{"reach": (1, 1, 1, 1)}, {"ffn": "gated"}, {"norm_bias": False}])
 def test_what_others_cannot_express_is_saved_as_ours(change: dict[str, object], tmp_path: object) -> None:
-    from bertworks.model.folder import describe
+    from bertworks.model.folder import config_values
 
     model = Model.fresh(KINDS["bert"].override(**change), ["lm"])
-    assert describe(model, {})["model_type"] == "bertworks"
+    assert config_values(model, {})["model_type"] == "bertworks"
 
 
 @torch.no_grad()

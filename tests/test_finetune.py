@@ -32,7 +32,7 @@ from bertworks.datasets.inputs import INPUT_BATCH_SIZE, InputBatch, as_example
 from bertworks.datasets.report import BadRows
 from bertworks.errors import BadConfig, BadText, SaveFailed, Unsupported
 from bertworks.measure.metrics import entities
-from bertworks.model.folder import describe
+from bertworks.model.folder import config_values
 from bertworks.page.html import escape
 from bertworks.reports.finetune import SPLIT_TITLES_ZH, _confusion
 from bertworks.runs import finetune as runs_of_tasks
@@ -512,7 +512,7 @@ def test_what_has_no_classes_does_not_keep_those_of_before(shape: Any) -> None:
         judge, TaskConfig(shape=shape, metric="f1" if shape == "span" else "accuracy"), options={"steps": 1}
     )
     task = build_task(config, judge, [])
-    assert describe(task.model, {})["model_type"] == "bert", "so that it opens in transformers"
+    assert config_values(task.model, {})["model_type"] == "bert", "so that it opens in transformers"
 
 
 def test_attention_drops_nothing_unless_asked(start: Path, table: Path) -> None:

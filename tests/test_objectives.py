@@ -216,7 +216,7 @@ def test_the_generator_is_a_masked_model(root: Path) -> None:
 def test_vocabulary_loss_is_cross_entropy(
     rows: int, with_bias: bool, buffer: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(fused.BUFFER, "cpu", buffer)
+    monkeypatch.setitem(fused.BUFFER_SIZE, "cpu", buffer)
     draw = torch.Generator().manual_seed(rows)
     make = lambda *shape: torch.randn(*shape, generator=draw, dtype=torch.float64).requires_grad_()  # noqa: E731
     states, table, bias = make(rows, 8), make(50, 8), make(50) if with_bias else None

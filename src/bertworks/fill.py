@@ -108,7 +108,7 @@ class Filler:
             return torch.from_numpy(as_numpy(self.model.read("lm", states).softmax(-1)))
 
     def _tokens(self, ids: Sequence[int], segments: Sequence[int]) -> Tokens:
-        return Tokens.one(ids, segments, self.model.encoder.device)
+        return Tokens.single(ids, segments, self.model.encoder.device)
 
     def _candidates(self, probabilities: Tensor, top_k: int) -> list[Candidate]:
         best = probabilities.topk(min(top_k, len(probabilities)))

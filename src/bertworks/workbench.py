@@ -22,7 +22,7 @@ from bertworks.files import read_json
 from bertworks.fill import Filled, Filler
 from bertworks.model.attention import record_attention
 from bertworks.model.encoder import States
-from bertworks.model.folder import CONFIG, GENERATOR, Loaded, import_folder, load_folder, save_folder
+from bertworks.model.folder import CONFIG, GENERATOR, LoadedModel, import_folder, load_folder, save_folder
 from bertworks.model.layout import Tokens
 from bertworks.model.locate import locate
 from bertworks.model.model import Model
@@ -235,7 +235,7 @@ class Workbench:
 
     def _run(self, pieces: Pieces, *, keep_layers: bool = False) -> States:
         with torch.inference_mode():
-            tokens = Tokens.one(pieces.ids, pieces.segments, self.device)
+            tokens = Tokens.single(pieces.ids, pieces.segments, self.device)
             check_segments(self.model, tokens)
             states: States = self.model.encoder(tokens, keep_layers)
         return states
@@ -249,7 +249,7 @@ def load(name: str | Path, *, device: str | torch.device = "cpu") -> Workbench:
 
 def import_pickled(folder: str | Path) -> Workbench:
     """A model from `pytorch_model.bin`, for the import verb: the one way in for a pickle."""
-    path = locate(folder, also=PICKLE)
+    path = locate(folder, extra_file=PICKLE)
     return _workbench(import_folder(path), path, str(folder), "cpu")
 
 
@@ -272,7 +272,7 @@ def fit_to(config: ModelConfig, tokenizer: Tokenizer) -> ModelConfig:
     return config.override(**changes)
 
 
-def _workbench(loaded: Loaded, folder: Path, name: str, device: str | torch.device) -> Workbench:
+def _workbench(loaded: LoadedModel, folder: Path, name: str, device: str | torch.device) -> Workbench:
     tokenizer = Tokenizer.load(folder) if has_tokenizer(folder) else None
     _check_vocabulary(tokenizer, loaded.model.config, str(folder))
     own = read_json(folder / OWN_FILE) if (folder / OWN_FILE).is_file() else {}

@@ -34,13 +34,13 @@ def _format(value: object) -> str:
 
 def _describe(folder: str) -> dict[str, Any]:
     from bertworks.model.count import count_parameters
-    from bertworks.model.folder import describe
+    from bertworks.model.folder import config_values
     from bertworks.workbench import load
 
     bench = load(folder)
     encoder = bench.config.encoder
     pooling = bench.pooling
-    architectures = describe(bench.model, bench.hf_config).get("architectures")
+    architectures = config_values(bench.model, bench.hf_config).get("architectures")
     limit, limit_from = bench.limit_and_source
     artifact = bench.artifact
     if artifact is not None:

@@ -22,9 +22,9 @@ from bertworks.config import TransformerConfig
 from bertworks.model.dropout import Dropout
 from bertworks.model.layout import Layout, Run
 
-# Torch's vector mathematics sets itself up in its first call. If that call is shared by several threads, some may
-# compute before it is ready, with fewer digits, and two processes would make different weights of one seed. One element
-# is computed by one thread.
+# Torch's vectorised math functions initialise themselves in their first call. If several threads share that call, some
+# may compute before it is ready, with fewer digits, and two processes would make different weights from one seed. One
+# element is computed by one thread.
 torch.ones(1).sin()
 
 CONTENT, QUERY = "content", "query"  # streams of a forward pass; the second in two-stream attention only
@@ -41,7 +41,7 @@ Memory = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class AttentionCall:
-    """Which attention of a forward pass it is, and how far it sees. Layers may share one module, so it cannot know."""
+    """The layer and stream of an attention, and how far it sees. Layers may share a module, which cannot know this."""
 
     layer: int = 0
     stream: str = CONTENT
@@ -50,7 +50,7 @@ class AttentionCall:
 
 @dataclass
 class AttentionLayer:
-    """What one attention layer did, sequence by sequence."""
+    """Scores, probabilities, queries and keys of one attention layer, sequence by sequence."""
 
     layer: int = 0
     stream: str = CONTENT
@@ -103,10 +103,12 @@ def attend(
     score: Score | None,
 ) -> Tensor:
     """q (Nq, H*D), memory (Nk, H*D) -> (Nq, H*D). Without a `score` of its own, attention is a scaled dot product."""
-    recordings, layer, outputs = _recordings.get(), AttentionLayer(call.layer, call.stream), []
-    # On processors the kernel knows no dropout.
-    by_kernel = score is None and (q.device.type != "cpu" or not drop.active)
-    query_sizes, key_sizes = [rows * n for rows, n, _ in layout.shapes], [rows * n for rows, _, n in layout.shapes]
+    recordings = _recordings.get()
+    layer = AttentionLayer(call.layer, call.stream)
+    outputs = []
+    use_kernel = score is None and (q.device.type != "cpu" or not drop.active)  # on CPUs it has no dropout
+    query_sizes = [rows * n_queries for rows, n_queries, _ in layout.shapes]
+    key_sizes = [rows * n_keys for rows, _, n_keys in layout.shapes]
     keys, values = memory
     flat_runs = zip(
         torch.split(q, query_sizes), torch.split(keys, key_sizes), torch.split(values, key_sizes), strict=True
@@ -114,7 +116,7 @@ def attend(
     for (rows, _, _), run, flat in zip(layout.shapes, layout.runs, flat_runs, strict=True):
         run_q, run_k, run_v = (t.view(rows, -1, n_heads, t.size(-1) // n_heads).transpose(1, 2) for t in flat)
         placed_q, placed_k, bias = positions(run_q, run_k, run)
-        if by_kernel:
+        if use_kernel:
             output = _dot_product_attention(placed_q, placed_k, run_v, run, bias, causal, call.reach, drop)
         else:
             scores = _scores(placed_q, placed_k, bias, score)
@@ -134,12 +136,12 @@ def attend(
 def _dot_product_attention(
     q: Tensor, k: Tensor, v: Tensor, run: Run, bias: Tensor | None, causal: bool, reach: int | None, drop: Dropout
 ) -> Tensor:
-    # The kernel knows this mask itself.
-    plain = causal and reach is None and bias is None and run.queries.ranks is None and q.size(2) == k.size(2)
-    sees = None if plain else run.sees(causal, reach)
+    # The kernel makes a plain causal mask itself.
+    is_causal = causal and reach is None and bias is None and run.queries.ranks is None and q.size(2) == k.size(2)
+    sees = None if is_causal else run.sees(causal, reach)
     mask = sees if bias is None else bias if sees is None else bias.masked_fill(~sees, -math.inf)
     dropout_p = drop.p if drop.active else 0.0
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=plain, dropout_p=dropout_p)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=is_causal, dropout_p=dropout_p)
 
 
 def _scores(q: Tensor, k: Tensor, bias: Tensor | None, score: Score | None) -> Tensor:
@@ -154,7 +156,7 @@ def _dot_products(q: Tensor, k: Tensor) -> Tensor:
 def _probabilities(scores: Tensor, sees: Tensor | None) -> Tensor:
     if sees is None:
         return scores.softmax(-1)
-    # A query that sees nothing takes nothing: its row is all zeros, as in the kernel.
+    # The row of a query that sees no key is all zeros, as in the kernel.
     return scores.masked_fill(~sees, -math.inf).softmax(-1).masked_fill(~sees, 0.0)
 
 
@@ -214,19 +216,18 @@ class RelativeAttention(Attention):
         self.segments = nn.Parameter(torch.empty(2, config.n_heads, size))  # same, other
 
     def positions(self, layout: Layout) -> Positions:
-        far = max(n_keys for _, _, n_keys in layout.shapes)
-        steps = torch.arange(-far, far, device=self.distance.weight.device)
-        table = self.distance(torch.cat(sinusoids(steps, self.distance.in_features), -1).to(self.distance.weight.dtype))
-        table = table.view(2 * far, self.n_heads, -1)  # row far + d: distance d
+        longest = max(n_keys for _, _, n_keys in layout.shapes)
+        distances = torch.arange(-longest, longest, device=self.distance.weight.device)
+        waves = torch.cat(sinusoids(distances, self.distance.in_features), -1).to(self.distance.weight.dtype)
+        table = self.distance(waves).view(2 * longest, self.n_heads, -1)  # row longest + d: distance d
 
         def relative_positions(q: Tensor, k: Tensor, run: Run) -> tuple[Tensor, Tensor, Tensor]:
-            near = run.keys.positions.size(1)
-            by_distance = torch.einsum(
-                "rhqd,thd->rhqt", q + self.distance_bias[:, None], table[far - near : far + near]
-            )
+            length = run.keys.positions.size(1)
+            run_table = table[longest - length : longest + length]
+            by_distance = torch.einsum("rhqd,thd->rhqt", q + self.distance_bias[:, None], run_table)
             # (R, 1, Tq, Tk)
-            steps = run.queries.positions[:, None, :, None] - run.keys.positions[:, None, None, :] + near
-            by_distance = by_distance.gather(-1, steps.expand(-1, self.n_heads, -1, -1))
+            rows = run.queries.positions[:, None, :, None] - run.keys.positions[:, None, None, :] + length
+            by_distance = by_distance.gather(-1, rows.expand(-1, self.n_heads, -1, -1))
             same, other = torch.einsum("rhqd,shd->srhq", q + self.segment_bias[:, None], self.segments).unsqueeze(-1)
             is_other = run.queries.segments[:, None, :, None] != run.keys.segments[:, None, None, :]
             bias = (by_distance + torch.where(is_other, other, same)) / math.sqrt(q.size(-1))
@@ -236,7 +237,7 @@ class RelativeAttention(Attention):
 
 
 class AdditiveAttention(Attention):
-    """A small network compares query and key: w . tanh(q + k)."""
+    """Query and key are compared by a small network: w . tanh(q + k)."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__(config)
@@ -257,8 +258,8 @@ def set_attention_dropout(module: nn.Module, rate: float) -> None:
 ATTENTION: dict[str, type[Attention]] = {"dot": Attention, "relative": RelativeAttention, "additive": AdditiveAttention}
 
 
-def sinusoids(positions: Tensor, size: int, longest: float = 1e4) -> tuple[Tensor, Tensor]:
-    """Sines and cosines of geometrically falling frequencies, from 1 to nearly 1 / longest; (..., size / 2) each."""
-    rates = longest ** (-torch.arange(0, size, 2, device=positions.device, dtype=torch.float32) / size)
-    angles = positions.unsqueeze(-1) * rates
+def sinusoids(positions: Tensor, size: int, max_period: float = 1e4) -> tuple[Tensor, Tensor]:
+    """Sines and cosines of geometrically falling frequencies, from 1 to nearly 1 / max_period; (..., size / 2) each."""
+    frequencies = max_period ** (-torch.arange(0, size, 2, device=positions.device, dtype=torch.float32) / size)
+    angles = positions.unsqueeze(-1) * frequencies
     return angles.sin(), angles.cos()

@@ -1,4 +1,4 @@
-"""The parameter table: how many numbers a model learns, and where they are."""
+"""The parameter table: how many parameters a model has, and in which parts."""
 
 from __future__ import annotations
 
@@ -50,23 +50,21 @@ def count_parameters(model: Model) -> ParameterTable:
 
 
 def count_config(config: ModelConfig) -> ParameterTable:
-    """Without making the model: shapes only."""
+    """Without allocating the model: shapes only."""
     with torch.device("meta"):
         return count_parameters(Model(config))
 
 
 def _row(owner_name: str, owner: nn.Module, name: str) -> str:
-    part = owner_name.split(".")
-    if part[0] in ("summary", "heads"):
-        return "summary layer" if part[0] == "summary" else "heads"
+    path = owner_name.split(".")
+    if path[0] in ("summary", "heads"):
+        return "summary layer" if path[0] == "summary" else "heads"
     if isinstance(owner, nn.LayerNorm):
         return "norms"
     if name == "bias":
         return "biases"
-    if part == ["encoder"]:
-        return "token embeddings"  # XLNet's mask state stands in for the token that is not seen
-    if part[1] == "embed":
-        return {"tokens": "token embeddings", "positions": "position embeddings", "segments": "segment embeddings"}[
-            part[2]
-        ]
-    return {"project": "embedding projection", "attentions": "attention", "ffns": "feed-forward"}.get(part[1], "layers")
+    if path == ["encoder"]:
+        return "token embeddings"  # XLNet's mask state takes the place of a token's embedding
+    if path[1] == "embed":
+        return f"{path[2].removesuffix('s')} embeddings"  # tokens, positions, segments
+    return {"project": "embedding projection", "attentions": "attention", "ffns": "feed-forward"}.get(path[1], "layers")

@@ -23,14 +23,14 @@ LayerGroup = list[nn.Module]
 
 @dataclass(frozen=True)
 class States:
-    """What the encoder makes of the tokens."""
+    """The hidden states of the tokens."""
 
     last: Tensor  # (N, hidden)
     layers: tuple[Tensor, ...] = ()  # the embeddings and every layer's output, when kept
 
 
 class Encoder(nn.Module, ABC):
-    """What heads, objectives, tasks and the optimizer know of an encoder, whatever is inside."""
+    """The interface of encoders for heads, objectives, tasks and the optimizer."""
 
     config: EncoderConfig
 
@@ -54,8 +54,8 @@ class Encoder(nn.Module, ABC):
         return last.index_select(0, chosen)
 
     def two_stream(self, tokens: Tokens, ranks: Tensor, targets: Tensor, n_targets: Sequence[int]) -> Tensor:
-        """States (M, hidden) for `targets` (M,), which know their position and the tokens ranked below them, not their
-        own."""
+        """States (M, hidden) for `targets` (M,), computed from their positions and the tokens ranked below them, not
+        from the targets' own tokens."""
         raise Unsupported("this encoder has no query stream", remedy="xlnet's has", code="no-query-stream")
 
     def share_embedding(self, other: Encoder) -> None:
@@ -76,13 +76,13 @@ class Encoder(nn.Module, ABC):
         return self.token_table.device
 
     def freeze(self, n_layers: int) -> None:
-        """The lowest layers learn nothing, nor do the embeddings below them; 0: everything learns."""
+        """Freeze the lowest layers and the embeddings below them; 0: nothing is frozen."""
         for group in self.groups()[: n_layers + 1] if n_layers else ():
             for module in group:
                 module.requires_grad_(False)
 
     def freeze_pretraining_only(self) -> None:
-        """Parameters that no fine-tuning reads, if there are any, learn nothing."""
+        """Freeze parameters that no fine-tuning reads, if there are any."""
 
 
 def parameter_depths(module: nn.Module) -> dict[str, int]:

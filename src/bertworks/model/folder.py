@@ -1,9 +1,9 @@
-"""A model is a folder, and it is a Hugging Face folder, in both directions.
+"""A model is saved as a Hugging Face folder, and loaded from one.
 
-Reading: `config.json` says what the model is, the weights' header says what is there; the two are compared before
+Reading: `config.json` describes the model, the header of the weights lists the tensors; the two are compared before
 anything is allocated. Writing: all files go to a temporary folder beside the target, are synced, and take its place in
-one step. What Hugging Face cannot express keeps the layout but says `model_type: bertworks`, so that others refuse it
-by name.
+one step. What Hugging Face cannot express keeps the layout but has `model_type: bertworks`, so that other libraries
+refuse it by name.
 """
 
 from __future__ import annotations
@@ -24,13 +24,21 @@ from bertworks.config import ModelConfig
 from bertworks.errors import BadConfig, BadWeights, BertworksError, Remark, SaveFailed, Unsupported
 from bertworks.files import exchange, read_json, sync_tree
 from bertworks.model.hf_config import OURS, from_hf, own_config, to_hf
-from bertworks.model.hf_names import HF_NAMES, Entry, architecture, find_heads, mapping, plain_names, spare_pooler
+from bertworks.model.hf_names import (
+    HF_NAMES,
+    Entry,
+    current_names,
+    find_architecture,
+    find_heads,
+    mapping,
+    pooler_names,
+)
 from bertworks.model.model import Model
 from bertworks.model.weights import (
     INDEX,
     PICKLE,
     WEIGHTS,
-    Stored,
+    StoredTensor,
     open_weights,
     read_pickle,
     weight_files,
@@ -38,7 +46,7 @@ from bertworks.model.weights import (
 )
 
 CONFIG = "config.json"
-NAMES_BEFORE = {"encoder.blank": "encoder.mask_state"}  # of our own format, before version 0.2
+RENAMED_TENSORS = {"encoder.blank": "encoder.mask_state"}  # of our own format, before version 0.2
 GENERATOR = "generator"  # a folder in the folder of an ELECTRA discriminator: what it was trained with
 
 
@@ -58,17 +66,15 @@ class WeightsMismatch(BadWeights):
         shapes: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]] | None = None,
         not_float: Iterable[str] = (),
     ) -> None:
-        self.missing, self.unexpected, self.shapes, self.not_float = (
-            set(missing),
-            set(unexpected),
-            dict(shapes or {}),
-            set(not_float),
-        )
+        self.missing = set(missing)
+        self.unexpected = set(unexpected)
+        self.shapes = dict(shapes or {})
+        self.not_float = set(not_float)
         super().__init__(cause, place=place, remedy=remedy)
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedModel:
     """A model read from a folder, with the fields of its `config.json` and remarks for the user."""
 
     model: Model
@@ -76,94 +82,97 @@ class Loaded:
     remarks: list[Remark] = field(default_factory=list)
 
 
-def load_folder(folder: Path) -> Loaded:
+def load_folder(folder: Path) -> LoadedModel:
     hf = read_json(folder / CONFIG)
     with open_weights(folder) as stored:
         return _assemble(hf, stored, folder)
 
 
-def import_folder(folder: Path) -> Loaded:
+def import_folder(folder: Path) -> LoadedModel:
     """As `load_folder`, from `pytorch_model.bin`: the one place where a pickle is read."""
     return _assemble(read_json(folder / CONFIG), read_pickle(folder / PICKLE), folder)
 
 
-def _assemble(hf: dict[str, Any], stored: Mapping[str, Stored], folder: Path) -> Loaded:
+def _assemble(hf: dict[str, Any], stored: Mapping[str, StoredTensor], folder: Path) -> LoadedModel:
     config = from_hf(hf, str(folder / CONFIG))
     remarks: list[Remark] = []
     if "auto_map" in hf:
         remarks.append(Remark("remote-code-ignored", "config.json names code to run (auto_map); it is ignored"))
     if hf["model_type"] == OURS:
         with torch.device("meta"):
-            model = Model(config, _strings(hf, "heads", folder), summary="summary.dense.weight" in stored)
+            model = Model(config, _string_list(hf, "heads", folder), summary="summary.dense.weight" in stored)
         entries = [Entry(name, (name,)) for name in model.state_dict()]
-        stored = {NAMES_BEFORE.get(name, name): tensor for name, tensor in stored.items()}
+        stored = {RENAMED_TENSORS.get(name, name): tensor for name, tensor in stored.items()}
     else:
         stored = _renamed(config, stored, folder)
-        heads, summary = find_heads(config, stored.keys(), _strings(hf, "architectures", folder))
+        heads, summary = find_heads(config, stored.keys(), _string_list(hf, "architectures", folder))
         stored = _untie(config, stored, folder)
         with torch.device("meta"):
             model = Model(config, heads, summary=summary)
         entries = mapping(model)
-        spare = stored.keys() & spare_pooler(config) - {entry.theirs for entry in entries}
-        if spare:
-            remarks.append(Remark("unused-weights", f"{', '.join(sorted(spare))}: read by no head, left out"))
-            stored = {name: tensor for name, tensor in stored.items() if name not in spare}
-    _compare(model, entries, stored, folder)
-    _fill(model, entries, stored)
-    return Loaded(model.eval(), hf, remarks)
+        unused = stored.keys() & pooler_names(config) - {entry.theirs for entry in entries}
+        if unused:
+            remarks.append(Remark("unused-weights", f"{', '.join(sorted(unused))}: read by no head, left out"))
+            stored = {name: tensor for name, tensor in stored.items() if name not in unused}
+    _check_weights(model, entries, stored, folder)
+    _fill_weights(model, entries, stored)
+    return LoadedModel(model.eval(), hf, remarks)
 
 
-def _strings(hf: Mapping[str, Any], key: str, folder: Path) -> list[str]:
+def _string_list(hf: Mapping[str, Any], key: str, folder: Path) -> list[str]:
     values = hf.get(key) or []
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise BadConfig(f"{key} = {values!r} is not a list of names", place=str(folder / CONFIG))
     return values
 
 
-def _renamed(config: ModelConfig, stored: Mapping[str, Stored], folder: Path) -> dict[str, Stored]:
-    """Under the names of today; two names for one tensor are one too many."""
-    renamed: dict[str, Stored] = {}
-    for key, name in plain_names(config, stored).items():
+def _renamed(config: ModelConfig, stored: Mapping[str, StoredTensor], folder: Path) -> dict[str, StoredTensor]:
+    """Under current names, each of which may occur once."""
+    renamed: dict[str, StoredTensor] = {}
+    for key, name in current_names(config, stored).items():
         if name in renamed:
             raise BadWeights(f"{name} is stored twice, once as {key}", place=str(folder), code="stored-twice")
         renamed[name] = stored[key]
     return renamed
 
 
-def _untie(config: ModelConfig, stored: Mapping[str, Stored], folder: Path) -> dict[str, Stored]:
-    """Without the second copies of tied tensors, which must be copies."""
-    single = dict(stored)
-    for copy, original in HF_NAMES[config.family].tied.items():
-        if copy in single and original not in single:
-            single[original] = single.pop(copy)
-        elif copy in single:
-            a, b = single.pop(copy), single[original]
-            if a.shape != b.shape or not (
-                a.is_float and b.is_float and torch.equal(a.read().float(), b.read().float())
-            ):
-                cause = f"{copy} differs from {original}; here the two are one tensor"
-                raise Unsupported(cause, place=str(folder), code="untied-weights")
-    return single
+def _untie(config: ModelConfig, stored: Mapping[str, StoredTensor], folder: Path) -> dict[str, StoredTensor]:
+    """Without the second copies of tied tensors; a copy that differs is an error."""
+    untied = dict(stored)
+    for copy_name, name in HF_NAMES[config.family].tied.items():
+        if copy_name in untied and name not in untied:
+            untied[name] = untied.pop(copy_name)
+        elif copy_name in untied and not _equal(untied.pop(copy_name), untied[name]):
+            cause = f"{copy_name} differs from {name}; here the two are one tensor"
+            raise Unsupported(cause, place=str(folder), code="untied-weights")
+    return untied
 
 
-def _compare(model: Model, entries: Iterable[Entry], stored: Mapping[str, Stored], folder: Path) -> None:
-    """The file holds just what the config describes. Nothing has been allocated yet: the model has shapes only."""
-    shapes = model.state_dict()
-    expected = {entry.theirs: tuple(entry.join([shapes[name] for name in entry.ours]).shape) for entry in entries}
-    missing, unexpected = expected.keys() - stored.keys(), stored.keys() - expected.keys()
-    wrong = {
+def _equal(a: StoredTensor, b: StoredTensor) -> bool:
+    if a.shape != b.shape or not (a.is_float and b.is_float):
+        return False
+    return torch.equal(a.read().float(), b.read().float())
+
+
+def _check_weights(model: Model, entries: Iterable[Entry], stored: Mapping[str, StoredTensor], folder: Path) -> None:
+    """The file must hold just what the config describes. Nothing is allocated yet: the model has shapes only."""
+    state = model.state_dict()
+    expected = {entry.theirs: tuple(entry.join([state[name] for name in entry.ours]).shape) for entry in entries}
+    missing = expected.keys() - stored.keys()
+    unexpected = stored.keys() - expected.keys()
+    present = expected.keys() & stored.keys()
+    shapes = {
         name: (stored[name].shape, shape)
         for name, shape in expected.items()
-        if name in stored and stored[name].shape != shape
+        if name in present and stored[name].shape != shape
     }
-    not_float = {name for name in expected.keys() & stored.keys() if not stored[name].is_float}
+    not_float = {name for name in present if not stored[name].is_float}
+    wrong_shapes = [f"{name} is {list(actual)}, not {list(shape)}" for name, (actual, shape) in shapes.items()]
     problems = [
-        _list("missing", missing),
-        _list("not expected", unexpected),
-        _list(
-            "of another size", (f"{name} is {list(found)}, not {list(shape)}" for name, (found, shape) in wrong.items())
-        ),
-        _list("", (f"{name} does not hold floating-point numbers" for name in not_float)),
+        _problem("missing", missing),
+        _problem("not expected", unexpected),
+        _problem("of another size", wrong_shapes),
+        _problem("", (f"{name} does not hold floating-point numbers" for name in not_float)),
     ]
     if any(problems):
         raise WeightsMismatch(
@@ -172,18 +181,18 @@ def _compare(model: Model, entries: Iterable[Entry], stored: Mapping[str, Stored
             remedy="config.json and weights must come from the same model",
             missing=missing,
             unexpected=unexpected,
-            shapes=wrong,
+            shapes=shapes,
             not_float=not_float,
         )
 
 
-def _list(title: str, names: Iterable[str], most: int = 8) -> str:
-    ordered = sorted(names)
-    more = f" and {len(ordered) - most} more" if len(ordered) > most else ""
-    return f"{title}: {', '.join(ordered[:most])}{more}" if ordered else ""
+def _problem(title: str, items: Iterable[str], max_items: int = 8) -> str:
+    ordered = sorted(items)
+    more = f" and {len(ordered) - max_items} more" if len(ordered) > max_items else ""
+    return f"{title}: {', '.join(ordered[:max_items])}{more}" if ordered else ""
 
 
-def _fill(model: Model, entries: Iterable[Entry], stored: Mapping[str, Stored]) -> None:
+def _fill_weights(model: Model, entries: Iterable[Entry], stored: Mapping[str, StoredTensor]) -> None:
     state: dict[str, Tensor] = {}
     for entry in entries:
         parts = entry.split(stored[entry.theirs].read().float())
@@ -199,19 +208,18 @@ def save_folder(
     files: Callable[[Path], None],
     owned: Iterable[str] = (),
 ) -> None:
-    """`hf_config`: fields of an earlier `config.json` to carry along. `files` writes what else belongs to the model;
-    `owned` are the names it may write, and an earlier model's files of these names go."""
-    described = describe(model, hf_config)
-    if described["model_type"] == OURS:
-        tensors = dict(model.state_dict())
-    else:
-        state, prefix = model.state_dict(), HF_NAMES[model.config.family].prefix + "."
-        tensors = {entry.theirs: entry.join([state[name] for name in entry.ours]) for entry in mapping(model)}
+    """`hf_config`: fields of an earlier `config.json` to keep. `files` writes the other files of the model; `owned` are
+    the names it may write: an earlier model's files of these names are not kept."""
+    values = config_values(model, hf_config)
+    tensors = model.state_dict()
+    if values["model_type"] != OURS:
+        tensors = {entry.theirs: entry.join([tensors[name] for name in entry.ours]) for entry in mapping(model)}
         if not model.heads:
+            prefix = HF_NAMES[model.config.family].prefix + "."
             tensors = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
 
     def write(new: Path) -> None:
-        (new / CONFIG).write_text(json.dumps(described, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        (new / CONFIG).write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         write_weights(new / WEIGHTS, tensors)
         shutil.copymode(new / CONFIG, new / WEIGHTS)  # the library writes for its owner only
         files(new)
@@ -219,28 +227,26 @@ def save_folder(
     replace_folder(folder.resolve(), write, stale={INDEX, PICKLE, *owned})
 
 
-def describe(model: Model, hf_config: Mapping[str, Any]) -> dict[str, Any]:
-    """The `config.json` of a model: theirs where they can express it, ours where not."""
+def config_values(model: Model, hf_config: Mapping[str, Any]) -> dict[str, Any]:
+    """The `config.json` of a model: Hugging Face's fields where they can express it, else our own."""
+    own = {**own_config(model.config), "heads": list(model.heads)}
     hf = to_hf(model.config)
     if hf is None:
-        return {**own_config(model.config), "heads": list(model.heads)}
-    name = architecture(model)
-    # Some heads of theirs have as many outputs as there are labels, where two are meant.
-    binary = not HF_NAMES[model.config.family].of_labels & set(model.heads) or len(model.config.heads.labels) == 2
-    if name is None or not binary:
-        return {**own_config(model.config), "heads": list(model.heads)}
-    carried = hf_config if hf_config.get("model_type") == hf["model_type"] else {}
-    carried = {key: value for key, value in carried.items() if key not in ("auto_map", OURS)}
-    return {
-        **carried,
-        **hf,
-        "architectures": [name],
-        "dtype": str(model.encoder.token_table.dtype).removeprefix("torch."),
-    }
+        return own
+    architecture = find_architecture(model)
+    # In Hugging Face's classes, some heads have as many outputs as there are labels, where ours have two.
+    sized_by_labels = HF_NAMES[model.config.family].sized_by_labels & set(model.heads)
+    if architecture is None or (sized_by_labels and len(model.config.heads.labels) != 2):
+        return own
+    kept = hf_config if hf_config.get("model_type") == hf["model_type"] else {}
+    kept = {key: value for key, value in kept.items() if key not in ("auto_map", OURS)}
+    dtype = str(model.encoder.token_table.dtype).removeprefix("torch.")
+    return {**kept, **hf, "architectures": [architecture], "dtype": dtype}
 
 
 def replace_folder(folder: Path, write: Callable[[Path], None], *, stale: Iterable[str] = ()) -> None:
-    """Write a folder so that the old one or the new one is there, whole, at every moment. Files of others are kept."""
+    """Write a folder so that the old one or the new one is there, complete, at every moment. Files that are not the
+    model's are kept."""
     if folder.exists() and not folder.is_dir():
         raise SaveFailed("there is a file of this name", place=str(folder), code="not-a-folder")
     if folder.is_dir() and any(folder.iterdir()) and not _is_model(folder):
@@ -251,7 +257,7 @@ def replace_folder(folder: Path, write: Callable[[Path], None], *, stale: Iterab
         new.mkdir(parents=True)
         write(new)
         if folder.is_dir():
-            _carry_over(folder, new, set(stale))
+            _copy_other_files(folder, new, set(stale))
         sync_tree(new)
         sync_tree(new.parent, deep=False)
         exchange(new, folder)
@@ -269,7 +275,7 @@ def _is_model(folder: Path) -> bool:
     return (folder / CONFIG).is_file() and isinstance(read_json(folder / CONFIG).get("model_type"), str)
 
 
-def _carry_over(old: Path, new: Path, stale: set[str]) -> None:
+def _copy_other_files(old: Path, new: Path, stale: set[str]) -> None:
     shutil.copymode(old, new)
     if (old / INDEX).is_file():
         stale = stale | {path.name for path in weight_files(old) if path.suffix == ".safetensors"}

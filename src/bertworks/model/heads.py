@@ -1,10 +1,9 @@
-"""What is read off the encoder's states. Heads know widths and activations, never families.
+"""Heads: logits from the encoder's states. They depend on widths and activations, never on families.
 
     N  tokens of the batch      M  selected tokens      B  sequences      V  vocabulary      C  classes
 
-Every head that judges a whole sequence reads one *summary* vector: the state of its first or last token, through a
-dense layer where the family has one (BERT's pooler, RoBERTa's and ELECTRA's classifier.dense, XLNet's
-sequence_summary).
+Every head for whole sequences reads one *summary* vector: the state of its first or last token, through a dense layer
+where the family has one (BERT's pooler, RoBERTa's and ELECTRA's classifier.dense, XLNet's sequence_summary).
 """
 
 from __future__ import annotations
@@ -27,14 +26,15 @@ class Summary(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        size, activation = config.encoder.hidden_size, config.heads.summary_activation
-        self.of_first = config.heads.summary == "first"
+        size = config.encoder.hidden_size
+        activation = config.heads.summary_activation
+        self.uses_first = config.heads.summary == "first"
         self.dense = nn.Linear(size, size) if activation else nn.Identity()
         self.activation = ACTIVATIONS[activation] if activation else nn.Identity()
 
     def select(self, states: Tensor, layout: Layout) -> Tensor:
         """(N, hidden) -> (B, hidden): the states of these tokens."""
-        return states.index_select(0, layout.starts if self.of_first else layout.lasts)
+        return states.index_select(0, layout.starts if self.uses_first else layout.lasts)
 
     def forward(self, states: Tensor) -> Tensor:
         summary: Tensor = self.activation(self.dense(states))
@@ -46,11 +46,12 @@ class LanguageHead(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        c, width = config.encoder, config.encoder.embedding_width
-        self.dense = nn.Linear(c.hidden_size, width) if config.heads.lm_transform else nn.Identity()
+        encoder = config.encoder
+        width = encoder.embedding_width
+        self.dense = nn.Linear(encoder.hidden_size, width) if config.heads.lm_transform else nn.Identity()
         self.activation = ACTIVATIONS[config.heads.lm_activation] if config.heads.lm_transform else nn.Identity()
-        self.norm = nn.LayerNorm(width, eps=c.norm_eps) if config.heads.lm_transform else nn.Identity()
-        self.bias = nn.Parameter(torch.empty(c.vocab_size)) if config.heads.lm_bias else None
+        self.norm = nn.LayerNorm(width, eps=encoder.norm_eps) if config.heads.lm_transform else nn.Identity()
+        self.bias = nn.Parameter(torch.empty(encoder.vocab_size)) if config.heads.lm_bias else None
 
     def forward(self, states: Tensor, table: Tensor) -> Tensor:
         return F.linear(self._transform(states), table, self.bias)
@@ -69,7 +70,8 @@ class ReplacedHead(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         size = config.encoder.hidden_size
-        self.dense, self.out = nn.Linear(size, size), nn.Linear(size, 1)
+        self.dense = nn.Linear(size, size)
+        self.out = nn.Linear(size, 1)
         self.activation = ACTIVATIONS[config.encoder.activation]
 
     def forward(self, states: Tensor) -> Tensor:

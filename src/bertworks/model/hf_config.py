@@ -1,10 +1,10 @@
-"""Our config and Hugging Face's `config.json`, in both directions. Their words for a model's sizes appear here only.
+"""Our config and Hugging Face's `config.json`, in both directions. Their field names appear here only.
 
-A family is a row: how its fields are called there, and what is true of every model of that family. Reading fills our
-config from both; writing is the same table run backwards. A config can be expressed there if and only if writing it and
-reading it again gives the same config, so nothing is ever saved that would open elsewhere with other numbers. Rates
-that matter in training only (XLNet has one dropout, we have three) are no reason to refuse: what is left unsaid goes
-under a key of ours.
+"Ours" are names and values of bertworks, "theirs" those of Hugging Face. A family is a row: their names of its fields,
+and values that every model of that family has. Reading fills our config from both; writing is the same table run
+backwards. A config can be expressed in `config.json` if and only if writing it and reading it again gives the same
+config, so nothing is ever saved that would open elsewhere with other numbers. Rates that matter in training only (XLNet
+has one dropout, we have three) are no reason to refuse: those that would be lost go under a key of ours.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any
 from bertworks.config import HeadConfig, ModelConfig, check_config
 from bertworks.errors import BadConfig, Unsupported
 
-OURS = "bertworks"
+OURS = "bertworks"  # our model_type, and the key of our own fields in their config.json
 Values = dict[str, Any]
 MAX_LABELS = 2**20
-RATES = {"dropout", "attention_dropout", "ffn_dropout", "head_dropout", "init_range"}
+TRAINING_RATES = {"dropout", "attention_dropout", "ffn_dropout", "head_dropout", "init_range"}
 
 ACTIVATION_NAMES = {
     "gelu": "gelu",
@@ -34,7 +34,7 @@ ACTIVATION_NAMES = {
 THEIR_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu", "silu": "silu", "tanh": "tanh"}
 
 Fields = Mapping[str, tuple[str, Any]]
-"""Our field -> their field, and what they take it to be where config.json is silent."""
+"""Our field -> their field, and its default where config.json does not have it."""
 
 BERT_FIELDS: Fields = {
     "vocab_size": ("vocab_size", 30522),
@@ -55,15 +55,15 @@ BERT_FIELDS: Fields = {
 
 @dataclass(frozen=True)
 class HFFamily:
-    """How a family is written down there."""
+    """The `config.json` of a family."""
 
     fields: Fields
-    # What is not one field for one field: (ours so far, theirs) -> ours.
+    # Where it is not one field for one field: (our values so far, theirs) -> our further values.
     read: Callable[[Values, Mapping[str, Any]], Values]
     write: Callable[[ModelConfig], Values] = lambda config: {}  # the same, backwards
-    axes: Mapping[str, Any] = field(default_factory=dict)  # ours, true of every model of the family
-    # Theirs: any other value changes the numbers and is not built here.
-    only: Mapping[str, Any] = field(default_factory=dict)
+    fixed: Mapping[str, Any] = field(default_factory=dict)  # our values of every model of the family
+    # Their fields of which one value is supported: any other changes the numbers.
+    required: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _read_bert(ours: Values, hf: Mapping[str, Any]) -> Values:
@@ -130,12 +130,12 @@ TIED = {"tie_word_embeddings": True}
 LIKE_BERT = {**TIED, "add_cross_attention": False, "position_embedding_type": "absolute"}
 
 HF_FAMILIES: dict[str, HFFamily] = {
-    "bert": HFFamily(fields=BERT_FIELDS, read=_read_bert, write=_write_bert, only=LIKE_BERT),
+    "bert": HFFamily(fields=BERT_FIELDS, read=_read_bert, write=_write_bert, required=LIKE_BERT),
     "roberta": HFFamily(
         fields={**BERT_FIELDS, "vocab_size": ("vocab_size", 50265)},
         read=_read_roberta,
         write=_write_roberta,
-        only=LIKE_BERT,
+        required=LIKE_BERT,
     ),
     "albert": HFFamily(
         fields={
@@ -154,8 +154,8 @@ HF_FAMILIES: dict[str, HFFamily] = {
         },
         read=_read_albert,
         write=_write_albert,
-        axes={"sharing": "all"},
-        only=LIKE_BERT,
+        fixed={"sharing": "all"},
+        required=LIKE_BERT,
     ),
     "electra": HFFamily(
         fields={
@@ -167,8 +167,8 @@ HF_FAMILIES: dict[str, HFFamily] = {
         },
         read=_read_electra,
         write=_write_electra,
-        axes={"pooler": False, "summary_activation": "gelu"},
-        only={**LIKE_BERT, "summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"},
+        fixed={"pooler": False, "summary_activation": "gelu"},
+        required={**LIKE_BERT, "summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"},
     ),
     "distilbert": HFFamily(
         fields={
@@ -185,8 +185,8 @@ HF_FAMILIES: dict[str, HFFamily] = {
             "head_dropout": ("seq_classif_dropout", 0.2),
         },
         read=_read_distilbert,
-        axes={"n_segments": 0, "pooler": False, "summary_activation": "relu"},
-        only=TIED,
+        fixed={"n_segments": 0, "pooler": False, "summary_activation": "relu"},
+        required=TIED,
     ),
     "xlnet": HFFamily(
         fields={
@@ -203,7 +203,7 @@ HF_FAMILIES: dict[str, HFFamily] = {
         },
         read=_read_xlnet,
         write=_write_xlnet,
-        axes={
+        fixed={
             "positions": "none",
             "n_positions": None,
             "n_segments": 0,
@@ -214,7 +214,7 @@ HF_FAMILIES: dict[str, HFFamily] = {
             "pooler": False,
             "lm_transform": False,
         },
-        only={
+        required={
             **TIED,
             "clamp_len": -1,
             "same_length": False,
@@ -241,7 +241,7 @@ HF_FAMILIES: dict[str, HFFamily] = {
         },
         read=_read_gpt2,
         write=_write_gpt2,
-        axes={
+        fixed={
             "n_segments": 0,
             "causal": True,
             "norm_order": "pre",
@@ -253,7 +253,7 @@ HF_FAMILIES: dict[str, HFFamily] = {
             "lm_transform": False,
             "lm_bias": False,
         },
-        only={
+        required={
             **TIED,
             "add_cross_attention": False,
             "scale_attn_weights": True,
@@ -269,31 +269,31 @@ def from_hf(hf: Mapping[str, Any], place: str = "config.json") -> ModelConfig:
     if kind == OURS:
         return check_config(hf.get(OURS, {}), place)
     if not isinstance(kind, str) or kind not in HF_FAMILIES:
-        known = ", ".join([*HF_FAMILIES, OURS])
-        raise Unsupported(
-            f"model_type {kind!r} is not of the family", place=place, remedy=f"families that open here: {known}"
-        )
+        remedy = f"supported families: {', '.join([*HF_FAMILIES, OURS])}"
+        raise Unsupported(f"model_type {kind!r} is not of the BERT family", place=place, remedy=remedy)
     family = HF_FAMILIES[kind]
-    for name, value in family.only.items():
+    for name, value in family.required.items():
         if hf.get(name, value) != value:
-            raise Unsupported(f"{name} = {hf[name]!r} is not built here, only {value!r}", place=place)
+            raise Unsupported(f"{name} = {hf[name]!r} is not supported, only {value!r}", place=place)
     values = {ours: hf.get(theirs, default) for ours, (theirs, default) in family.fields.items()}
     values["activation"] = _activation(values["activation"], place)
     try:
         values |= family.read(values, hf)
     except TypeError as error:
         raise BadConfig(f"a field of the wrong type: {error}", place=place) from None
-    values |= family.axes
+    values |= family.fixed
     values["labels"] = _labels(hf, place)
     if values.get("head_dropout") is None:
         values["head_dropout"] = values["dropout"]
-    ours = hf.get(OURS)
-    values |= {name: ours[name] for name in RATES & ours.keys()} if isinstance(ours, dict) else {}
-    return _split(kind, values, place)
+    own_fields = hf.get(OURS)
+    if isinstance(own_fields, dict):
+        values |= {name: own_fields[name] for name in TRAINING_RATES & own_fields.keys()}
+    heads = {name: values.pop(name) for name in HeadConfig.model_fields if name in values}
+    return check_config({"family": kind, "encoder": values, "heads": heads}, place)
 
 
 def to_hf(config: ModelConfig) -> Values | None:
-    """The `config.json` fields for our config, or None where they cannot say what it is."""
+    """The `config.json` fields for our config, or None where they cannot express it."""
     if config.family not in HF_FAMILIES:
         return None
     family = HF_FAMILIES[config.family]
@@ -305,31 +305,25 @@ def to_hf(config: ModelConfig) -> Values | None:
     hf["id2label"] = {str(i): label for i, label in enumerate(config.heads.labels)}
     hf["label2id"] = {label: i for i, label in enumerate(config.heads.labels)}
     try:
-        read = from_hf(hf)
+        read_back = from_hf(hf)
     except (BadConfig, Unsupported):
         return None
-    heard = {**read.encoder.model_dump(), **read.heads.model_dump()}
-    unsaid = {name: value for name, value in flat.items() if heard[name] != value}
-    if unsaid.keys() - RATES:
+    flat_back = {**read_back.encoder.model_dump(), **read_back.heads.model_dump()}
+    lost = {name: value for name, value in flat.items() if flat_back[name] != value}
+    if lost.keys() - TRAINING_RATES:
         return None
-    return {**hf, OURS: unsaid} if unsaid else hf
+    return {**hf, OURS: lost} if lost else hf
 
 
 def own_config(config: ModelConfig) -> Values:
-    """A `config.json` that only we open: others refuse it by its model_type."""
+    """A `config.json` that only bertworks opens: other libraries refuse it by its model_type."""
     return {"model_type": OURS, OURS: config.model_dump(mode="json")}
 
 
-def _split(kind: str, values: Values, place: str) -> ModelConfig:
-    heads = {name: values.pop(name) for name in HeadConfig.model_fields if name in values}
-    return check_config({"family": kind, "encoder": values, "heads": heads}, place)
-
-
-def _activation(name: Any, place: str) -> str:
+def _activation(name: object, place: str) -> str:
     if not isinstance(name, str) or name not in ACTIVATION_NAMES:
-        raise Unsupported(
-            f"activation {name!r} is not built here", place=place, remedy=f"known: {', '.join(ACTIVATION_NAMES)}"
-        )
+        remedy = f"known: {', '.join(ACTIVATION_NAMES)}"
+        raise Unsupported(f"activation {name!r} is not supported", place=place, remedy=remedy)
     return ACTIVATION_NAMES[name]
 
 
@@ -340,13 +334,8 @@ def _labels(hf: Mapping[str, Any], place: str) -> tuple[str, ...]:
         if type(count) is not int or not 1 <= count <= MAX_LABELS:
             raise BadConfig(f"num_labels = {count!r} is not a number of classes", place=place)
         return tuple(f"LABEL_{i}" for i in range(count))
-    numbers = [str(i) for i in range(len(names))] if isinstance(names, dict) else []
-    if (
-        not isinstance(names, dict)
-        or names.keys() != set(numbers)
-        or not all(isinstance(name, str) for name in names.values())
-    ):
-        raise BadConfig(
-            f"id2label must map 0, 1, 2, ... to names, not {str(names)[:200]}", place=place, fields=["id2label"]
-        )
-    return tuple(names[number] for number in numbers)
+    ids = [str(i) for i in range(len(names))] if isinstance(names, dict) else []
+    if not ids or names.keys() != set(ids) or not all(isinstance(name, str) for name in names.values()):
+        cause = f"id2label must map 0, 1, 2, ... to names, not {str(names)[:200]}"
+        raise BadConfig(cause, place=place, fields=["id2label"])
+    return tuple(names[id] for id in ids)

@@ -1,8 +1,9 @@
 """Our parameters and Hugging Face's, in both directions: names, and two reversible changes of shape.
 
-For a given model, `mapping` lists what each of their tensors is made of. Loading reads the list one way, saving the
-other, so a round trip is the identity by construction. Most entries are one name for one name; GPT-2 keeps q, k and v
-in one transposed matrix, XLNet keeps its matrices as three-dimensional kernels.
+"Ours" are names of bertworks, "theirs" those of Hugging Face. For a given model, `mapping` lists which of our tensors
+each of theirs holds. Loading reads the list one way, saving the other, so a round trip is the identity by construction.
+Most entries are one name for one name; GPT-2 keeps q, k and v in one transposed matrix, XLNet keeps its matrices as
+three-dimensional kernels.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ class Entry:
     split: Callable[[Tensor], Sequence[Tensor]] = lambda tensor: [tensor]  # theirs -> ours
 
 
-def _side_by_side(theirs: str, *ours: str, transposed: bool) -> Entry:
+def _conv1d(theirs: str, *ours: str, transposed: bool) -> Entry:
     """GPT-2's Conv1D keeps matrices as (in, out), and those of q, k and v in one."""
 
     def join(tensors: Sequence[Tensor]) -> Tensor:
-        whole = torch.cat(list(tensors))
-        return whole.t() if transposed else whole
+        joined = torch.cat(list(tensors))
+        return joined.t() if transposed else joined
 
     return Entry(theirs, ours, join, lambda tensor: (tensor.t() if transposed else tensor).chunk(len(ours)))
 
 
-def _kernel(theirs: str, ours: str, n_heads: int, *, transposed: bool) -> Entry:
+def _head_kernel(theirs: str, ours: str, n_heads: int, *, transposed: bool) -> Entry:
     """XLNet keeps matrices as (hidden, heads, size of a head)."""
 
     def join(tensors: Sequence[Tensor]) -> Tensor:
@@ -49,13 +50,13 @@ def _kernel(theirs: str, ours: str, n_heads: int, *, transposed: bool) -> Entry:
 
 
 def _xlnet(config: ModelConfig) -> Iterator[Entry]:
-    c = config.transformer
+    n_heads = config.transformer.n_heads
     yield Entry("transformer.mask_emb", ("encoder.mask_state",), lambda t: t[0].view(1, 1, -1), lambda t: [t.view(-1)])
-    for layer in range(c.n_layers):
+    for layer in range(config.encoder.n_layers):
         theirs, ours = f"transformer.layer.{layer}.rel_attn.", f"encoder.attentions.{layer}.attn."
         for name, our_name in {"q": "q", "k": "k", "v": "v", "r": "distance"}.items():
-            yield _kernel(theirs + name, f"{ours}{our_name}.weight", c.n_heads, transposed=True)
-        yield _kernel(theirs + "o", f"{ours}out.weight", c.n_heads, transposed=False)
+            yield _head_kernel(theirs + name, f"{ours}{our_name}.weight", n_heads, transposed=True)
+        yield _head_kernel(theirs + "o", f"{ours}out.weight", n_heads, transposed=False)
         yield Entry(theirs + "r_w_bias", (ours + "content_bias",))
         yield Entry(theirs + "r_r_bias", (ours + "distance_bias",))
         yield Entry(theirs + "r_s_bias", (ours + "segment_bias",))
@@ -65,16 +66,16 @@ def _xlnet(config: ModelConfig) -> Iterator[Entry]:
 def _gpt2(config: ModelConfig) -> Iterator[Entry]:
     for layer in range(config.encoder.n_layers):
         theirs, attn, ffn = f"transformer.h.{layer}.", f"encoder.attentions.{layer}.attn.", f"encoder.ffns.{layer}."
-        yield _side_by_side(theirs + "attn.c_attn.weight", *(f"{attn}{name}.weight" for name in "qkv"), transposed=True)
-        yield _side_by_side(theirs + "attn.c_attn.bias", *(f"{attn}{name}.bias" for name in "qkv"), transposed=False)
-        yield _side_by_side(theirs + "attn.c_proj.weight", attn + "out.weight", transposed=True)
-        yield _side_by_side(theirs + "mlp.c_fc.weight", ffn + "up.weight", transposed=True)
-        yield _side_by_side(theirs + "mlp.c_proj.weight", ffn + "down.weight", transposed=True)
+        yield _conv1d(theirs + "attn.c_attn.weight", *(f"{attn}{name}.weight" for name in "qkv"), transposed=True)
+        yield _conv1d(theirs + "attn.c_attn.bias", *(f"{attn}{name}.bias" for name in "qkv"), transposed=False)
+        yield _conv1d(theirs + "attn.c_proj.weight", attn + "out.weight", transposed=True)
+        yield _conv1d(theirs + "mlp.c_fc.weight", ffn + "up.weight", transposed=True)
+        yield _conv1d(theirs + "mlp.c_proj.weight", ffn + "down.weight", transposed=True)
 
 
 @dataclass(frozen=True)
 class HFNames:
-    """How a family's modules are called there. `{a}` and `{f}` count unique attentions and feed-forwards."""
+    """Hugging Face's names of a family's modules. `{a}` and `{f}` count unique attentions and feed-forwards."""
 
     prefix: str  # of the encoder; the class without heads leaves it out
     encoder: Mapping[str, str]  # our module -> their module, after "encoder." and the prefix
@@ -82,16 +83,14 @@ class HFNames:
     summary: Mapping[str, str]  # head -> their module for the summary layer; "" for every other case
     architectures: Mapping[str, frozenset[str]]  # class -> its heads; where two have the same, the first is written
     tied: Mapping[str, str] = field(default_factory=dict)  # a second name -> the tensor it is a copy of
-    of_labels: frozenset[str] = frozenset({"span"})  # heads with as many outputs as labels, where we have two
+    sized_by_labels: frozenset[str] = frozenset({"span"})  # heads with as many outputs as labels, where we have two
     reshaped: Callable[[ModelConfig], Iterator[Entry]] = lambda config: iter(())
-    buffers: tuple[str, ...] = (
-        "embeddings.position_ids",
-        "embeddings.token_type_ids",
-    )  # ends of names that hold no weights
+    # Ends of the names of buffers, which hold no weights.
+    buffers: tuple[str, ...] = ("embeddings.position_ids", "embeddings.token_type_ids")
 
 
 def _classes(name: str, **heads: str) -> dict[str, frozenset[str]]:
-    return {f"{name}{ending}": frozenset(of.split()) for ending, of in heads.items()}
+    return {f"{name}{ending}": frozenset(head_names.split()) for ending, head_names in heads.items()}
 
 
 BERT_ENCODER = {
@@ -115,7 +114,11 @@ CLASSIFIERS = {
     "token": {"out": "classifier"},
     "span": {"out": "qa_outputs"},
 }
-LABELLING = {"ForSequenceClassification": "sequence", "ForMultipleChoice": "choice", "ForTokenClassification": "token"}
+CLASSIFIER_CLASSES = {
+    "ForSequenceClassification": "sequence",
+    "ForMultipleChoice": "choice",
+    "ForTokenClassification": "token",
+}
 
 HF_NAMES: dict[str, HFNames] = {
     "bert": HFNames(
@@ -139,7 +142,7 @@ HF_NAMES: dict[str, HFNames] = {
             LMHeadModel="lm",
             ForNextSentencePrediction="pair",
             ForQuestionAnswering="span",
-            **LABELLING,
+            **CLASSIFIER_CLASSES,
         ),
         tied={
             "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
@@ -156,7 +159,7 @@ HF_NAMES: dict[str, HFNames] = {
         },
         summary={"": "roberta.pooler.dense", "sequence": "classifier.dense"},
         architectures=_classes(
-            "Roberta", Model="", ForMaskedLM="lm", ForCausalLM="lm", ForQuestionAnswering="span", **LABELLING
+            "Roberta", Model="", ForMaskedLM="lm", ForCausalLM="lm", ForQuestionAnswering="span", **CLASSIFIER_CLASSES
         ),
         tied={
             "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
@@ -186,9 +189,14 @@ HF_NAMES: dict[str, HFNames] = {
             **CLASSIFIERS,
         },
         summary={"": "albert.pooler"},
-        of_labels=frozenset({"span", "pair"}),
+        sized_by_labels=frozenset({"span", "pair"}),
         architectures=_classes(
-            "Albert", Model="", ForPreTraining="lm pair", ForMaskedLM="lm", ForQuestionAnswering="span", **LABELLING
+            "Albert",
+            Model="",
+            ForPreTraining="lm pair",
+            ForMaskedLM="lm",
+            ForQuestionAnswering="span",
+            **CLASSIFIER_CLASSES,
         ),
         tied={
             "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
@@ -219,7 +227,7 @@ HF_NAMES: dict[str, HFNames] = {
             ForMaskedLM="lm",
             ForCausalLM="lm",
             ForQuestionAnswering="span",
-            **LABELLING,
+            **CLASSIFIER_CLASSES,
         ),
         tied={"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"},
     ),
@@ -243,7 +251,9 @@ HF_NAMES: dict[str, HFNames] = {
             **CLASSIFIERS,
         },
         summary={"": "pre_classifier"},
-        architectures=_classes("DistilBert", Model="", ForMaskedLM="lm", ForQuestionAnswering="span", **LABELLING),
+        architectures=_classes(
+            "DistilBert", Model="", ForMaskedLM="lm", ForQuestionAnswering="span", **CLASSIFIER_CLASSES
+        ),
         tied={"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"},
     ),
     "xlnet": HFNames(
@@ -263,7 +273,9 @@ HF_NAMES: dict[str, HFNames] = {
             "span": {"out": "qa_outputs"},
         },
         summary={"": "sequence_summary.summary"},
-        architectures=_classes("XLNet", Model="", LMHeadModel="lm", ForQuestionAnsweringSimple="span", **LABELLING),
+        architectures=_classes(
+            "XLNet", Model="", LMHeadModel="lm", ForQuestionAnsweringSimple="span", **CLASSIFIER_CLASSES
+        ),
         tied={"lm_loss.weight": "transformer.word_embedding.weight"},
         reshaped=_xlnet,
     ),
@@ -296,87 +308,90 @@ HF_NAMES: dict[str, HFNames] = {
 }
 
 
-CAUSAL = ("LMHeadModel", "ForCausalLM")
+CAUSAL_ENDINGS = ("LMHeadModel", "ForCausalLM")
 
 
-def architecture(model: Model) -> str | None:
-    """The class there that has just these heads, or None; for a left-to-right model the one that says so."""
-    heads = frozenset(model.heads)
-    known = [name for name, of in HF_NAMES[model.config.family].architectures.items() if of == heads]
-    causal = [name for name in known if name.endswith(CAUSAL)] if model.config.encoder.causal else []
-    return next(iter([*causal, *known]), None)
+def find_architecture(model: Model) -> str | None:
+    """Their class that has just these heads, or None; for a left-to-right model a causal one, if there is one."""
+    architectures = HF_NAMES[model.config.family].architectures
+    fitting = [name for name, heads in architectures.items() if heads == frozenset(model.heads)]
+    causal = [name for name in fitting if name.endswith(CAUSAL_ENDINGS)] if model.config.encoder.causal else []
+    return next(iter([*causal, *fitting]), None)
 
 
 def mapping(model: Model) -> list[Entry]:
-    """Every tensor of the model (which may be on the meta device), as it is stored there."""
+    """Every tensor of the model (which may be on the meta device), as it is stored in their files."""
     names = HF_NAMES[model.config.family]
     entries = list(names.reshaped(model.config))
-    done = {name for entry in entries for name in entry.ours}
+    mapped = {name for entry in entries for name in entry.ours}
     modules = _encoder_modules(model.config)
     modules |= {f"heads.{head}.{ours}": theirs for head in model.heads for ours, theirs in names.heads[head].items()}
-    modules["summary.dense"] = _summary_place(names, model.heads) or ""
+    modules["summary.dense"] = _summary_module(names, model.heads) or ""
     for name in model.state_dict():
-        if name not in done:
+        if name not in mapped:
             module, _, leaf = name.rpartition(".")
             entries.append(Entry(modules.get(name) or f"{modules[module]}.{leaf}", (name,)))
     return entries
 
 
-def plain_names(config: ModelConfig, keys: Iterable[str]) -> dict[str, str]:
-    """Names found in a file -> the names that `mapping` uses; old spellings are understood, buffers left out."""
+def current_names(config: ModelConfig, keys: Iterable[str]) -> dict[str, str]:
+    """Names in a file -> the names that `mapping` uses; old spellings are understood, buffers left out."""
     names = HF_NAMES[config.family]
     roots = {theirs.partition(".")[0] for theirs in [*names.encoder.values(), "pooler", "mask_emb"]}
-    found = {}
+    current = {}
     for key in keys:
         if key.endswith(names.buffers):
             continue
-        plain = re.sub(r"\.(gamma|beta)$", lambda m: {"gamma": ".weight", "beta": ".bias"}[m[1]], key)
-        found[key] = f"{names.prefix}.{plain}" if plain.partition(".")[0] in roots else plain
-    return found
+        name = re.sub(r"\.(gamma|beta)$", lambda m: {"gamma": ".weight", "beta": ".bias"}[m[1]], key)
+        current[key] = f"{names.prefix}.{name}" if name.partition(".")[0] in roots else name
+    return current
 
 
-def find_heads(config: ModelConfig, present: Set[str], architectures: Sequence[str]) -> tuple[list[str], bool]:
-    """Which heads a file holds, and whether it holds a summary layer. Where names do not decide, the class name
-    does."""
+def find_heads(config: ModelConfig, keys: Set[str], architectures: Sequence[str]) -> tuple[list[str], bool]:
+    """Which heads a file with these `keys` holds, and whether it holds a summary layer. Where the keys do not decide,
+    the class name does."""
     names = HF_NAMES[config.family]
-    present = present | {original for copy, original in names.tied.items() if copy in present}
+    keys = keys | {name for copy_name, name in names.tied.items() if copy_name in keys}
     declared = next((names.architectures[name] for name in architectures if name in names.architectures), frozenset())
     heads: list[str] = []
     claimed: set[str] = set()
-    # Token, sequence and choice heads may go by the same name: the declared one first, then the one with more to it.
-    for head in sorted(names.heads, key=lambda head: (head not in declared, -len(_marks(names, head)))):
-        marks = _marks(names, head)
-        there = {key for key in present if key.rpartition(".")[0] in marks or key in marks}
-        complete = all(mark in there or any(key.startswith(mark + ".") for key in there) for mark in marks)
-        if complete and (marks or head in declared or present & set(names.tied)) and not there & claimed:
+    # Token, sequence and choice heads may have the same name: the declared one first, then the one with more modules.
+    for head in sorted(names.heads, key=lambda head: (head not in declared, -len(_head_modules(names, head)))):
+        modules = _head_modules(names, head)
+        head_keys = {key for key in keys if key.rpartition(".")[0] in modules or key in modules}
+        complete = all(
+            module in head_keys or any(key.startswith(module + ".") for key in head_keys) for module in modules
+        )
+        if complete and (modules or head in declared or keys & set(names.tied)) and not head_keys & claimed:
             heads.append(head)
-            claimed |= there
-    place = _summary_place(names, heads)
-    return heads, place is not None and any(key.startswith(place + ".") for key in present)
+            claimed |= head_keys
+    summary = _summary_module(names, heads)
+    return heads, summary is not None and any(key.startswith(summary + ".") for key in keys)
 
 
-def spare_pooler(config: ModelConfig) -> set[str]:
+def pooler_names(config: ModelConfig) -> set[str]:
     """The names of a headless model's summary layer: old files of other classes hold one that nothing reads."""
-    place = HF_NAMES[config.family].summary.get("", "")
-    return {f"{place}.weight", f"{place}.bias"}
+    module = HF_NAMES[config.family].summary.get("", "")
+    return {f"{module}.weight", f"{module}.bias"}
 
 
-def _marks(names: HFNames, head: str) -> set[str]:
-    """The modules and parameters by which a head is known."""
+def _head_modules(names: HFNames, head: str) -> set[str]:
+    """The modules and parameters by which a head is recognised."""
     own = set(names.heads[head].values())
     return own | {names.summary[head]} if head in names.summary else own
 
 
 def _encoder_modules(config: ModelConfig) -> dict[str, str]:
-    names, found = HF_NAMES[config.family], {}
+    names = HF_NAMES[config.family]
+    modules = {}
     for ours, theirs in names.encoder.items():
         for index in range(config.encoder.n_layers if "{" in ours else 1):
             group, inner = divmod(index, config.transformer.layers_per_group)
-            where = {"a": index, "f": index, "group": group, "inner": inner}
-            found["encoder." + ours.format(**where)] = f"{names.prefix}.{theirs.format(**where)}"
-    return found
+            indices = {"a": index, "f": index, "group": group, "inner": inner}
+            modules["encoder." + ours.format(**indices)] = f"{names.prefix}.{theirs.format(**indices)}"
+    return modules
 
 
-def _summary_place(names: HFNames, heads: Iterable[str]) -> str | None:
+def _summary_module(names: HFNames, heads: Iterable[str]) -> str | None:
     """Their module that holds the summary layer of a model with these heads."""
     return next((names.summary[head] for head in heads if head in names.summary), names.summary.get(""))

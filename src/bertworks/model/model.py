@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +23,7 @@ def _transformer(config: TransformerConfig) -> Encoder:
     return TwoStreamTransformer(config) if config.has_two_streams else Transformer(config)
 
 
-ENCODERS: dict[str, Callable[[Any], Encoder]] = {"transformer": _transformer}  # by the kind of their config
+ENCODERS: dict[str, Callable[..., Encoder]] = {"transformer": _transformer}  # by the kind of their config
 
 
 class Model(nn.Module):
@@ -39,8 +38,9 @@ class Model(nn.Module):
             if name not in HEADS:
                 raise Unsupported(f"no such head: {name!r}", remedy=nearest(name, HEADS))
         self.encoder = ENCODERS[config.encoder.kind](config.encoder)
-        needed = bool(SUMMARY_HEADS & set(names)) or (config.heads.pooler and not names if summary is None else summary)
-        self.summary = Summary(config) if needed else None
+        if summary is None:
+            summary = config.heads.pooler and not names
+        self.summary = Summary(config) if summary or SUMMARY_HEADS & set(names) else None
         self.heads = nn.ModuleDict({name: HEADS[name](config) for name in HEADS if name in names})
 
     @classmethod
@@ -48,22 +48,22 @@ class Model(nn.Module):
         """With new random weights."""
         names = tuple(heads)
         with torch.device("meta"):
-            needed = sum(parameter.nbytes for parameter in cls(config, names).parameters())
-        available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else needed
-        if needed > available:
-            cause = f"this model takes {needed / 2**30:,.0f} GiB, this machine has {available / 2**30:,.0f}"
+            n_bytes = sum(parameter.nbytes for parameter in cls(config, names).parameters())
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else n_bytes
+        if n_bytes > memory:
+            cause = f"this model takes {n_bytes / 2**30:,.0f} GiB, this machine has {memory / 2**30:,.0f}"
             raise BadConfig(cause, code="model-too-large")
         model = cls(config, names)
         initialise(model, config.encoder, torch.Generator().manual_seed(seed))
         return model
 
     def read(self, head: str, states: Tensor, layout: Layout | None = None) -> Tensor:
-        """A head's logits for each state. Heads that judge a sequence read one state of it: with a `layout` that is
-        found among all states, without one the states are those already."""
+        """A head's logits for each state. Heads for whole sequences read one state of each: with a `layout` it is
+        selected among all states, without one `states` are those already."""
         if head not in self.heads:
-            has = f"it has {', '.join(self.heads)}" if self.heads else "it has no heads"
+            heads = ", ".join(self.heads) or "no heads"
             remedy = f"load a folder with one, or new(preset, heads=[{head!r}])"
-            raise Unsupported(f"this model has no {head!r} head; {has}", remedy=remedy, code="missing-head")
+            raise Unsupported(f"this model has no {head!r} head; it has {heads}", remedy=remedy, code="missing-head")
         if head == "lm":
             return self.heads["lm"](states, self.encoder.token_table)  # type: ignore[no-any-return]
         if head in SUMMARY_HEADS:
@@ -72,7 +72,7 @@ class Model(nn.Module):
         return self.heads[head](states)  # type: ignore[no-any-return]
 
     def lm_loss(self, states: Tensor, labels: Tensor, uniforms: Tensor | None = None) -> LMLoss:
-        """The `lm` head judged by labels (M,): what cross-entropy on `read("lm", ...)` says, without a table of
+        """The loss of the `lm` head with labels (M,): the cross-entropy of `read("lm", ...)`, without a table of
         logits."""
         head = self.heads["lm"]
         assert isinstance(head, LanguageHead)

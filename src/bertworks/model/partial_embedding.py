@@ -1,5 +1,5 @@
-"""An embedding of which few rows occur. An optimiser that went over the others too would spend much of a short step on
-them."""
+"""An embedding of which few rows are used. An optimizer that updated all rows would spend much of a short step on the
+others."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 
 class PartialEmbedding(nn.Module):
-    """The rows `used` of a table are parameters; the others have no gradient and stay as they are. No row is pulled
-    towards zero, for that would have to reach the others too."""
+    """The rows `used` of a table are parameters; the others have no gradient and stay as they are. No row has weight
+    decay, which would have to change the others too."""
 
     table: Tensor
     rows: Tensor
@@ -21,9 +21,9 @@ class PartialEmbedding(nn.Module):
         self.weight = nn.Parameter(table[used])
         self.register_buffer("table", table, persistent=False)
         self.register_buffer("rows", used, persistent=False)
-        places = torch.full((len(table),), len(used))  # no such row: an error, should one be asked for
-        places[used] = torch.arange(len(used))
-        self.register_buffer("row_of", places, persistent=False)
+        row_of = torch.full((len(table),), len(used))  # an index out of range, so that other ids are an error
+        row_of[used] = torch.arange(len(used))
+        self.register_buffer("row_of", row_of, persistent=False)
 
     def forward(self, ids: Tensor) -> Tensor:
         return F.embedding(self.row_of[ids], self.weight)

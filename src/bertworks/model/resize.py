@@ -1,5 +1,5 @@
-"""Models that grow: more words, positions, segments and heads; what they knew stays. And models of which, for a while,
-few words learn."""
+"""Resizing models: more tokens, positions, segments and heads, with their trained weights. And models of which, for a
+while, few token embeddings are trained."""
 
 from __future__ import annotations
 
@@ -33,31 +33,33 @@ def grow_vocabulary(model: Model, size: int, rows: Mapping[int, Sequence[int]]) 
 
 
 def refit(model: Model, config: ModelConfig, heads: Sequence[str], seed: int, *, keep_heads: bool = True) -> Model:
-    """The same weights under another config and other heads. New heads start anew, as do those of another size, and all
-    of them if they are not kept; more positions are drawn out of the old ones by linear interpolation, so that first
-    and last keep their places, fewer are cut; more segments are as the first."""
-    new = Model.fresh(config, heads, seed=seed)
-    state, old = new.state_dict(), model.state_dict()
-    for name, start in state.items():
-        known = old.get(name)
-        if known is not None and known.shape != start.shape and name == POSITIONS:
-            longer = len(start) > len(known)
-            known = _stretch(known, config.transformer.first_position, len(start)) if longer else known[: len(start)]
-        elif known is not None and known.shape != start.shape and name == SEGMENTS:
-            known = known[[row if row < len(known) else 0 for row in range(len(start))]]
-        if known is not None and name.startswith("heads.") and not (keep_heads and known.shape == start.shape):
-            known = None
-        if known is not None and known.shape != start.shape:
+    """The same weights under another config and other heads. Heads are new where there were none, where their size has
+    changed, and all of them if they are not kept. More positions are interpolated linearly from the old ones, so that
+    first and last keep their places, fewer are cut; more segments are copies of the first."""
+    refitted = Model.fresh(config, heads, seed=seed)
+    state = refitted.state_dict()
+    trained_state = model.state_dict()
+    for name, fresh in state.items():
+        trained = trained_state.get(name)
+        if trained is None or (name.startswith("heads.") and not (keep_heads and trained.shape == fresh.shape)):
+            continue
+        if name == POSITIONS and len(fresh) > len(trained):
+            trained = _stretch(trained, config.transformer.first_position, len(fresh))
+        elif name == POSITIONS:
+            trained = trained[: len(fresh)]
+        elif name == SEGMENTS:
+            trained = trained[[row if row < len(trained) else 0 for row in range(len(fresh))]]
+        if trained.shape != fresh.shape:
             raise BadConfig(
-                f"{name} is {list(known.shape)} in the model to go on from, {list(start.shape)} in the config"
+                f"{name} is {list(trained.shape)} in the model to start from, {list(fresh.shape)} in the config"
             )
-        state[name] = start if known is None else known
-    new.load_state_dict(state)
-    return new
+        state[name] = trained
+    refitted.load_state_dict(state)
+    return refitted
 
 
 def use_partial_embedding(model: Model, used: Tensor) -> None:
-    """Only the rows `used` of the token embedding are parameters; where it learns at all."""
+    """Make only the rows `used` of the token embedding parameters, unless it is frozen."""
     full = model.encoder.token_embedding
     if not full.weight.requires_grad:
         return
@@ -67,7 +69,7 @@ def use_partial_embedding(model: Model, used: Tensor) -> None:
 
 @torch.no_grad()
 def with_full_embedding(model: Model) -> Model:
-    """The same model with a plain embedding, to be saved."""
+    """The same model with an ordinary embedding, to be saved."""
     embedding = model.encoder.token_embedding
     if not isinstance(embedding, PartialEmbedding):
         return model
@@ -85,15 +87,16 @@ def _token_embedding_name(model: Model) -> str:
     return names[embedding]
 
 
-def _stretch(old: Tensor, first: int, rows: int) -> Tensor:
-    """Position tables; the rows before `first` are not positions and stay."""
-    drawn = F.interpolate(old[first:].T.unsqueeze(0), size=rows - first, mode="linear", align_corners=True)
-    return torch.cat([old[:first], drawn.squeeze(0).T])
+def _stretch(positions: Tensor, first: int, n_rows: int) -> Tensor:
+    """Interpolate a position table; the rows before `first` are not positions and stay."""
+    table = positions[first:].T.unsqueeze(0)
+    interpolated = F.interpolate(table, size=n_rows - first, mode="linear", align_corners=True)
+    return torch.cat([positions[:first], interpolated.squeeze(0).T])
 
 
-def _grow(old: Tensor, size: int, rows: Mapping[int, Sequence[int]]) -> Tensor:
-    new = old.new_zeros(size, *old.shape[1:])
-    new[: len(old)] = old
-    for id, parts in rows.items():
-        new[id] = old[torch.tensor(parts)].mean(0)
-    return new
+def _grow(table: Tensor, size: int, rows: Mapping[int, Sequence[int]]) -> Tensor:
+    grown = table.new_zeros(size, *table.shape[1:])
+    grown[: len(table)] = table
+    for id, piece_ids in rows.items():
+        grown[id] = table[torch.tensor(piece_ids)].mean(0)
+    return grown

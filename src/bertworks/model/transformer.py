@@ -3,7 +3,7 @@ and shared parts: Lan et al. 2020, section 3.1), ELECTRA, DistilBERT, XLNet (Yan
 
     N  all tokens of the batch      M  selected tokens
 
-What differs is chosen in `__init__` from the axes of the config; no `forward` asks for a family.
+Differences between families are chosen in `__init__` from the config; no `forward` depends on the family.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ class FeedForwardPart(nn.Module):
         self.gate = nn.Linear(config.hidden_size, config.ffn_size) if config.ffn == "gated" else None
         self.down = nn.Linear(config.ffn_size, config.hidden_size)
         self.activation = ACTIVATIONS[config.activation]
-        self.drop_inside, self.drop = Dropout(config.ffn_dropout), Dropout(config.dropout)
+        self.drop_inside = Dropout(config.ffn_dropout)
+        self.drop = Dropout(config.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.pre(x)
@@ -74,8 +75,9 @@ def _norm(size: int, config: TransformerConfig) -> nn.LayerNorm:
 
 
 def _norms(config: TransformerConfig) -> tuple[nn.Module, nn.Module]:
-    norm, none = _norm(config.hidden_size, config), nn.Identity()
-    return (norm, none) if config.norm_order == "pre" else (none, norm)
+    """Before and after a part; one of them is an Identity."""
+    norm = _norm(config.hidden_size, config)
+    return (norm, nn.Identity()) if config.norm_order == "pre" else (nn.Identity(), norm)
 
 
 class Embedding(nn.Module):
@@ -92,19 +94,16 @@ class Embedding(nn.Module):
         self.drop = Dropout(config.dropout)
 
     def forward(self, tokens: Tokens) -> Tensor:  # (N, embedding_width)
-        where = tokens.layout.queries
-        x = (
-            self.tokens(tokens.ids)
-            + self.positions(where.positions + self.first_position)
-            + self.segments(where.segments)
-        )
+        layout = tokens.layout.queries
+        positions = layout.positions + self.first_position
+        x = self.tokens(tokens.ids) + self.positions(positions) + self.segments(layout.segments)
         y: Tensor = self.drop(self.norm(x.to(self.tokens.weight.dtype)))  # sinusoids are float32
         return y
 
 
 def _table(rows: int, size: int) -> nn.Embedding:
-    # nn.Embedding's own start costs a second on the meta device (it imports torch._dynamo), and init.py replaces it
-    # anyway.
+    # nn.Embedding's own initialisation takes a second on the meta device (it imports torch._dynamo), and init.py
+    # replaces it anyway.
     table: nn.Embedding = nn.Embedding.from_pretrained(torch.empty(rows, size), freeze=False)  # type: ignore[no-untyped-call]
     return table
 
@@ -128,7 +127,7 @@ class Sinusoids(nn.Module):
 
 
 class NoEmbedding(nn.Module):
-    """An embedding that is not there."""
+    """Takes the place of an absent embedding."""
 
     def forward(self, _: Tensor) -> float:
         return 0.0
@@ -136,7 +135,7 @@ class NoEmbedding(nn.Module):
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer of a pass; its parts may be those of other layers too."""
+    """One layer of a forward pass; layers may share their parts."""
 
     index: int
     attention: AttentionPart
@@ -170,17 +169,17 @@ class Transformer(Encoder):
 
     def forward(self, tokens: Tokens, keep_layers: bool = False) -> States:
         x = self.project(self.embed(tokens))
-        kept = [x]
+        layer_states = [x]
         for layer in self.layers():
             x = self._run(layer, x, tokens.layout)
             if keep_layers:
-                kept.append(x)
+                layer_states.append(x)
         last = self.norm(x)
-        return States(last, (*kept[:-1], last) if keep_layers else ())
+        return States(last, (*layer_states[:-1], last) if keep_layers else ())
 
     def states_at(self, tokens: Tokens, chosen: Tensor, n_chosen: Sequence[int]) -> Tensor:
-        """As `forward` would give them; but the last layer works for these tokens alone, the others are only attended
-        to. In masked pre-training that is 15 % of the tokens."""
+        """As `forward` would give them; but the last layer is computed for these tokens alone, the others are only
+        attended to. In masked pre-training that is 15 % of the tokens."""
         x = self.project(self.embed(tokens))
         *below, top = self.layers()
         for layer in below:
@@ -203,10 +202,11 @@ class Transformer(Encoder):
         return run(x, context)
 
     def layers(self) -> Iterator[Layer]:
-        """From below; shared parts come again."""
+        """From below; shared parts occur several times."""
         reaches = self.config.reach or (None,) * self.config.n_layers
-        for index, (a, f, reach) in enumerate(zip(self.attention_order, self.ffn_order, reaches, strict=True)):
-            attention, ffn = self.attentions[a], self.ffns[f]
+        for index, reach in enumerate(reaches):
+            attention = self.attentions[self.attention_order[index]]
+            ffn = self.ffns[self.ffn_order[index]]
             assert isinstance(attention, AttentionPart) and isinstance(ffn, FeedForwardPart)
             yield Layer(index, attention, ffn, reach)
 
@@ -224,9 +224,9 @@ class Transformer(Encoder):
         for name in (*fields, "norm_eps", "norm_bias", "embedding_norm"):
             own, shared = getattr(self.config, name), getattr(other.config, name, None)
             if own != shared:
-                cause = f"embeddings with {name} {own} and {shared} cannot be one"
+                cause = f"embeddings with {name} {own} and {shared} cannot be shared"
                 raise BadConfig(cause, code="embeddings-differ")
-        assert isinstance(other, Transformer)  # it has the same fields
+        assert isinstance(other, Transformer)  # only its config has these fields
         self.embed = other.embed
 
     def use_recompute(self) -> None:

@@ -22,11 +22,13 @@ class TwoStreamTransformer(Transformer):
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__(config)
-        self.mask_state = nn.Parameter(torch.empty(config.hidden_size))  # what a query knows of its token: nothing
+        self.mask_state = nn.Parameter(
+            torch.empty(config.hidden_size)
+        )  # where the query stream starts for every target
 
     def two_stream(self, tokens: Tokens, ranks: Tensor, targets: Tensor, n_targets: Sequence[int]) -> Tensor:
         """The content stream h is the ordinary encoder; the query stream g runs through the same layers and attends to
-        h. Tokens of rank -1 are given to all; targets have ranks from 0."""
+        h. Tokens of rank -1 are visible to all; targets have ranks from 0."""
         content = tokens.layout.ranked(ranks)
         query = content.targets(targets, n_targets)
         h = self.project(self.embed(tokens))

@@ -1,7 +1,7 @@
-"""Weights files: read without trust, written without risk.
+"""Weights files, read without trusting them.
 
 Only safetensors are read here. Sizes come from the file's header and are compared with the config before anything is
-allocated. A pickle is recognised and refused; `read_pickle`, for the import verb alone, goes through torch's restricted
+allocated. A pickle is recognised and refused; `read_pickle`, for the import command alone, uses torch's restricted
 reader.
 """
 
@@ -23,13 +23,16 @@ from torch import Tensor
 from bertworks.errors import BadWeights, NotFound
 from bertworks.files import read_json
 
-WEIGHTS, INDEX, PICKLE = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
-FLOATS = {"F64", "F32", "F16", "BF16"}
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+PICKLE = "pytorch_model.bin"
+FLOAT_DTYPES = {"F64", "F32", "F16", "BF16"}
+PICKLE_STARTS = (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 
 
 @dataclass(frozen=True)
-class Stored:
-    """One tensor in a file that is open: its shape is known, its values are not read yet."""
+class StoredTensor:
+    """One tensor of an open file: its shape is known, its values are not read yet."""
 
     shape: tuple[int, ...]
     is_float: bool
@@ -37,47 +40,46 @@ class Stored:
 
 
 @contextmanager
-def open_weights(folder: Path) -> Iterator[dict[str, Stored]]:
+def open_weights(folder: Path) -> Iterator[dict[str, StoredTensor]]:
     """All tensors of a model folder by name, from one file or from several."""
     with ExitStack() as stack:
-        found: dict[str, Stored] = {}
+        tensors: dict[str, StoredTensor] = {}
         for path in weight_files(folder):
-            for name, stored in _open(path, stack).items():
-                if name in found:
+            for name, tensor in _open(path, stack).items():
+                if name in tensors:
                     raise BadWeights(f"the tensor {name!r} is stored twice", place=str(path), code="stored-twice")
-                found[name] = stored
-        yield found
+                tensors[name] = tensor
+        yield tensors
 
 
 def weight_files(folder: Path) -> list[Path]:
     if (folder / WEIGHTS).is_file():
         return [folder / WEIGHTS]
     if (folder / INDEX).is_file():
-        return _shards(folder)
+        return _indexed_files(folder)
     if (folder / PICKLE).is_file():
         raise BadWeights(
             f"{PICKLE} is a pickle, which can run code when it is read",
             place=str(folder),
-            remedy=f"if you trust where it comes from: bertworks import {folder} --out NEW",
+            remedy=f"if you trust its source: bertworks import {folder} --out NEW",
             code="pickled-weights",
         )
     raise NotFound(f"no {WEIGHTS} in this folder", place=str(folder), code="missing-file")
 
 
-def _shards(folder: Path) -> list[Path]:
+def _indexed_files(folder: Path) -> list[Path]:
+    index = folder / INDEX
     try:
-        names = set(read_json(folder / INDEX)["weight_map"].values())
+        names = set(read_json(index)["weight_map"].values())
     except (KeyError, AttributeError, TypeError) as error:
-        raise BadWeights(f"not an index of weights files: {error!r}", place=str(folder / INDEX)) from None
+        raise BadWeights(f"not an index of weights files: {error!r}", place=str(index)) from None
     for name in names:
         if not isinstance(name, str) or Path(name).name != name:
-            raise BadWeights(
-                f"the index points outside the folder: {name!r}", place=str(folder / INDEX), code="outside-folder"
-            )
+            raise BadWeights(f"the index points outside the folder: {name!r}", place=str(index), code="outside-folder")
     return [folder / name for name in sorted(names)]
 
 
-def _open(path: Path, stack: ExitStack) -> dict[str, Stored]:
+def _open(path: Path, stack: ExitStack) -> dict[str, StoredTensor]:
     if not path.is_file():
         raise NotFound("a weights file is missing", place=str(path), code="missing-file")
     try:
@@ -92,25 +94,24 @@ def _open(path: Path, stack: ExitStack) -> dict[str, Stored]:
                 code="pickled-weights",
             ) from None
         raise BadWeights(
-            f"not a whole safetensors file: {error}",
+            f"not a complete safetensors file: {error}",
             place=str(path),
-            remedy="fetch or save the file again",
+            remedy="download or save the file again",
             code="damaged-file",
         ) from None
     return {
-        name: Stored(tuple(part.get_shape()), part.get_dtype() in FLOATS, partial(file.get_tensor, name))
-        for name, part in slices.items()
+        name: StoredTensor(tuple(view.get_shape()), view.get_dtype() in FLOAT_DTYPES, partial(file.get_tensor, name))
+        for name, view in slices.items()
     }
 
 
 def _looks_like_pickle(path: Path) -> bool:
     with path.open("rb") as file:
-        start = file.read(2)
-    return start in (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+        return file.read(2) in PICKLE_STARTS
 
 
-def read_pickle(path: Path) -> dict[str, Stored]:
-    """A torch checkpoint, by the reader that builds tensors and nothing else."""
+def read_pickle(path: Path) -> dict[str, StoredTensor]:
+    """A torch checkpoint, by the reader that builds tensors and no other objects."""
     if not path.is_file():
         raise NotFound(f"no {path.name} in this folder", place=str(path.parent), code="missing-file")
     try:
@@ -125,21 +126,19 @@ def read_pickle(path: Path) -> dict[str, Stored]:
         if tensor.is_nested or tensor.layout != torch.strided or tensor.nbytes > tensor.untyped_storage().nbytes():
             raise BadWeights(f"{name} is not a plain tensor", place=str(path), code="not-a-plain-tensor")
     return {
-        str(name): Stored(tuple(tensor.shape), tensor.is_floating_point(), tensor.clone)
+        str(name): StoredTensor(tuple(tensor.shape), tensor.is_floating_point(), tensor.clone)
         for name, tensor in state.items()
     }
 
 
 def write_weights(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    save_file(
-        {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path, metadata={"format": "pt"}
-    )
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    save_file(plain, path, metadata={"format": "pt"})
 
 
 def as_numpy(tensor: Tensor) -> NDArray[np.float32]:
-    """Results for the user. Weights are not read through when a model is loaded; what comes of them is looked at
-    here."""
+    """Outputs for the user, checked to be finite: the weights are not checked when a model is loaded."""
     if not bool(tensor.isfinite().all()):
-        remedy = "its weights are damaged; fetch or save them again"
-        raise BadWeights("the model gives numbers that are not finite", remedy=remedy, code="not-finite")
+        remedy = "its weights are damaged; download or save them again"
+        raise BadWeights("the outputs of the model are not finite", remedy=remedy, code="not-finite")
     return tensor.float().cpu().numpy()
