@@ -40,7 +40,7 @@ from bertworks.runs.compare import compare
 from bertworks.runs.context import ProcessContext
 from bertworks.runs.finetune import (
     DevEvaluation,
-    FinetunePlan,
+    FinetuneJob,
     build_task,
     evaluate,
     finetune,
@@ -115,7 +115,7 @@ def unsure(said: str) -> tuple[int, ...]:
 
 def tune(start: Path, table: Path, out: Path, *settings: str, **limit: Any) -> tuple[TaskData, Source]:
     data, source, config = prepared(start, table, *settings, **limit)
-    finetune(FinetunePlan(config, data, source, str(start)), out, ProcessContext.library())
+    finetune(FinetuneJob(config, data, source, str(start)), out, ProcessContext.library())
     return data, source
 
 
@@ -162,7 +162,7 @@ def test_what_was_found_is_in_the_report(start: Path, tmp_path: Path) -> None:
     source = find_source("classify", train=str(tmp_path / "rows.csv"), skip_bad=True)
     data = read_data(source)
     config = resolve_finetune(bertworks.load(start), describe_task(data, source), settings=QUICK, options={"steps": 2})
-    finetune(FinetunePlan(config, data, source, str(start)), tmp_path / "run", ProcessContext.library())
+    finetune(FinetuneJob(config, data, source, str(start)), tmp_path / "run", ProcessContext.library())
     page = (tmp_path / "run/report.html").read_text()
     assert {"bad-rows", "labels"} <= {remark.code for remark in data.remarks}
     assert all(escape(remark) in page for remark in data.remarks)
@@ -269,7 +269,7 @@ def test_a_signal_breaks_a_look_off_and_resume_makes_up_for_it(
         patch.setattr(DevEvaluation, "__call__", asked_to_stop)
         data, source, config = prepared(start, table, "train.threads=1")
         with own_process(time.monotonic()) as runtime:
-            outcome = finetune(FinetunePlan(config, data, source, str(start)), stopped, ProcessContext(runtime))
+            outcome = finetune(FinetuneJob(config, data, source, str(start)), stopped, ProcessContext(runtime))
     assert outcome.exit_code == 143 and looks == number + 1
     assert [event["step"] for event in events(stopped, "eval")] == [2, 4, 6, 8][:number]
     assert not (stopped / "results.json").exists()
@@ -629,7 +629,7 @@ def test_a_head_goes_on_only_where_its_answers_mean_the_same(tmp_path: Path) -> 
         config = resolve_finetune(
             bertworks.load(model), describe_task(data, source), settings=QUICK, options={"steps": 2}
         )
-        finetune(FinetunePlan(config, data, source, str(model)), tmp_path / f"run-{at}", ProcessContext.library())
+        finetune(FinetuneJob(config, data, source, str(model)), tmp_path / f"run-{at}", ProcessContext.library())
         assert all(
             80 < said.value < 140
             for said in bertworks.load(tmp_path / f"run-{at}").predict([text for text, _ in rows[:8]])
@@ -781,7 +781,7 @@ def test_several_seeds(start: Path, table: Path, tmp_path: Path) -> None:
     out, other = tmp_path / "run", tmp_path / "other"
     data, source, config = prepared(start, table, steps=24)
     seen: list[Event] = []
-    finetune_seeds(FinetunePlan(config, data, source, str(start)), out, ProcessContext.library(seen.append), 3)
+    finetune_seeds(FinetuneJob(config, data, source, str(start)), out, ProcessContext.library(seen.append), 3)
     assert [isinstance(event, Finished) for event in seen].count(True) == 1 and isinstance(seen[-1], Finished), (
         "the end of a seed is not the end"
     )
@@ -821,7 +821,7 @@ def test_seeds_are_judged_without_copies_too(start: Path, table: Path, tmp_path:
     config = resolve_finetune(bertworks.load(start), describe_task(data, source), settings=QUICK, options={"steps": 4})
     seen: list[Event] = []
     finetune_seeds(
-        FinetunePlan(config, data, source, str(start)), tmp_path / "run", ProcessContext.library(seen.append), 2
+        FinetuneJob(config, data, source, str(start)), tmp_path / "run", ProcessContext.library(seen.append), 2
     )
     over = json.loads((tmp_path / "run/results.json").read_text())["seeds"]["extra_eval"][WITHOUT_COPIES]
     mean = sum(one["accuracy"] for one in over.values()) / 2
@@ -838,14 +838,14 @@ def test_a_seed_that_learns_nothing_is_given_up(start: Path, table: Path, tmp_pa
     """The third seed's rate is broken after the others have run: the same run, but for the rate."""
     out = tmp_path / "run"
     data, source, config = prepared(start, table, "train.evaluations=10", steps=40)
-    finetune_seeds(FinetunePlan(config, data, source, str(start)), out, ProcessContext.library(), 3)
+    finetune_seeds(FinetuneJob(config, data, source, str(start)), out, ProcessContext.library(), 3)
     behind = SeedPruner.from_runs([out / "seed-0", out / "seed-1"], "accuracy")
     assert not behind(0.4, 1.0), "too early to say"
     assert behind(0.9, 0.9) and not behind(0.9, behind.noise), "the others have no error at the end"
     assert not SeedPruner.from_runs([out / "seed-0"], "accuracy")(0.9, 1.0), "a single other one may have been lucky"
     slow = config.model_copy(update={"optim": config.optim.model_copy(update={"lr": 1e-9})})
     finetune(
-        FinetunePlan(slow, data, source, str(start)),
+        FinetuneJob(slow, data, source, str(start)),
         tmp_path / "slow",
         ProcessContext.library(),
         pruner=replace(behind, noise=0.0),

@@ -21,6 +21,7 @@ from safetensors.torch import load_file, save_file
 import bertworks
 from bertworks.errors import BadConfig, BadWeights, NotFound, SaveFailed, Unsupported
 from bertworks.model.folder import WeightsMismatch, import_folder, load_folder
+from bertworks.model.hf_config import from_hf
 from bertworks.model.layout import Tokens
 from bertworks.model.weights import read_pickle
 from bertworks.presets import preset
@@ -745,3 +746,9 @@ def test_strange_paths(tmp_path: Path) -> None:
     for name in ("with space", "näme 模型", "new\nline", "x" * 200):
         bertworks.new("bert-mini", **TINY).save(tmp_path / name)
         assert bertworks.load(tmp_path / name).config == preset("bert-mini").override(**TINY)
+
+
+@pytest.mark.parametrize("values", [["x"], "x", None, 5, {"family": "bert", "encoder": {"kind": ["transformer"]}}])
+def test_what_is_no_config_of_ours_is_refused(values: object) -> None:
+    with pytest.raises(BadConfig):
+        from_hf({"model_type": "bertworks", "bertworks": values})

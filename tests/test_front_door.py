@@ -117,6 +117,15 @@ def test_random_numbers_stay_the_callers(start: Path, tmp_path: Path) -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
+@pytest.mark.parametrize("kind", [ValueError, OSError])
+def test_what_a_handler_raises_is_not_swallowed(kind: type[Exception], start: Path, tmp_path: Path) -> None:
+    def on_event(event: Event) -> None:
+        raise kind("the caller's own")
+
+    with pytest.raises(kind, match="the caller's own"):
+        bertworks.finetune(rows(), model=start, out=tmp_path / "run", steps=1, on_event=on_event)
+
+
 def test_a_predictor_is_shared_between_threads(start: Path, tmp_path: Path) -> None:
     run = bertworks.finetune(rows(), model=start, out=tmp_path / "run", steps=10, settings=SETTINGS)
     texts = [f"{a} {b} {'ba' if at % 2 else 'ku'}" for at, (a, b) in enumerate((a, b) for a in WORDS for b in WORDS)]

@@ -24,6 +24,7 @@ from bertworks.datasets.example import Example, InvalidRow
 from bertworks.datasets.schema import Schema
 from bertworks.errors import BadConfig, Unsupported
 from bertworks.measure.metrics import ACCURACY, Floats, MetricValues
+from bertworks.model.count import count_parameters
 from bertworks.model.encoder import Encoder, LayerGroup, States
 from bertworks.model.layout import Tokens
 from bertworks.model.loss import Loss, Term, accuracy
@@ -35,6 +36,7 @@ from bertworks.tasks.sequence import SequenceTask
 from bertworks.tasks.shapes import SHAPES
 from bertworks.tasks.task import Outputs, Prediction, Score
 from bertworks.train.events import Evaluated
+from refusals import refused
 from texts import tiny_tokenizer
 
 
@@ -189,6 +191,35 @@ def test_what_an_encoder_cannot_do_is_refused(key: str, bag: None, tmp_path: Pat
     with pytest.raises(Unsupported) as refusal:
         bertworks.finetune(rows, model=start, out=tmp_path / "run", steps=1, settings={key: True})
     assert refusal.value.code == "no-effect"
+
+
+def test_what_is_known_of_an_encoder_of_others(bag: None) -> None:
+    bench = new_bag()
+    table = count_parameters(bench.model)
+    assert table.rows["token embeddings"] == bench.config.encoder.vocab_size * 32
+    assert table.total == sum(parameter.numel() for parameter in bench.model.parameters())
+    with refused("no-attention"):
+        bench.attention("de ba")
+
+
+def test_left_to_right_needs_an_encoder_that_can(bag: None, tmp_path: Path) -> None:
+    """Bag mixes the whole text into every token: it would copy the answer."""
+    start = new_bag(causal=True).save(tmp_path / "start")
+    (tmp_path / "text.txt").write_text("\n\n".join(f"de ba ku fi {'de ' * (at % 7)}. ku ba." for at in range(50)))
+    bertworks.prepare(tmp_path / "text.txt", tokenizer=start, out=tmp_path / "shards", workers=1)
+    with refused("bad-config"):
+        bertworks.pretrain(tmp_path / "shards", model=start, objective="ltr", steps=1, out=tmp_path / "run")
+
+
+def test_encoders_have_no_buffers(bag: None) -> None:
+    class Buffered(Bag):
+        def __init__(self, config: BagConfig) -> None:
+            super().__init__(config)
+            self.register_buffer("steps", torch.zeros(1))
+
+    ENCODERS["bag"] = Buffered
+    with refused("has-buffers"):
+        new_bag()
 
 
 def test_a_kind_that_is_not_there_is_refused(bag: None, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from bertworks.presets import FAMILY_RECIPES, PRESETS, preset, recipe
 from bertworks.runs.context import ProcessContext
 from bertworks.runs.pretrain import (
     HeldOutEvaluation,
-    PretrainPlan,
+    PretrainJob,
     log_frequencies,
     make_objective,
     pretrain,
@@ -164,7 +164,7 @@ def go_on_from(init: Path, shards: Shards, out: Path, *settings: str, objective:
     config = resolve_pretrain(
         shards.tokenizer, init=start, objective=objective, settings=settings, options={"steps": 2}
     )
-    pretrain(PretrainPlan(config, shards, str(init)), out, ProcessContext.library())
+    pretrain(PretrainJob(config, shards, str(init)), out, ProcessContext.library())
     return out
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from bertworks.data.shards import Shards
 from bertworks.runs.context import Outcome, ProcessContext
-from bertworks.runs.pretrain import PretrainPlan, pretrain, resume
+from bertworks.runs.pretrain import PretrainJob, pretrain, resume
 from bertworks.runs.settings import resolve_pretrain
 from bertworks.text.backends import word_piece
 from bertworks.text.tokenizer import Tokenizer
@@ -79,7 +79,7 @@ def train(
     config = resolve_pretrain(
         shards.tokenizer, preset=preset, objective=objective, settings=[*TINY, *settings], options=options
     )
-    return pretrain(PretrainPlan(config, shards, preset=preset), out, ProcessContext.library())
+    return pretrain(PretrainJob(config, shards, preset=preset), out, ProcessContext.library())
 
 
 def go_on(out: Path, **options: Any) -> Outcome:

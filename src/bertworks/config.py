@@ -68,6 +68,11 @@ class EncoderConfig(Frozen):
         return self.hidden_size
 
     @property
+    def can_be_causal(self) -> bool:
+        """Whether `causal` keeps its states from seeing what follows."""
+        return False
+
+    @property
     def has_two_streams(self) -> bool:
         """Whether it has a query stream beside the content stream, for permutation language modelling."""
         return False
@@ -105,7 +110,7 @@ class TransformerConfig(EncoderConfig):
         description="local attention: how many tokens to either side each layer sees, null: all; []: all, everywhere",
     )
     norm_order: Literal["post", "pre"] = Field("post", description="layer norm after or before each part")
-    norm_bias: bool = Field(True, description="layer norms have a bias")
+    norm_bias: bool = Field(True, description="the encoder's layer norms have a bias")
     embedding_norm: bool = Field(True, description="layer norm on the sum of the embeddings")
     ffn: Literal["plain", "gated"] = Field("plain", description="feed-forward part; gated: activation(gate(x)) * up(x)")
     sharing: Literal["none", "all", "attention", "ffn"] = Field(
@@ -154,6 +159,10 @@ class TransformerConfig(EncoderConfig):
     @property
     def widest_layer(self) -> int:
         return self.ffn_size
+
+    @property
+    def can_be_causal(self) -> bool:
+        return True
 
     @property
     def has_two_streams(self) -> bool:
@@ -214,8 +223,9 @@ class ModelConfig(Frozen):
         if not isinstance(values, Mapping):
             return values
         kind = values.get("kind", "transformer")
-        if kind not in ENCODER_CONFIGS:
-            raise ValueError(f"no such kind of encoder: {kind!r}; {nearest(str(kind), ENCODER_CONFIGS)}")
+        if not isinstance(kind, str) or kind not in ENCODER_CONFIGS:
+            cause = f"no such kind of encoder: {kind!r}; {nearest(str(kind), ENCODER_CONFIGS)}"
+            raise FieldConflict(cause, "kind")
         return ENCODER_CONFIGS[kind].model_validate(values)
 
     @model_validator(mode="after")
@@ -517,8 +527,10 @@ def renamed_keys(keys: Iterable[str]) -> list[Remark]:
     return [Remark("old-key", f"{key} is called {RENAMED[key]} since version 0.2") for key in keys if key in RENAMED]
 
 
-def with_new_keys(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A config, or a part of one, in today's words."""
+def with_new_keys(values: Any) -> Any:
+    """A config, or a part of one, in today's words; what is no object is left to be refused."""
+    if not isinstance(values, Mapping):
+        return values
     renamed = {section: dict(part) if isinstance(part, Mapping) else part for section, part in values.items()}
     for old, new in RENAMED.items():
         section, _, name = old.partition(".")

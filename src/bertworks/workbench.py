@@ -144,6 +144,8 @@ class Workbench:
         with record_attention() as recording:
             self._run(pieces)
         layers = recording.layers
+        if not layers:
+            raise Unsupported("this encoder has no attention", code="no-attention")
         return AttentionView(
             tokens=pieces,
             probabilities=np.stack([as_numpy(layer.probabilities[0]) for layer in layers]),

@@ -100,7 +100,7 @@ def finetune(
 
     began = monotonic()
     from bertworks.cli.live import live_training
-    from bertworks.runs.finetune import FinetunePlan
+    from bertworks.runs.finetune import FinetuneJob
     from bertworks.runs.run import start_finetune
     from bertworks.runs.settings import loop_options
     from bertworks.tasks.source import find_source, schema_for
@@ -113,7 +113,7 @@ def finetune(
         raise BadConfig("a run needs a folder", remedy="--out RUN", code="missing-option")
     texts = {"text": text, "text2": text2, "question": question, "context": context}
     columns = column_options(schema_for(task), **texts, choices=choices, label=label, pair=pair)
-    plan = FinetunePlan.resolve(
+    job = FinetuneJob.resolve(
         find_source(task, data=data, train=train, dev=dev, columns=columns, first=first, skip_bad=skip_bad),
         model=model,
         settings=settings or (),
@@ -121,11 +121,11 @@ def finetune(
         on_long=on_long,
     )
     if distributed.is_main:
-        for remark in plan.remarks:
+        for remark in job.remarks:
             say(str(remark))
     if show or out is None:
-        show_json(plan.config.model_dump(mode="json"))
+        show_json(job.config.model_dump(mode="json"))
         return
     with live_training(out, distributed, began) as process:
-        outcome = start_finetune(plan, out, process, seeds)
+        outcome = start_finetune(job, out, process, seeds)
     exit_process(outcome.exit_code)

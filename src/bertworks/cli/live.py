@@ -33,7 +33,12 @@ def live_training(
     from bertworks.runs.context import ProcessContext
     from bertworks.train.runtime import own_process
 
-    with own_process(began) as runtime, live_view(run, quiet=not distributed.is_main) as on_event:
+    with own_process(began) as runtime, live_view(run, quiet=not distributed.is_main) as show:
+
+        def on_event(event: Event) -> None:
+            with suppress(OSError, ValueError):  # a closed terminal is no reason to stop
+                show(event)
+
         yield ProcessContext(runtime, distributed, on_event, device, threads)
 
 

@@ -37,8 +37,7 @@ def pretrain(
         str | None, typer.Option(help="Or a model to start from: a folder, a run, 'minilm', a name on the Hub.")
     ] = None,
     objective: Annotated[
-        Literal["mlm", "mlm+nsp", "mlm+sop", "rtd", "plm", "ltr"] | None,
-        typer.Option(help="Training objective; the family's own if not given."),
+        str | None, typer.Option(help="mlm, mlm+nsp, mlm+sop, rtd, plm or ltr; the family's own if not given.")
     ] = None,
     masking: Annotated[
         Literal["token", "word", "ngram", "span"] | None, typer.Option(help="What is masked together.")
@@ -62,7 +61,7 @@ def pretrain(
     began = monotonic()
     from bertworks.cli.live import live_training
     from bertworks.data.shards import Shards
-    from bertworks.runs.pretrain import PretrainPlan
+    from bertworks.runs.pretrain import PretrainJob
     from bertworks.runs.pretrain import pretrain as start_pretrain
     from bertworks.runs.settings import loop_options
     from bertworks.train.distributed import from_environment
@@ -75,7 +74,7 @@ def pretrain(
             raise BadConfig("a model is named twice", remedy="leave --init out", code="given-twice", fields=["--init"])
         say_old_spelling(f"--model {init}")
         model = init
-    plan = PretrainPlan.resolve(
+    job = PretrainJob.resolve(
         Shards(shards),
         preset=preset,
         model=model,
@@ -85,12 +84,12 @@ def pretrain(
         options=loop_options(steps=steps, epochs=epochs, budget=budget, device=device, threads=threads),
     )
     if show:
-        show_json(plan.config.model_dump(mode="json"))
+        show_json(job.config.model_dump(mode="json"))
         return
     if out is None:
         raise BadConfig("a run needs a folder", remedy="--out RUN", code="missing-option")
     with live_training(out, distributed, began) as process:
-        outcome = start_pretrain(plan, out, process)
+        outcome = start_pretrain(job, out, process)
     exit_process(outcome.exit_code)
 
 

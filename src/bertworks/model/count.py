@@ -45,7 +45,9 @@ def count_parameters(model: Model) -> ParameterTable:
     rows = dict.fromkeys(ROWS, 0)
     for owner_name, owner in model.named_modules():
         for name, parameter in owner.named_parameters(recurse=False):
-            rows[_row(owner_name, owner, name)] += parameter.numel()
+            is_token_table = owner is model.encoder.token_embedding
+            row = "token embeddings" if is_token_table else _row(owner_name, owner, name)
+            rows[row] += parameter.numel()
     return ParameterTable({name: count for name, count in rows.items() if count})
 
 
@@ -65,6 +67,6 @@ def _row(owner_name: str, owner: nn.Module, name: str) -> str:
         return "biases"
     if path == ["encoder"]:
         return "token embeddings"  # XLNet's mask state takes the place of a token's embedding
-    if path[1] == "embed":
-        return f"{path[2].removesuffix('s')} embeddings"  # tokens, positions, segments
+    if path[1:] in (["embed", "positions"], ["embed", "segments"]):
+        return f"{path[2].removesuffix('s')} embeddings"
     return {"project": "embedding projection", "attentions": "attention", "ffns": "feed-forward"}.get(path[1], "layers")

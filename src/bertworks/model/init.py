@@ -27,6 +27,7 @@ from bertworks.model.attention import Attention, sinusoids
 from bertworks.model.encoder import Encoder
 from bertworks.model.transformer import FeedForwardPart, Transformer
 
+NORMS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm)
 LOCAL_OFFSETS = (-1, 1, -2, 2)  # which neighbour a head attends to, in turn
 MAX_FREQUENCIES = 32  # of the position table, a sine and a cosine each
 MAX_PERIOD = 100.0  # of these, the shortest being 1; times 2 pi tokens
@@ -37,9 +38,9 @@ NEIGHBOUR_SCORE = 32.0  # before the softmax; tokens far away have about 0
 def initialise(module: nn.Module, config: EncoderConfig, generator: torch.Generator | None = None) -> None:
     for owner_name, owner in module.named_modules():
         for name, parameter in owner.named_parameters(recurse=False):
-            if isinstance(owner, nn.LayerNorm) and name == "weight":
+            if isinstance(owner, NORMS) and name == "weight":
                 parameter.fill_(1.0)
-            elif name == "bias":
+            elif name.startswith("bias"):
                 parameter.zero_()
             elif f".{owner_name}".endswith((".attn.out", ".down")):
                 parameter.normal_(0.0, config.residual_init_range, generator=generator)

@@ -38,6 +38,10 @@ class Model(nn.Module):
             if name not in HEADS:
                 raise Unsupported(f"no such head: {name!r}", remedy=nearest(name, HEADS))
         self.encoder = ENCODERS[config.encoder.kind](config.encoder)
+        buffers = [name for name, _ in self.encoder.named_buffers()]
+        if buffers:
+            cause = f"an encoder with buffers cannot be saved or resumed: {', '.join(buffers)}"
+            raise Unsupported(cause, remedy="make them parameters, or compute them in forward", code="has-buffers")
         if summary is None:
             summary = config.heads.pooler and not names
         self.summary = Summary(config) if summary or SUMMARY_HEADS & set(names) else None

@@ -57,6 +57,10 @@ class Objective(Trainable):
                 f"objective {name} has no sentence pairs: use data.pairs none or stream", "objective.name", "data.pairs"
             )
         encoder = config.model.encoder
+        if cls.is_causal and not encoder.can_be_causal:
+            raise config_conflict(
+                f"objective {name} needs an encoder that can be causal", "objective.name", "model.kind"
+            )
         if cls.is_causal != encoder.causal:
             verb = "needs" if cls.is_causal else "does not work with"
             raise config_conflict(

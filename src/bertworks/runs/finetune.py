@@ -56,7 +56,7 @@ EVALUATION_TOKENS = 65_536  # of dev: what evaluations during a run with a time 
 
 
 @dataclass(frozen=True)
-class FinetunePlan:
+class FinetuneJob:
     """A fine-tuning that is checked and not started: its examples are read, its config is complete."""
 
     config: FinetuneConfig
@@ -74,7 +74,7 @@ class FinetunePlan:
         settings: Iterable[str] = (),
         options: Mapping[str, Any],
         on_long: OnLong | None = None,
-    ) -> FinetunePlan:
+    ) -> FinetuneJob:
         """`settings`: as `--set` has them; `options`: keys of the loop that have options of their own."""
         data = read_data(source)
         start = load(model)
@@ -99,9 +99,9 @@ class FinetunePlan:
         return RunRecord.new(kind, self.config, init=init, source=source, data=self.data.fingerprint, **fields)
 
 
-def finetune(plan: FinetunePlan, out: Path, process: ProcessContext, pruner: Pruner = never_prune) -> Outcome:
+def finetune(job: FinetuneJob, out: Path, process: ProcessContext, pruner: Pruner = never_prune) -> Outcome:
     """Start a new run; if torchrun has restarted the processes, resume it."""
-    return _run(plan.record(FINETUNE), plan.data, out, process, pruner, new=True, start=plan.start)
+    return _run(job.record(FINETUNE), job.data, out, process, pruner, new=True, start=job.start)
 
 
 def resume(out: Path, process: ProcessContext, pruner: Pruner = never_prune) -> Outcome:

@@ -45,7 +45,7 @@ REPORT_SEQUENCES = 8  # held-out ones that the report shows
 
 
 @dataclass(frozen=True)
-class PretrainPlan:
+class PretrainJob:
     """A pre-training that is checked and not started: its config is complete."""
 
     config: PretrainConfig
@@ -65,7 +65,7 @@ class PretrainPlan:
         masking: str | None = None,
         settings: Iterable[str] = (),
         options: Mapping[str, Any],
-    ) -> PretrainPlan:
+    ) -> PretrainJob:
         """`settings`: as `--set` has them; `options`: keys of the loop that have options of their own."""
         start = load(model) if model is not None else None
         if start is not None:
@@ -82,17 +82,17 @@ class PretrainPlan:
         return cls(config, shards, model, preset, start)
 
 
-def pretrain(plan: PretrainPlan, out: Path, process: ProcessContext) -> Outcome:
+def pretrain(job: PretrainJob, out: Path, process: ProcessContext) -> Outcome:
     """Start a new run; if torchrun has restarted the processes, resume it."""
     record = RunRecord.new(
         PRETRAIN,
-        plan.config,
-        preset=plan.preset,
-        init=resolve_name(plan.init),
-        shards=str(plan.shards.folder.resolve()),
-        data=fingerprint(plan.shards),
+        job.config,
+        preset=job.preset,
+        init=resolve_name(job.init),
+        shards=str(job.shards.folder.resolve()),
+        data=fingerprint(job.shards),
     )
-    return _run(record, plan.shards, out, process, new=True, start=plan.start)
+    return _run(record, job.shards, out, process, new=True, start=job.start)
 
 
 def resume(out: Path, process: ProcessContext, *, shards: Path | None = None, workers: int | None = None) -> Outcome:
@@ -123,11 +123,11 @@ def _run(
         log_freqs = log_frequencies(shards, config.model.encoder.vocab_size)
         start = run.initial_model()
         objective = make_objective(config, start if run.checkpoint is None else None, log_freqs).to(run.device)
-        context = run.begin(config.train.budget, _peak_flops(config, run.device))
         evaluation = HeldOutEvaluation(objective, shards, config, process.distributed, log_freqs)
         lineage = run.lineage(start, f"pretrain {config.objective.name}")
         rank_shard = RankShard(process.distributed.rank, process.distributed.world_size, config.train.micro_tokens)
         loader = _loader(objective, shards, config, "train", config.train.batch_tokens)
+        context = run.begin(config.train.budget, _peak_flops(config, run.device))  # nothing is refused after this
         policy = EvaluationPolicy(
             evaluate=evaluation,
             save_model=lambda: save_model(objective, start, lineage, shards, out) if run.is_main else None,

@@ -29,8 +29,8 @@ from bertworks.runs import finetune as finetuning
 from bertworks.runs import pretrain as pretraining
 from bertworks.runs import seeds as several_seeds
 from bertworks.runs.context import DATA, Outcome, ProcessContext
-from bertworks.runs.finetune import FinetunePlan
-from bertworks.runs.pretrain import PretrainPlan
+from bertworks.runs.finetune import FinetuneJob
+from bertworks.runs.pretrain import PretrainJob
 from bertworks.runs.record import FINETUNE, PRETRAIN, RunRecord
 from bertworks.runs.results import RESULTS, read_results
 from bertworks.runs.settings import loop_options
@@ -157,18 +157,18 @@ def finetune(
             first=first,
             skip_bad=skip_bad,
         )
-        plan = FinetunePlan.resolve(
+        job = FinetuneJob.resolve(
             source, model=str(model), settings=_assignments(settings), options=options, on_long=on_long
         )
-        start_finetune(plan, folder, ProcessContext.library(on_event), seeds)
+        start_finetune(job, folder, ProcessContext.library(on_event), seeds)
     return Run(folder)
 
 
-def start_finetune(plan: FinetunePlan, out: Path, process: ProcessContext, seeds: int = 1) -> Outcome:
+def start_finetune(job: FinetuneJob, out: Path, process: ProcessContext, seeds: int = 1) -> Outcome:
     """A new run, of one seed or several."""
     if seeds > 1:
-        return several_seeds.finetune_seeds(plan, out, process, seeds)
-    return finetuning.finetune(plan, out, process)
+        return several_seeds.finetune_seeds(job, out, process, seeds)
+    return finetuning.finetune(job, out, process)
 
 
 def pretrain(
@@ -188,7 +188,7 @@ def pretrain(
 ) -> Run:
     """Pre-train a model on prepared text: of a `preset` size from scratch, or starting from a `model`."""
     _check_single_process()
-    plan = PretrainPlan.resolve(
+    job = PretrainJob.resolve(
         Shards(shards),
         preset=preset,
         model=None if model is None else str(model),
@@ -197,7 +197,7 @@ def pretrain(
         settings=_assignments(settings),
         options=loop_options(steps=steps, epochs=epochs, budget=budget, device=device),
     )
-    pretraining.pretrain(plan, Path(out), ProcessContext.library(on_event))
+    pretraining.pretrain(job, Path(out), ProcessContext.library(on_event))
     return Run(out)
 
 

@@ -28,7 +28,7 @@ from bertworks.model.locate import MODEL, RUN
 from bertworks.reports.page import REPORT
 from bertworks.runs import finetune
 from bertworks.runs.context import Outcome, ProcessContext, check_new
-from bertworks.runs.finetune import FinetunePlan
+from bertworks.runs.finetune import FinetuneJob
 from bertworks.runs.record import FINETUNE, SEEDS, RunRecord
 from bertworks.runs.results import RESULTS, read_results
 from bertworks.tasks.evaluation import SeedSummary, metrics_of
@@ -40,16 +40,16 @@ MIN_PRUNING_PROGRESS = 0.5  # before which no seed is pruned
 MIN_COMPLETED_SEEDS = 2  # with fewer, no seed is pruned
 
 
-def finetune_seeds(plan: FinetunePlan, out: Path, process: ProcessContext, n_seeds: int) -> Outcome:
+def finetune_seeds(job: FinetuneJob, out: Path, process: ProcessContext, n_seeds: int) -> Outcome:
     """Train with the config's seed and those after it. A time budget is for all of them together."""
     _check_single_process(process)
-    seeds = [plan.config.train.seed + index for index in range(n_seeds)]
-    record = plan.record(SEEDS, seeds=seeds)
+    seeds = [job.config.train.seed + index for index in range(n_seeds)]
+    record = job.record(SEEDS, seeds=seeds)
     with locked(out):
         check_new(out, record, restarted=False)
         record.write(out)
         try:
-            return _run(record, plan, out, process)
+            return _run(record, job, out, process)
         except BertworksError:
             if not (_seed_folder(out, seeds[0]) / RUN).is_file():  # no seed has started: there is no run
                 (out / RUN).unlink()
@@ -63,8 +63,8 @@ def resume(out: Path, process: ProcessContext) -> Outcome:
     config = check_finetune(record.config, str(out / RUN))
     source = Source.model_validate(record.source)
     with locked(out):
-        plan = FinetunePlan(config, finetune.read_again(record, out), source, str(record.init))
-        return _run(record, plan, out, process)
+        job = FinetuneJob(config, finetune.read_again(record, out), source, str(record.init))
+        return _run(record, job, out, process)
 
 
 def _check_single_process(process: ProcessContext) -> None:
@@ -73,8 +73,8 @@ def _check_single_process(process: ProcessContext) -> None:
         raise Unsupported("several seeds in several processes", remedy=remedy, code="several-processes")
 
 
-def _run(record: RunRecord, plan: FinetunePlan, out: Path, process: ProcessContext) -> Outcome:
-    config = plan.config
+def _run(record: RunRecord, job: FinetuneJob, out: Path, process: ProcessContext) -> Outcome:
+    config = job.config
     seeds = record.seeds or []
     budget = config.train.budget / len(seeds) if config.train.budget is not None else None
     for index, seed in enumerate(seeds):
@@ -89,21 +89,21 @@ def _run(record: RunRecord, plan: FinetunePlan, out: Path, process: ProcessConte
             outcome = finetune.resume(folder, seed_process, pruner)
         else:
             train = config.train.model_copy(update={"seed": seed, "budget": budget})
-            seed_plan = replace(plan, config=config.model_copy(update={"train": train}))
-            outcome = finetune.finetune(seed_plan, folder, seed_process, pruner)
+            seed_job = replace(job, config=config.model_copy(update={"train": train}))
+            outcome = finetune.finetune(seed_job, folder, seed_process, pruner)
         if outcome.requested_signal:
             return Outcome(out, outcome.requested_signal, outcome.requested_signal)
     summary = _summarise(out, seeds, config.task.metric)
     with new_folder(out / MODEL, replace=True) as new:
         shutil.copytree(_seed_folder(out, summary.best) / MODEL, new, dirs_exist_ok=True)
-    finetune.finalise(out, config, plan.data, {}, seeds=summary)
+    finetune.finalise(out, config, job.data, {}, seeds=summary)
     finished = Finished(
         model=str(out / MODEL),
         report=str(out / REPORT),
         metrics=summary.mean,
         metric=config.task.metric,
         interval=summary.intervals[config.task.metric],
-        dev_examples=len(plan.data.dev),
+        dev_examples=len(job.data.dev),
         extra_eval=summary.extra_eval_means,
         std=summary.std,
         n_seeds=len(summary.metrics),

@@ -27,7 +27,7 @@ from bertworks.reports.page import REPORT
 from bertworks.reports.tour import TourResults, write_tour_report
 from bertworks.runs import finetune
 from bertworks.runs.context import ProcessContext
-from bertworks.runs.pretrain import PretrainPlan, log_frequencies, make_objective, pretrain, resume
+from bertworks.runs.pretrain import PretrainJob, log_frequencies, make_objective, pretrain, resume
 from bertworks.runs.results import RESULTS, read_results
 from bertworks.runs.settings import resolve_pretrain
 from bertworks.runs.tables import parameter_table, similarity_table
@@ -207,9 +207,9 @@ def _pretrain(console: Console, out: Path, training: Training, budget: float, re
     log_freqs = log_frequencies(shards, config.model.encoder.vocab_size)
     before = Workbench(make_objective(config, None, log_freqs).eval().model, shards.tokenizer, Pooling(), {}, [], [])
     if not (run / REPORT).is_file():
-        plan = PretrainPlan(config, shards, preset=PRESET)
+        job = PretrainJob(config, shards, preset=PRESET)
         with training(run) as process:
-            outcome = resume(run, process) if (run / RUN).is_file() else pretrain(plan, run, process)
+            outcome = resume(run, process) if (run / RUN).is_file() else pretrain(job, run, process)
         if outcome.signal:
             return outcome.signal
     after = load(run)
@@ -262,13 +262,13 @@ def _classify(console: Console, text: list[str], out: Path, training: Training, 
                 if (run / RUN).is_file():
                     outcome = finetune.resume(run, process)
                 else:
-                    plan = finetune.FinetunePlan.resolve(
+                    job = finetune.FinetuneJob.resolve(
                         source,
                         model=model,
                         settings=settings if name == "minilm" else small_settings,
                         options={"epochs": TASK_EPOCHS},
                     )
-                    outcome = finetune.finetune(plan, run, process)
+                    outcome = finetune.finetune(job, run, process)
             if outcome.requested_signal:
                 return outcome.requested_signal
         results.starts[name] = START_TITLES[name], read_results(run)

@@ -239,16 +239,12 @@ class Log:
         except OSError as error:
             if self.line_complete:
                 text = f"{METRICS} could not be written: {error}"
-                self._handle(Remarked(step=event.step, code="log-not-written", text=text))
+                self.on_event(Remarked(step=event.step, code="log-not-written", text=text))
             self.line_complete = False  # half a line may have been written; the next event starts a new one
-        self._handle(event)
+        self.on_event(event)
         if self.tensorboard is not None:
             for name, value in _scalars(event):
                 self.tensorboard.add_scalar(f"{event.kind}/{name}", value, event.step)
-
-    def _handle(self, event: Event) -> None:
-        with suppress(OSError, ValueError):
-            self.on_event(event)
 
     def close(self) -> None:
         with suppress(OSError):
