@@ -6,14 +6,17 @@ import json
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import bertworks
 from bertworks.datasets.inputs import INPUT_BATCH_SIZE
-from bertworks.runs.embed import embed_file, text_inputs
+from bertworks.errors import BertworksError
+from bertworks.runs.embed import EmbeddedFile, embed_file, text_inputs
 from commands import refusal, run, run_json
 from test_cli import BERTWORKS
 from texts import tiny_tokenizer
@@ -132,3 +135,47 @@ def test_two_writers_do_not_meet(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("de fi\n")
     with FileLock(tmp_path / ".x.npy.lock"):
         assert refusal("embed", folder, tmp_path / "in.txt", "--out", tmp_path / "x.npy")["code"] == "in-use"
+
+
+def test_a_state_of_other_vectors_is_not_believed(folder: Path, tmp_path: Path) -> None:
+    """Run A stops, run B begins anew and stops before its first part; A must not go on with what B truncated."""
+    (tmp_path / "in.txt").write_text("\n".join(lines(2 * INPUT_BATCH_SIZE)) + "\n")
+    bench, out = bertworks.load(folder), tmp_path / "x.npy"
+
+    def stop(done: int, total: int | None) -> None:
+        raise KeyboardInterrupt
+
+    def embed(progress: Callable[[int, int | None], None] = lambda done, total: None, **options: Any) -> EmbeddedFile:
+        inputs = text_inputs(str(tmp_path / "in.txt"), out)
+        return embed_file(bench, inputs, out, batch_tokens=512, progress=progress, **options)
+
+    with pytest.raises(KeyboardInterrupt):
+        embed(stop)
+    with pytest.raises(BertworksError):
+        _refuse_first_part(bench, tmp_path, out)
+    done = embed()
+    vectors = np.load(out)
+    assert done.resumed_at == 0 and np.abs(vectors).sum(1).min() > 0
+
+
+def _refuse_first_part(bench: bertworks.Workbench, folder: Path, out: Path) -> None:
+    (folder / "long.txt").write_text("ba " * 60 + "\n")
+    embed_file(bench, text_inputs(str(folder / "long.txt"), out), out, batch_tokens=512, on_long="error")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("a.csv", "id,text\n1,de fi\n2\n3,ba\n"), ("a.jsonl", '{"text": "de"}\n{no\n')]
+)
+def test_rows_that_cannot_be_parsed_would_shift_the_others(
+    name: str, content: str, folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(content)
+    error = refusal("embed", folder, tmp_path / name, "--out", tmp_path / "x.npy", "--skip-bad")
+    assert error["code"] == "unplaced-rows" and not (tmp_path / "x.npy").exists()
+
+
+def test_other_encodings_are_refused_unless_asked_for(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_bytes(b"de fi\nba \xff\n")
+    assert refusal("embed", folder, tmp_path / "in.txt", "--out", tmp_path / "x.npy")["code"] == "not-utf8"
+    out = run_json("embed", folder, tmp_path / "in.txt", "--out", tmp_path / "x.npy", "--skip-bad")
+    assert out["shape"] == [2, 16] and any("U+FFFD" in remark for remark in out["remarks"])

@@ -126,6 +126,80 @@ def test_what_a_handler_raises_is_not_swallowed(kind: type[Exception], start: Pa
         bertworks.finetune(rows(), model=start, out=tmp_path / "run", steps=1, on_event=on_event)
 
 
+def test_a_refused_call_touches_nothing_of_the_caller(start: Path, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "train.csv").write_text("text,label\nde ba,a\nku fi,b\n" * 20)
+    (tmp_path / "data" / "train.jsonl").write_text("mine")
+    for data in (str(tmp_path / "data" / "train.csv"), rows()):
+        with pytest.raises(BertworksError):
+            bertworks.finetune(data, model=start, out=tmp_path, steps=1)
+        with pytest.raises(BertworksError):
+            bertworks.finetune(data, model="./nowhere", out=tmp_path, steps=1)
+    assert {path.name for path in (tmp_path / "data").iterdir()} == {"train.csv", "train.jsonl"}
+    assert (tmp_path / "data" / "train.jsonl").read_text() == "mine"
+
+
+def test_a_second_call_for_the_same_folder_leaves_the_first_alone(start: Path, tmp_path: Path) -> None:
+    refusals: list[BertworksError] = []
+
+    def second(event: Event) -> None:
+        if isinstance(event, Started):
+            try:
+                bertworks.finetune(rows(), model=start, out=tmp_path / "run", steps=1)
+            except BertworksError as error:
+                refusals.append(error)
+
+    run = bertworks.finetune(rows(), model=start, out=tmp_path / "run", steps=4, settings=SETTINGS, on_event=second)
+    assert run.is_finished and len(refusals) == 1 and refusals[0].code in ("run-exists", "in-use")
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_a_run_with_its_rows_can_be_moved(seeds: int, start: Path, tmp_path: Path) -> None:
+    run = bertworks.finetune(rows(), model=start, out=tmp_path / "run", steps=4, seeds=seeds, settings=SETTINGS)
+    metrics = run.metrics
+    (tmp_path / "elsewhere").mkdir()
+    moved = (tmp_path / "run").rename(tmp_path / "elsewhere" / "moved")
+    (moved / "results.json").unlink()
+    assert bertworks.Run(moved).resume().metrics == metrics
+
+
+def test_metrics_of_a_pretraining_are_those_of_its_best_model(start: Path, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("\n\n".join(documents(40)))
+    shards = bertworks.prepare(tmp_path / "text.txt", tokenizer=start, out=tmp_path / "shards", workers=1)
+    settings = {
+        "optim.lr": 5.0,
+        "optim.warmup": 0.0,
+        "data.max_length": 32,
+        "data.held_out": 0.2,
+        "train.batch_tokens": 256,
+    }
+    run = bertworks.pretrain(
+        shards.folder, model=start, objective="mlm", steps=6, out=tmp_path / "run", settings=settings
+    )
+    losses = [event.metrics["loss"] for event in run.events if isinstance(event, Evaluated)]
+    assert losses[-1] > min(losses), "it did not get worse, so nothing is shown"
+    assert run.metrics["loss"] == min(losses)
+
+
+def test_dropout_is_noticed(start: Path, tmp_path: Path) -> None:
+    run = bertworks.finetune(rows(), model=start, out=tmp_path / "run", steps=1, settings=SETTINGS)
+    run.predict(["de ba"])
+    run.model.model.train()
+    with refused("training-mode"):
+        run.predict(["de ba"])
+
+
+def test_missing_values_of_pandas_are_missing(start: Path, tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    for value in (pandas.NA, pandas.NaT):
+        with refused("bad-rows"):
+            bertworks.finetune([*rows(), {"text": "de", "label": value}], model=start, out=tmp_path / "run", steps=1)
+    with refused("not-text"):
+        bertworks.finetune([*rows(), {"text": b"de", "label": "a"}], model=start, out=tmp_path / "run", steps=1)
+    with refused("lone-surrogate", place="row 80"):
+        bertworks.finetune([*rows(), {"text": "\ud83d", "label": "a"}], model=start, out=tmp_path / "run", steps=1)
+
+
 def test_a_predictor_is_shared_between_threads(start: Path, tmp_path: Path) -> None:
     run = bertworks.finetune(rows(), model=start, out=tmp_path / "run", steps=10, settings=SETTINGS)
     texts = [f"{a} {b} {'ba' if at % 2 else 'ku'}" for at, (a, b) in enumerate((a, b) for a in WORDS for b in WORDS)]

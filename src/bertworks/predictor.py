@@ -74,7 +74,7 @@ class Predictor:
 
     def run(self, windows: Sequence[Features], progress: Progress = no_progress) -> list[Outputs]:
         """The logits of each window of each input."""
-        if self.task.training:
+        if self.task.training or self.task.model.training:
             raise Unsupported(
                 "the model is in training mode, with dropout", remedy="model.eval() first", code="training-mode"
             )

@@ -62,7 +62,9 @@ def embed(
         )
     if as_json:
         shape = [result.rows, result.width]
-        show_json({"out": str(out), "shape": shape, "resumed_at": result.resumed_at, "ledger": asdict(result.ledger)})
+        remarks = [str(remark) for remark in inputs.remarks]
+        values = {"out": str(out), "shape": shape, "resumed_at": result.resumed_at, "remarks": remarks}
+        show_json({**values, "ledger": asdict(result.ledger)})
         return
     for remark in inputs.remarks:
         say(str(remark))

@@ -109,7 +109,9 @@ def evaluate(
     from bertworks.tasks.source import Source
     from bertworks.train.runtime import choose_device, set_threads
 
-    if old_data is not None and data is None:
+    if old_data is not None and data is not None:
+        raise BadConfig("examples are named twice", remedy="leave --data out", code="given-twice")
+    if old_data is not None:
         say_old_spelling(f"bertworks evaluate {run} {old_data}")
         data = old_data
     if data is None:

@@ -8,6 +8,7 @@ import typer
 
 from bertworks.cli.options import ModelArgument, OldModel, model_and_input, say_old_spelling
 from bertworks.cli.show import AsJson, console, show_json
+from bertworks.errors import BadConfig
 
 
 def tokenize(
@@ -29,6 +30,8 @@ def tokenize(
 
     model, text = model_and_input("tokenize", model, text, old_model, "TEXT")
     if pair is not None:
+        if text2 is not None:
+            raise BadConfig("a second text is given twice", remedy="leave --pair out", code="given-twice")
         say_old_spelling("--text2")
         text2 = pair
     pieces = Tokenizer.load(locate(model)).pieces(text, text2)

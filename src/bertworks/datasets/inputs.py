@@ -61,6 +61,7 @@ class Inputs:
         self.skip_bad = skip_bad
         self.report = ReadReport()
         self.total: int | None = None  # number of examples; None: standard input
+        self.n_unplaced = 0  # invalid rows that are in no batch, not even as None: they could not be parsed
         self.header: dict[str, None] = {}  # columns of the rows
         self._reader: ExampleReader | None = None  # None: plain text
         self._as_trained = False  # a table with the text columns that the model was trained on
@@ -79,11 +80,14 @@ class Inputs:
                 self._reader = TableReader(self._columns(path, named, trained_on), schema)
                 self._as_trained = self._reader.columns.texts == trained_on
             self.total = 0
+            n_invalid = 0
             for batch in self._batches(self.report):
                 self.total += len(batch.valid)
+                n_invalid += len(batch.examples) - len(batch.valid)
                 self.header |= dict.fromkeys(name for row in batch.rows for name in row)
             self.report.check_encoding(self.total)
             self._check(self.total)
+            self.n_unplaced = max(0, len(self.report.bad) - n_invalid) + len(self.report.malformed)
         self.header = self.header or dict.fromkeys(schema.input_columns(pairs))
 
     def __iter__(self) -> Iterator[InputBatch]:

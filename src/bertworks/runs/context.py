@@ -10,7 +10,7 @@ RUN/run.json        the record: what is trained, on what, where; written before 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +20,7 @@ import torch
 
 from bertworks.config import LoopConfig, renamed_keys
 from bertworks.errors import BadCheckpoint, BadConfig, BertworksError, Remark, SaveFailed
-from bertworks.files import locked, new_folder, read_json
+from bertworks.files import atomic_write, locked, new_folder, read_json
 from bertworks.model.locate import MODEL, RUN
 from bertworks.runs.record import RunRecord
 from bertworks.train.checkpoint import CHECKPOINTS, Checkpoint, newest_checkpoint, tidy_checkpoints
@@ -90,6 +90,7 @@ class RunContext:
     checkpoint: Checkpoint | None  # to resume from
     damaged_checkpoints: list[Remark]  # newer ones that could not be read, and why
     start: Workbench | None = None  # the model to start from, if it is loaded already
+    rows: Mapping[str, Path] = field(default_factory=dict)  # examples that were given as rows, to be kept in the folder
     log: Log | None = None  # of the main process, once it has begun
 
     @property
@@ -99,6 +100,7 @@ class RunContext:
     def begin(self, budget: float | None, peak_flops: float) -> TrainContext:
         """Write the record of a new run, and open its log."""
         if self.is_main and self.checkpoint is None:
+            keep_rows(self.rows, self.folder)
             self.record.model_copy(update={"environment": self.machine}).write(self.folder)
             if not (self.folder / CHECKPOINTS).is_dir():
                 with new_folder(self.folder / CHECKPOINTS):
@@ -167,6 +169,7 @@ def open_run(
     *,
     new: bool,
     start: Workbench | None = None,
+    rows: Mapping[str, Path] | None = None,
 ) -> Iterator[RunContext]:
     """The folder of a run, locked, with its newest intact checkpoint. Threads are set on the command line only."""
     distributed = process.distributed
@@ -191,12 +194,20 @@ def open_run(
             set_threads(process.threads or threads, distributed.local_world_size)
         machine = environment(device, distributed.world_size)
         machine["keeps_freed_memory"] = owns_process and keep_freed_memory()
-        run = RunContext(folder, record, process, device, machine, checkpoint, damaged, start)
+        run = RunContext(folder, record, process, device, machine, checkpoint, damaged, start, rows or {})
         try:
             yield run
         finally:
             if run.log is not None:
                 run.log.close()
+
+
+def keep_rows(rows: Mapping[str, Path], folder: Path) -> None:
+    """Copy examples that were given as rows into a new run, so that it can be resumed."""
+    for split, file in rows.items():
+        (folder / DATA).mkdir(exist_ok=True)
+        with file.open("rb") as source, atomic_write(folder / DATA / f"{split}.jsonl") as target:
+            shutil.copyfileobj(source, target)
 
 
 def check_new(folder: Path, record: RunRecord, *, restarted: bool) -> None:
@@ -206,7 +217,7 @@ def check_new(folder: Path, record: RunRecord, *, restarted: bool) -> None:
             return
         remedy = f"`bertworks resume {folder}` continues it; or name another"
         raise SaveFailed("there is a run here already", place=str(folder), remedy=remedy, code="run-exists")
-    if any(path.name not in (".lock", DATA) for path in folder.iterdir()):
+    if any(path.name != ".lock" for path in folder.iterdir()):
         raise SaveFailed("this folder is not empty", place=str(folder), remedy="name a new one", code="not-empty")
 
 

@@ -21,7 +21,7 @@ from bertworks.data.corpus import ReadProgress
 from bertworks.datasets.columns import NamedColumns
 from bertworks.datasets.inputs import INPUT_BATCH_SIZE, InputBatch, Inputs
 from bertworks.datasets.schema import Schema
-from bertworks.errors import BertworksError, SaveFailed
+from bertworks.errors import BadText, BertworksError, SaveFailed
 from bertworks.files import locked_file, read_json, sync_tree, write_json
 from bertworks.predictor import Embedder, Vectors
 from bertworks.text.ledger import Ledger, OnLong
@@ -41,7 +41,16 @@ class EmbeddedFile:
 def text_inputs(file: str, out: Path, columns: NamedColumns | None = None, *, skip_bad: bool = False) -> Inputs:
     """A file of texts, to be embedded into `out`; both are checked before anything is computed."""
     _check_output(out, file)
-    return Inputs(file, Schema(), named=columns, skip_bad=skip_bad, every_line=True)
+    inputs = Inputs(file, Schema(), named=columns, skip_bad=skip_bad, every_line=True)
+    if inputs.n_unplaced:
+        cause = f"{inputs.n_unplaced:,} rows cannot be parsed, so the vectors after them would not stand at their rows"
+        raise BadText(cause, place=file, remedy="correct them; `bertworks predict` names them", code="unplaced-rows")
+    if inputs.report.n_replaced and not skip_bad:
+        remedy = "save it as UTF-8, or --skip-bad goes on with U+FFFD in their place"
+        raise BadText(
+            f"{inputs.report.n_replaced:,} characters are not UTF-8", place=file, remedy=remedy, code="not-utf8"
+        )
+    return inputs
 
 
 def embed_file(
@@ -113,8 +122,10 @@ class _PartialVectors:
         """Positioned after the vectors of an interrupted call of the same identity, if there are any."""
         path = out.with_name(f".{out.name}.partial")
         state_file = out.with_name(f".{out.name}.partial.json")
-        rows, ledger = _read_state(path, state_file, identity)
+        rows, ledger = _read_state(path, state_file, identity, width)
         try:
+            if not rows:
+                state_file.unlink(missing_ok=True)  # it is of vectors that are truncated now
             file = path.open("r+b" if rows else "wb")
             file.truncate(HEADER_BYTES + rows * width * 4)
             file.seek(0, os.SEEK_END)
@@ -155,14 +166,15 @@ class _PartialVectors:
         os.fsync(self.file.fileno())
 
 
-def _read_state(path: Path, state_file: Path, identity: str | None) -> tuple[int, Ledger]:
+def _read_state(path: Path, state_file: Path, identity: str | None, width: int) -> tuple[int, Ledger]:
     """The number of rows so far, and their ledger; 0, if they are not of this identity."""
     if identity is None or not path.is_file() or not state_file.is_file():
         return 0, Ledger()
     try:
         values = read_json(state_file)
-        if values["identity"] == identity:
-            return int(values["rows"]), Ledger(**values["ledger"])
+        rows = int(values["rows"])
+        if values["identity"] == identity and path.stat().st_size >= HEADER_BYTES + rows * width * 4:
+            return rows, Ledger(**values["ledger"])
     except (BertworksError, KeyError, TypeError, ValueError):
         pass  # damaged: start from the first row
     return 0, Ledger()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from bertworks.model.pooling import Pooling
 from bertworks.model.resize import refit, use_partial_embedding, with_full_embedding
 from bertworks.reports.finetune import write_finetune_report
 from bertworks.reports.page import REPORT
-from bertworks.runs.context import Outcome, ProcessContext, RunContext, open_run, resolve_name
+from bertworks.runs.context import DATA, Outcome, ProcessContext, RunContext, open_run, resolve_name
 from bertworks.runs.record import FINETUNE, SEEDS, Kind, RunRecord
 from bertworks.runs.results import RESULTS
 from bertworks.runs.settings import resolve_finetune
@@ -64,6 +64,8 @@ class FinetuneJob:
     source: Source
     init: str  # name of the model to start from
     start: Workbench | None = None  # that model, if it is loaded already
+    rows: Mapping[str, Path] = field(default_factory=dict)  # splits that were given as rows: files to keep in the run
+    rows_folder: str = DATA  # where they are kept, from the run's folder
 
     @classmethod
     def resolve(
@@ -95,13 +97,15 @@ class FinetuneJob:
 
     def record(self, kind: Kind, **fields: Any) -> RunRecord:
         source = self.source.resolved(self.data.columns).model_dump(mode="json")
+        source |= {split: f"{self.rows_folder}/{split}.jsonl" for split in self.rows}
         init = resolve_name(self.init)
         return RunRecord.new(kind, self.config, init=init, source=source, data=self.data.fingerprint, **fields)
 
 
 def finetune(job: FinetuneJob, out: Path, process: ProcessContext, pruner: Pruner = never_prune) -> Outcome:
     """Start a new run; if torchrun has restarted the processes, resume it."""
-    return _run(job.record(FINETUNE), job.data, out, process, pruner, new=True, start=job.start)
+    rows = job.rows if job.rows_folder == DATA else {}
+    return _run(job.record(FINETUNE), job.data, out, process, pruner, new=True, start=job.start, rows=rows)
 
 
 def resume(out: Path, process: ProcessContext, pruner: Pruner = never_prune) -> Outcome:
@@ -113,7 +117,8 @@ def read_again(record: RunRecord, out: Path) -> TaskData:
     """The examples of a run, if they are still the same."""
     remedy = "put the files back as they were"
     try:
-        data = read_data(Source.model_validate(record.source))
+        stored = {split: str(file) for split, file in stored_rows(record, out).items()}
+        data = read_data(Source.model_validate({**(record.source or {}), **stored}))
     except NotFound as error:
         cause = f"the examples of this run: {error.cause}"
         raise NotFound(cause, place=error.place, remedy=remedy, code=error.code) from None
@@ -121,6 +126,12 @@ def read_again(record: RunRecord, out: Path) -> TaskData:
         cause = "the examples have changed since the run started"
         raise BadText(cause, place=str(out), remedy=remedy, code="examples-changed")
     return data
+
+
+def stored_rows(record: RunRecord, out: Path) -> dict[str, Path]:
+    """Splits that are kept in the run itself: their paths are relative, so that it can be moved."""
+    paths = {split: (record.source or {}).get(split) for split in ("train", "dev")}
+    return {split: out / path for split, path in paths.items() if path and not Path(path).is_absolute()}
 
 
 @dataclass(frozen=True)
@@ -152,9 +163,10 @@ def _run(
     *,
     new: bool,
     start: Workbench | None = None,
+    rows: Mapping[str, Path] | None = None,
 ) -> Outcome:
     config = check_finetune(record.config, str(out / RUN))
-    with open_run(record, config.train, out, process, new=new, start=start) as run:
+    with open_run(record, config.train, out, process, new=new, start=start, rows=rows) as run:
         start = run.initial_model()
         if start is None:
             raise Unsupported("a fine-tuning starts from a model", place=str(out))
@@ -169,7 +181,7 @@ def _run(
         signal = trainer.run()
         if run.is_main and not signal:
             encoded = {"train": splits.train, "dev": splits.dev}
-            results = finalise(out, config, data, encoded, pruned=trainer.state.pruned)
+            results = finalise(out, config, data, encoded, run.device, pruned=trainer.state.pruned)
             trainer.emit(_finished(out, results, config.task.metric, len(data.dev)))
         return Outcome(out, signal, process.runtime.stop.signal)
 
@@ -260,6 +272,7 @@ def finalise(
     config: FinetuneConfig,
     data: TaskData,
     encoded: dict[str, list[Features]],
+    device: torch.device,
     *,
     pruned: bool = False,
     seeds: SeedSummary | None = None,
@@ -270,7 +283,7 @@ def finalise(
     assert bench.artifact is not None  # save_model wrote it
     task = make_task(bench.model, bench.artifact.task)
     windows = SlidingWindows.from_config(bench.tokenizer, config.data)
-    task.to(choose_device(config.train.device))
+    task.to(device)
     splits = {"train": data.train, "dev": data.dev, **data.extra_eval}
     features = {name: encoded.get(name) or task.features(examples, windows) for name, examples in splits.items()}
     results, bench.artifact = calibrate_and_score(task, features["dev"], data.dev, bench.artifact)
@@ -314,7 +327,7 @@ def evaluate(
 ) -> Evaluation:
     """A run's model on further examples for its task; `columns`: those that the user names."""
     source = Source.model_validate({**(RunRecord.read(out, FINETUNE, SEEDS).source or {}), "skip_bad": skip_bad})
-    bench = load(out, device=device)
+    bench = load(out, device=choose_device(device))
     predictor = bench.predictor
     named_columns = columns if columns is not None and columns.by_option() else None
     eval_data = read_eval_data(source, data, predictor.artifact.task, named=named_columns)

@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,18 +21,17 @@ from bertworks.data.prepare import prepare as prepare_corpus
 from bertworks.data.shards import Shards
 from bertworks.datasets.columns import NamedColumns
 from bertworks.errors import BadConfig, BadText, SaveFailed, Unsupported
-from bertworks.files import atomic_write
 from bertworks.model.locate import RUN, locate
 from bertworks.predictor import Predictions
 from bertworks.reports.page import REPORT
 from bertworks.runs import finetune as finetuning
 from bertworks.runs import pretrain as pretraining
 from bertworks.runs import seeds as several_seeds
-from bertworks.runs.context import DATA, Outcome, ProcessContext
+from bertworks.runs.context import Outcome, ProcessContext
 from bertworks.runs.finetune import FinetuneJob
 from bertworks.runs.pretrain import PretrainJob
 from bertworks.runs.record import FINETUNE, PRETRAIN, RunRecord
-from bertworks.runs.results import RESULTS, read_results
+from bertworks.runs.results import RESULTS
 from bertworks.runs.settings import loop_options
 from bertworks.runs.vocabulary import train_on_corpus
 from bertworks.tasks.catalogue import CATALOGUE
@@ -42,7 +41,7 @@ from bertworks.text.cached_encoder import Words
 from bertworks.text.ledger import OnLong
 from bertworks.text.tokenizer import Tokenizer
 from bertworks.text.training import Kind
-from bertworks.train.events import METRICS, Evaluated, Event, EventHandler, Finished, ignore, last, read_events
+from bertworks.train.events import METRICS, Evaluated, Event, EventHandler, Finished, ignore, last, of_kind, read_events
 from bertworks.workbench import Workbench, load
 
 Rows = Sequence[Mapping[str, Any]]
@@ -54,7 +53,7 @@ class Run:
     """A training's folder: resume it, evaluate and use its model."""
 
     def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
+        self.folder = Path(folder).resolve()
         self.record = RunRecord.read(self.folder)
 
     def __repr__(self) -> str:
@@ -82,15 +81,16 @@ class Run:
     def metrics(self) -> dict[str, float]:
         """Of the best model: on dev; of a pre-training, on held-out text. Of several seeds, the mean."""
         if self.record.kind == PRETRAIN:
-            evaluated = last(self.events, Evaluated)
-            return dict(evaluated.metrics) if evaluated is not None else {}
+            evaluated = [event.metrics for event in of_kind(self.events, Evaluated)]
+            finite = [metrics for metrics in evaluated if math.isfinite(metrics.get("loss") or math.inf)]
+            return dict(min(finite, key=lambda metrics: metrics["loss"], default={}))
         results = several_seeds.finished_results(self.folder)
         return dict(results["seeds"]["mean"] if results.get("seeds") else results["metrics"])
 
     @property
     def results(self) -> dict[str, Any]:
         """Of a fine-tuning: everything that its report shows."""
-        return read_results(self.folder)
+        return several_seeds.finished_results(self.folder)
 
     def resume(self, *, device: str | None = None, on_event: EventHandler = ignore) -> Run:
         """Continue from the newest intact checkpoint; on another `device` than before, if it is named."""
@@ -146,13 +146,20 @@ def finetune(
     _check_single_process()
     folder = Path(out)
     options = loop_options(steps=steps, epochs=epochs, budget=budget, device=device)
-    with _stored_examples(folder, data, dev) as (train_path, dev_path):
+    if (folder / RUN).is_file():
+        remedy = f"Run({str(folder)!r}).resume() continues it; or name another"
+        raise SaveFailed("there is a run here already", place=str(folder), remedy=remedy, code="run-exists")
+    if seeds < 1 or (first is not None and first < 1):
+        raise BadConfig("seeds and first count from 1", code="out-of-range", fields=["seeds", "first"])
+    with TemporaryDirectory() as temporary:
+        rows: dict[str, Path] = {}
+        train_path = _split_file(data, "train", Path(temporary), rows)
         is_data_set = task in CATALOGUE
         source = find_source(
             task,
             data=Path(train_path) if is_data_set else None,
             train=None if is_data_set else train_path,
-            dev=dev_path,
+            dev=None if dev is None else _split_file(dev, "dev", Path(temporary), rows),
             columns=_named_columns(columns),
             first=first,
             skip_bad=skip_bad,
@@ -160,7 +167,7 @@ def finetune(
         job = FinetuneJob.resolve(
             source, model=str(model), settings=_assignments(settings), options=options, on_long=on_long
         )
-        start_finetune(job, folder, ProcessContext.library(on_event), seeds)
+        start_finetune(replace(job, rows=rows), folder, ProcessContext.library(on_event), seeds)
     return Run(folder)
 
 
@@ -265,7 +272,7 @@ def _paths(files: str | Path | Sequence[str | Path]) -> list[str]:
 
 
 def _assignments(settings: Mapping[str, Any] | None) -> list[str]:
-    return [f"{key}={json.dumps(value)}" for key, value in (settings or {}).items()]
+    return [f"{key}={json.dumps(_json_value(value))}" for key, value in (settings or {}).items()]
 
 
 def _named_columns(columns: Mapping[str, str | Sequence[str]]) -> NamedColumns:
@@ -279,36 +286,13 @@ def _named_columns(columns: Mapping[str, str | Sequence[str]]) -> NamedColumns:
     return NamedColumns.model_validate(values)
 
 
-@contextmanager
-def _stored_examples(
-    folder: Path, train: str | Path | Rows, dev: str | Path | Rows | None
-) -> Iterator[tuple[str, str | None]]:
-    """The paths of both splits. Rows are written into the run's folder, and removed if the run does not start."""
-    if (folder / RUN).is_file():
-        remedy = f"Run({str(folder)!r}).resume() continues it; or name another"
-        raise SaveFailed("there is a run here already", place=str(folder), remedy=remedy, code="run-exists")
-    existed = folder.exists()
-    try:
-        train_path = _stored_path(train, folder / DATA / "train.jsonl")
-        yield train_path, None if dev is None else _stored_path(dev, folder / DATA / "dev.jsonl")
-    finally:
-        if not (folder / RUN).is_file():
-            shutil.rmtree(folder / DATA, ignore_errors=True)
-            if not existed:
-                (folder / ".lock").unlink(missing_ok=True)
-                with suppress(OSError):  # it is not empty
-                    folder.rmdir()
-
-
-def _stored_path(data: str | Path | Rows, file: Path) -> str:
-    """The path of a file; rows are written to `file`."""
+def _split_file(data: str | Path | Rows, split: str, folder: Path, rows: dict[str, Path]) -> str:
+    """The path of a split; rows are written to a file in `folder`, which is added to `rows`."""
     if isinstance(data, str | Path):
         return str(data)
-    if file.exists():
-        cause = "this path exists already"
-        raise SaveFailed(cause, place=str(file), remedy="name a new folder", code="already-exists")
-    _write_rows(data, file)
-    return str(file)
+    rows[split] = folder / f"{split}.jsonl"
+    _write_rows(data, rows[split])
+    return str(rows[split])
 
 
 @contextmanager
@@ -327,12 +311,13 @@ def _write_rows(data: Rows, file: Path) -> None:
     rows = _rows(data)
     if not rows:
         raise BadText("no rows", remedy="a list of dicts, or a DataFrame", code="no-rows")
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(file) as target:
-        target.writelines(
-            (json.dumps({str(key): _json_value(cell) for key, cell in row.items()}, ensure_ascii=False) + "\n").encode()
-            for row in rows
-        )
+    with file.open("wb") as target:
+        for number, row in enumerate(rows):
+            cells = {str(key): _json_value(cell) for key, cell in row.items()}
+            try:
+                target.write(json.dumps(cells, ensure_ascii=False).encode() + b"\n")
+            except UnicodeEncodeError:
+                raise BadText("half a surrogate pair", place=f"row {number}", code="lone-surrogate") from None
 
 
 def _rows(data: Any) -> list[Mapping[str, Any]]:
@@ -349,7 +334,11 @@ def _rows(data: Any) -> list[Mapping[str, Any]]:
 
 
 def _json_value(value: Any) -> Any:
-    """A cell as JSON: NaN is null, numpy scalars are numbers."""
+    """A cell as JSON: NaN is null, as are pandas' own missing values; numpy scalars are numbers."""
+    if type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    if isinstance(value, bytes):
+        raise BadText("bytes, where text is expected", remedy="decode them", code="not-text")
     if hasattr(value, "item") and not isinstance(value, str | bytes) and getattr(value, "shape", ()) == ():
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):

@@ -27,13 +27,14 @@ from bertworks.measure.intervals import SeedScores, intervals, seed_mean, seed_s
 from bertworks.model.locate import MODEL, RUN
 from bertworks.reports.page import REPORT
 from bertworks.runs import finetune
-from bertworks.runs.context import Outcome, ProcessContext, check_new
+from bertworks.runs.context import DATA, Outcome, ProcessContext, check_new, keep_rows
 from bertworks.runs.finetune import FinetuneJob
 from bertworks.runs.record import FINETUNE, SEEDS, RunRecord
 from bertworks.runs.results import RESULTS, read_results
 from bertworks.tasks.evaluation import SeedSummary, metrics_of
 from bertworks.tasks.source import Source
 from bertworks.train.events import METRICS, Evaluated, Event, EventHandler, Finished, Remarked, of_kind, read_events
+from bertworks.train.runtime import choose_device
 from bertworks.workbench import load
 
 MIN_PRUNING_PROGRESS = 0.5  # before which no seed is pruned
@@ -47,12 +48,14 @@ def finetune_seeds(job: FinetuneJob, out: Path, process: ProcessContext, n_seeds
     record = job.record(SEEDS, seeds=seeds)
     with locked(out):
         check_new(out, record, restarted=False)
+        keep_rows(job.rows, out)
         record.write(out)
         try:
             return _run(record, job, out, process)
         except BertworksError:
             if not (_seed_folder(out, seeds[0]) / RUN).is_file():  # no seed has started: there is no run
                 (out / RUN).unlink()
+                shutil.rmtree(out / DATA, ignore_errors=True)
                 shutil.rmtree(_seed_folder(out, seeds[0]), ignore_errors=True)
             raise
 
@@ -63,7 +66,8 @@ def resume(out: Path, process: ProcessContext) -> Outcome:
     config = check_finetune(record.config, str(out / RUN))
     source = Source.model_validate(record.source)
     with locked(out):
-        job = FinetuneJob(config, finetune.read_again(record, out), source, str(record.init))
+        rows = finetune.stored_rows(record, out)
+        job = FinetuneJob(config, finetune.read_again(record, out), source, str(record.init), rows=rows)
         return _run(record, job, out, process)
 
 
@@ -89,14 +93,15 @@ def _run(record: RunRecord, job: FinetuneJob, out: Path, process: ProcessContext
             outcome = finetune.resume(folder, seed_process, pruner)
         else:
             train = config.train.model_copy(update={"seed": seed, "budget": budget})
-            seed_job = replace(job, config=config.model_copy(update={"train": train}))
+            seed_job = replace(job, rows_folder=f"../{DATA}", config=config.model_copy(update={"train": train}))
             outcome = finetune.finetune(seed_job, folder, seed_process, pruner)
         if outcome.requested_signal:
             return Outcome(out, outcome.requested_signal, outcome.requested_signal)
     summary = _summarise(out, seeds, config.task.metric)
     with new_folder(out / MODEL, replace=True) as new:
         shutil.copytree(_seed_folder(out, summary.best) / MODEL, new, dirs_exist_ok=True)
-    finetune.finalise(out, config, job.data, {}, seeds=summary)
+    device = choose_device(process.device or config.train.device)
+    finetune.finalise(out, config, job.data, {}, device, seeds=summary)
     finished = Finished(
         model=str(out / MODEL),
         report=str(out / REPORT),
