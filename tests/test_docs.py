@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import bertworks
+from bertworks.cli.main import VERBS
 from bertworks.config import TaskArtifact
 from bertworks.data.shards import Manifest, ShardCounts, ShardEntry
 from bertworks.runs.record import RunRecord
@@ -22,7 +23,12 @@ from stories import BadPage, Page, run, shortened
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
-WITH_COMMANDS = ("index", "install", "quickstart")  # and the guides; other pages show commands of other days too
+WITH_COMMANDS = (
+    "README",
+    "index",
+    "install",
+    "quickstart",
+)  # and the guides; other pages show commands of other days too
 
 
 # ---------------------------------------------------------------------- the pages
@@ -77,11 +83,11 @@ def stories() -> list[object]:
     """Every page with something to run; a translation only if it runs something else than its original. Concept pages
     also show what is printed: tests/test_concepts.py runs them."""
     found: list[object] = []
-    for path in (page for page in PAGES if page.parent.name != "concepts"):
+    for path in (ROOT / "README.md", *(page for page in PAGES if page.parent.name != "concepts")):
         page, only_python = Page(path), not has_commands(path)
         if is_worth_running(page, only_python):
             marks = [pytest.mark.slow] if page.is_slow else []
-            found.append(pytest.param(page, only_python, id=path.relative_to(DOCS).as_posix(), marks=marks))
+            found.append(pytest.param(page, only_python, id=path.relative_to(ROOT).as_posix(), marks=marks))
     return found
 
 
@@ -97,12 +103,19 @@ def is_worth_running(page: Page, only_python: bool) -> bool:
 
 
 def has_commands(path: Path) -> bool:
-    return path.name.partition(".")[0] in WITH_COMMANDS or "guides" in path.relative_to(DOCS).parts
+    return path.name.partition(".")[0] in WITH_COMMANDS or path.parent.name == "guides"
 
 
 @pytest.mark.parametrize(("page", "only_python"), stories())
 def test_story(page: Page, only_python: bool, tmp_path: Path) -> None:
     run(page, tmp_path, only_python=only_python)
+
+
+def test_every_verb_is_taught() -> None:
+    pages = [ROOT / "README.md", *(page for page in PAGES if has_commands(page))]
+    commands = [step.text for page in pages for step in Page(page).steps() if step.kind == "command"]
+    taught = {verb for command in commands for verb in re.findall(r"bertworks ([a-z-]+)", command)}
+    assert taught >= VERBS.keys() - {"tour"}, VERBS.keys() - taught
 
 
 # ---------------------------------------------------------------------- file formats
