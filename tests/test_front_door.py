@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -263,7 +264,15 @@ def open_files() -> set[str]:
     return found
 
 
-def test_sigint_is_an_interrupt_and_the_run_goes_on_later(start: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def sigint_raises() -> Iterator[None]:
+    """As in a notebook. A shell's background job ignores the signal, and so would these tests."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_sigint_is_an_interrupt_and_the_run_goes_on_later(start: Path, tmp_path: Path, sigint_raises: None) -> None:
     whole = bertworks.finetune(
         rows(), model=start, out=tmp_path / "whole", steps=8, settings={**SETTINGS, "train.checkpoint_every": 2}
     )

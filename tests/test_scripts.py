@@ -13,7 +13,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 SCRIPTS = sorted(path.name for path in EXAMPLES.glob("*.py"))
 EXPECTED = {  # what the script prints, in part
     "embed.py": "Passwords are changed",
-    "finetune_csv.py": "report: tickets-run/report.html",
+    "finetune_csv.py": "tickets-run/report.html",
     "transformers_both_ways.py": "largest difference: ",
     "watch_training.py": "ClassPrediction(",
 }
