@@ -1,4 +1,4 @@
-"""One workbench for the BERT family: text in; tokenizers, models, pictures and servers out."""
+"""One workbench for the BERT family: text in; tokenizers, models and predictions out."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bertworks.text.ledger import Ledger
     from bertworks.workbench import Workbench, load, new
 
-_HOMES = {
+_MODULES = {
     "Ledger": "bertworks.text.ledger",
     "Run": "bertworks.runs.run",
     "Workbench": "bertworks.workbench",
@@ -39,9 +39,9 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    # torch takes a second to import; `bertworks --help` and the text room do without it.
-    if name not in _HOMES:
+    # torch takes a second to import; `bertworks --help` and the tokenizers do without it.
+    if name not in _MODULES:
         raise AttributeError(f"module 'bertworks' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)

@@ -1,21 +1,24 @@
-"""What a model is made of and how it is trained, as frozen, checked values.
+"""Configs of models and trainings, frozen and validated.
 
-`EncoderConfig` is what every kind of encoder has, `TransformerConfig` the axes along which the BERT family differs,
-`HeadConfig` how heads read the encoder's states; `ModelConfig` joins encoder and heads. `family` only says whose file
-layout a folder uses ("bertworks": only ours); no computation depends on it. `DataConfig`, `ObjectiveConfig`,
-`OptimConfig` and `PretrainLoop` say how a model is pre-trained, `TaskConfig`, `WindowConfig` and `FinetuneLoop` how it
-is fine-tuned; `PretrainConfig` and `FinetuneConfig` are whole runs.
+`EncoderConfig` has the fields of every kind of encoder, `TransformerConfig` those in which the BERT family differs,
+`HeadConfig` those of the heads; `ModelConfig` joins encoder and heads. `family` only tells whose file layout a folder
+uses ("bertworks": only ours); no computation depends on it. `DataConfig`, `ObjectiveConfig`, `OptimConfig` and
+`PretrainLoop` are for pre-training, `TaskConfig`, `WindowConfig` and `FinetuneLoop` for fine-tuning; `PretrainConfig`
+and `FinetuneConfig` are whole runs.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, field_validator, model_validator
 
 from bertworks.errors import BadConfig, Remark, Unsupported, nearest
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 Family = Literal["bert", "roberta", "albert", "electra", "xlnet", "distilbert", "gpt2", "bertworks"]
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"]
@@ -38,12 +41,12 @@ class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-Checked = TypeVar("Checked", bound=Frozen)
+ConfigT = TypeVar("ConfigT", bound=Frozen)
 
 
 class EncoderConfig(Frozen):
-    """What every kind of encoder has. A kind is a subclass and a row of `ENCODER_CONFIGS`; its module is a row of
-    `model/model.py`."""
+    """The fields of every kind of encoder. A kind is a subclass and a row of `ENCODER_CONFIGS`; its module is a row of
+    `ENCODERS` in `model/model.py`."""
 
     kind: str = Field(description="kind of encoder: a row of ENCODER_CONFIGS")
     vocab_size: int = Field(ge=1, le=2**24, description="number of different tokens")
@@ -64,7 +67,7 @@ class EncoderConfig(Frozen):
 
     @property
     def widest_layer(self) -> int:
-        """Outputs of its largest linear layer, by which the speed of a machine is measured."""
+        """The number of outputs of its largest linear layer, for measuring the speed of a machine."""
         return self.hidden_size
 
     @property
@@ -93,7 +96,7 @@ class EncoderConfig(Frozen):
 
 
 class TransformerConfig(EncoderConfig):
-    """The axes along which the transformers of the BERT family differ."""
+    """The fields in which the transformers of the BERT family differ."""
 
     kind: Literal["transformer"] = "transformer"
     n_heads: int = Field(12, ge=1, le=1024, description="attention heads per layer")
@@ -177,9 +180,11 @@ class TransformerConfig(EncoderConfig):
         """For each layer, which of the unique parts it uses: (0, 0, 0, ...) where all layers share one."""
         if self.sharing not in ("all", part):
             return tuple(range(self.n_layers))
-        steps, inner = self.n_layers // self.layers_per_group, self.layers_per_group
-        groups = [int(step / (steps / self.n_groups)) for step in range(steps)]
-        return tuple(group * inner + layer for group in groups for layer in range(inner))
+        n_passes = self.n_layers // self.layers_per_group  # through the layers of a group
+        groups = [int(index / (n_passes / self.n_groups)) for index in range(n_passes)]
+        return tuple(
+            group * self.layers_per_group + layer for group in groups for layer in range(self.layers_per_group)
+        )
 
     def shares_weights_across(self, n_layers: int) -> bool:
         orders = self.order("attention"), self.order("ffn")
@@ -194,7 +199,7 @@ ENCODER_CONFIGS: dict[str, type[EncoderConfig]] = {"transformer": TransformerCon
 
 
 class HeadConfig(Frozen):
-    """How heads read the states. One summary vector serves every head that looks at a whole sequence."""
+    """How heads read the states. One summary vector serves every head for whole sequences."""
 
     summary: Literal["first", "last"] = Field("first", description="token whose state summarises the sequence")
     summary_activation: Activation | None = Field(
@@ -210,7 +215,7 @@ class HeadConfig(Frozen):
 
 
 class ModelConfig(Frozen):
-    """An encoder, the way its heads read it, and whose folder layout it is saved in."""
+    """An encoder, its heads, and whose folder layout it is saved in."""
 
     family: Family
     encoder: SerializeAsAny[EncoderConfig]
@@ -234,20 +239,19 @@ class ModelConfig(Frozen):
             cause = f"family {self.family} is a transformer's; an encoder of kind {self.encoder.kind} has 'bertworks'"
             raise FieldConflict(cause, "family", "encoder.kind")
         if not self.heads.lm_transform and self.encoder.embedding_width != self.encoder.hidden_size:
-            raise FieldConflict(
-                "lm_transform=False needs embeddings as wide as the states", "lm_transform", "embedding_size"
-            )
+            cause = "lm_transform=False needs embeddings as wide as the states"
+            raise FieldConflict(cause, "lm_transform", "embedding_size")
         return self
 
     @property
     def transformer(self) -> TransformerConfig:
-        """The encoder, where only a transformer will do."""
+        """The config of the encoder, which must be a transformer."""
         if not isinstance(self.encoder, TransformerConfig):
             raise Unsupported(f"for transformers only; this encoder is of kind {self.encoder.kind}", code="other-kind")
         return self.encoder
 
     def override(self, **changes: Any) -> ModelConfig:
-        """The same model with other values; the fields of both parts go by their plain names."""
+        """The same model with other values; fields of encoder and heads are named without a prefix."""
         parts: dict[str, dict[str, Any]] = {"encoder": self.encoder.model_dump(), "heads": self.heads.model_dump()}
         for name, value in changes.items():
             owner = next((part for part in parts if name in parts[part]), None)
@@ -329,7 +333,7 @@ class OptimConfig(Frozen):
 
 
 class LoopConfig(Frozen):
-    """The training loop. Just one of steps, epochs and budget says when it ends."""
+    """The training loop. Exactly one of steps, epochs and budget sets its length."""
 
     seed: int = Field(0, ge=0, lt=2**63, description="random seed of new weights, order of the data, masks and dropout")
     steps: int | None = Field(None, ge=1, le=2**40, description="number of optimizer steps")
@@ -359,10 +363,10 @@ class LoopConfig(Frozen):
     )
 
     @model_validator(mode="after")
-    def _ends(self) -> Self:
+    def _check_length(self) -> Self:
         limits = [name for name in ("steps", "epochs", "budget") if getattr(self, name) is not None]
         if len(limits) != 1:
-            cause = f"one of steps, epochs and budget says how long; given: {', '.join(limits) or 'none'}"
+            cause = f"exactly one of steps, epochs and budget is needed; given: {', '.join(limits) or 'none'}"
             raise FieldConflict(cause, *(limits or ("steps", "epochs", "budget")))
         return self
 
@@ -394,9 +398,9 @@ class PretrainConfig(Frozen):
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
-        longest = self.model.encoder.n_positions
-        if longest is not None and self.data.max_length > longest:
-            cause = f"data.max_length {self.data.max_length} is more than model.n_positions {longest}"
+        n_positions = self.model.encoder.n_positions
+        if n_positions is not None and self.data.max_length > n_positions:
+            cause = f"data.max_length {self.data.max_length} is more than model.n_positions {n_positions}"
             raise FieldConflict(cause, "data.max_length", "model.n_positions")
         if self.train.micro_tokens is not None and self.train.micro_tokens < self.data.max_length:
             cause = f"train.micro_tokens {self.train.micro_tokens} is less than data.max_length {self.data.max_length}"
@@ -469,7 +473,7 @@ class FinetuneLoop(LoopConfig):
 
 
 class TaskArtifact(Frozen):
-    """What a fine-tuned model has to know beside its weights."""
+    """What a fine-tuned model needs beside its weights."""
 
     task: TaskConfig
     data: WindowConfig = WindowConfig()
@@ -496,23 +500,22 @@ class FinetuneConfig(Frozen):
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
-        longest, n_layers = self.model.encoder.n_positions, self.model.encoder.n_layers
-        if longest is not None and self.data.max_length > longest:
-            cause = f"data.max_length {self.data.max_length} is more than the model's {longest} positions"
+        n_positions = self.model.encoder.n_positions
+        n_layers = self.model.encoder.n_layers
+        if n_positions is not None and self.data.max_length > n_positions:
+            cause = f"data.max_length {self.data.max_length} is more than the model's {n_positions} positions"
             raise FieldConflict(cause, "data.max_length", "model.n_positions")
         if self.train.freeze + self.train.reinit > n_layers:
-            cause = (
-                f"train.freeze {self.train.freeze} and train.reinit {self.train.reinit} are more than {n_layers} layers"
-            )
-            raise FieldConflict(cause, "train.freeze", "train.reinit")
-        for name, below in (("freeze", self.train.freeze), ("reinit", n_layers - self.train.reinit)):
-            if self.model.encoder.shares_weights_across(below):
-                cause = f"train.{name}: layers below and above layer {below} of this model share their weights"
+            counts = f"train.freeze {self.train.freeze} and train.reinit {self.train.reinit}"
+            raise FieldConflict(f"{counts} are more than {n_layers} layers", "train.freeze", "train.reinit")
+        for name, boundary in (("freeze", self.train.freeze), ("reinit", n_layers - self.train.reinit)):
+            if self.model.encoder.shares_weights_across(boundary):
+                cause = f"train.{name}: layers below and above layer {boundary} of this model share their weights"
                 raise FieldConflict(cause, f"train.{name}", "model.sharing")
         return self
 
 
-RENAMED = {  # keys of before version 0.2 -> today's
+RENAMED = {  # keys before version 0.2 -> today's
     "train.keep": "train.keep_checkpoints",
     "train.start": "train.init",
     "optim.clip": "optim.max_grad_norm",
@@ -523,25 +526,25 @@ RENAMED = {  # keys of before version 0.2 -> today's
 
 
 def renamed_keys(keys: Iterable[str]) -> list[Remark]:
-    """What is to be said of keys in old words."""
+    """A remark for each key that has a new name."""
     return [Remark("old-key", f"{key} is called {RENAMED[key]} since version 0.2") for key in keys if key in RENAMED]
 
 
 def with_new_keys(values: Any) -> Any:
-    """A config, or a part of one, in today's words; what is no object is left to be refused."""
+    """A config, or a section of one, with today's keys; what is not an object is left to be refused."""
     if not isinstance(values, Mapping):
         return values
-    renamed = {section: dict(part) if isinstance(part, Mapping) else part for section, part in values.items()}
-    for old, new in RENAMED.items():
-        section, _, name = old.partition(".")
-        part = renamed.get(section)
-        if isinstance(part, dict) and name in part:
-            part.setdefault(new.partition(".")[2], part.pop(name))
+    renamed = {name: dict(section) if isinstance(section, Mapping) else section for name, section in values.items()}
+    for old_key, new_key in RENAMED.items():
+        section_name, _, old_name = old_key.partition(".")
+        section = renamed.get(section_name)
+        if isinstance(section, dict) and old_name in section:
+            section.setdefault(new_key.partition(".")[2], section.pop(old_name))
     return renamed
 
 
 def check_config(values: Mapping[str, Any], place: str | None = None) -> ModelConfig:
-    """A `ModelConfig`, or a `BadConfig` that names every wrong field."""
+    """A `ModelConfig`, or a `BadConfig` that names every invalid field."""
     return _check(ModelConfig, values, place)
 
 
@@ -561,30 +564,29 @@ def check_pretrain(values: Mapping[str, Any], place: str | None = None) -> Pretr
     return _check(PretrainConfig, values, place)
 
 
-def _check(kind: type[Checked], values: Mapping[str, Any], place: str | None) -> Checked:
+def _check(config_type: type[ConfigT], values: Mapping[str, Any], place: str | None) -> ConfigT:
     try:
-        return kind.model_validate(with_new_keys(values))
+        return config_type.model_validate(with_new_keys(values))
     except ValidationError as error:
-        wrong = error.errors()
-        cause, fields = "; ".join(map(_complaint, wrong)), [name for one in wrong for name in _fields(one) if name]
+        details = error.errors()
+        cause = "; ".join(map(_message, details))
+        fields = [name for detail in details for name in _fields(detail) if name]
         raise BadConfig(cause, place=place, remedy="correct these config fields", fields=fields) from None
 
 
-def _complaint(error: Any) -> str:
-    field = _field(error["loc"])
-    message = error["msg"].removeprefix("Value error, ")
-    return f"{field} = {error['input']!r}: {message}" if field else message
+def _message(detail: ErrorDetails) -> str:
+    field = _field(detail["loc"])
+    message = detail["msg"].removeprefix("Value error, ")
+    return f"{field} = {detail['input']!r}: {message}" if field else message
 
 
-def _fields(error: Any) -> list[str]:
-    cause = error.get("ctx", {}).get("error")
-    return (
-        [_field((*error["loc"], name)) for name in cause.fields]
-        if isinstance(cause, FieldConflict)
-        else [_field(error["loc"])]
-    )
+def _fields(detail: ErrorDetails) -> list[str]:
+    conflict = detail.get("ctx", {}).get("error")
+    if isinstance(conflict, FieldConflict):
+        return [_field((*detail["loc"], name)) for name in conflict.fields]
+    return [_field(detail["loc"])]
 
 
-def _field(place: Iterable[str | int]) -> str:
+def _field(location: Iterable[str | int]) -> str:
     """As `--set` names it."""
-    return ".".join(str(part) for part in place if part not in ("encoder", "heads"))
+    return ".".join(str(part) for part in location if part not in ("encoder", "heads"))

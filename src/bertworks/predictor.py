@@ -1,13 +1,13 @@
-"""A trained model, ready to be asked: built once, in evaluation mode, never changed afterwards, safe to share between
+"""Inference with a trained model: built once, in evaluation mode, never changed afterwards, safe to share between
 threads.
 
 Prediction has three stages, so that a server can put its queue between them:
 
-    prepare(inputs)   -> prepared     no model: tokens of each input, in windows that fit
-    run(windows)      -> rows         the model: logits, or a vector, of each window
-    finish(prepared, rows)            what they mean
+    prepare(inputs)   -> prepared     without the model: tokens of each input, in windows
+    run(windows)      -> outputs      the model: logits, or a vector, of each window
+    finish(prepared, outputs)         predictions, or a vector for each text
 
-Offline the three are called in a row, so served and offline numbers are the same numbers.
+Offline the three are called one after the other, so served and offline numbers are the same.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from bertworks.config import TaskArtifact, WindowConfig
 from bertworks.datasets.example import Example
@@ -41,7 +42,7 @@ Vectors = NDArray[np.float32]
 
 
 class Predictions(list[Any]):
-    """A prediction for each input, and what became of long ones."""
+    """A prediction for each input; the ledger counts long texts and unknown tokens."""
 
     def __init__(self, predictions: Iterable[Prediction], ledger: Ledger) -> None:
         super().__init__(predictions)
@@ -58,15 +59,16 @@ class Predictor:
     """A fine-tuned model."""
 
     def __init__(self, model: Model, tokenizer: Tokenizer, artifact: TaskArtifact) -> None:
-        self.artifact, self.tokenizer = artifact, tokenizer
+        self.artifact = artifact
+        self.tokenizer = tokenizer
         self.task = restore_task(model, artifact)
 
     def prepare(self, inputs: Iterable[Input | Example], on_long: OnLong | None = None) -> list[PreparedInput]:
         """An input is what the shape takes (`task.schema.input_help`), or an example, as files have them."""
-        config = self.artifact.task
+        pairs = self.artifact.task.pairs
         examples = [
-            given if isinstance(given, Example) else as_example(given, self.task.schema, config.pairs, at)
-            for at, given in enumerate(inputs)
+            item if isinstance(item, Example) else as_example(item, self.task.schema, pairs, index)
+            for index, item in enumerate(inputs)
         ]
         windows = SlidingWindows.from_config(self.tokenizer, self.artifact.data, on_long)
         features = self.task.features(examples, windows)
@@ -74,20 +76,21 @@ class Predictor:
 
     def run(self, windows: Sequence[Features], progress: Progress = no_progress) -> list[Outputs]:
         """The logits of each window of each input."""
-        if self.task.training or self.task.model.training:
-            raise Unsupported(
-                "the model is in training mode, with dropout", remedy="model.eval() first", code="training-mode"
-            )
+        _check_evaluation_mode(self.task)
+        _check_evaluation_mode(self.task.model)
         return run_windows(self.task, windows, progress)
 
     def finish(
         self, prepared: Sequence[PreparedInput], outputs: Sequence[Outputs], min_confidence: float = 0.0
     ) -> list[Prediction]:
         """Where a model is less confident than `min_confidence`, it abstains."""
-        decoded = [
-            self.task.decode(logits, one.features, one.example) for logits, one in zip(outputs, prepared, strict=True)
+        predictions = [
+            self.task.decode(logits, item.features, item.example)
+            for logits, item in zip(outputs, prepared, strict=True)
         ]
-        return [one.abstain_below(min_confidence) for one in decoded] if min_confidence else decoded
+        if min_confidence:
+            return [prediction.abstain_below(min_confidence) for prediction in predictions]
+        return predictions
 
     def predict(
         self,
@@ -98,14 +101,14 @@ class Predictor:
         ledger: Ledger | None = None,
         progress: Progress = no_progress,
     ) -> Predictions:
-        """A prediction for each input, and the ledger; one that was begun elsewhere, if there is one."""
+        """A prediction for each input, counted in your `ledger` if there is one."""
         check_inputs(inputs)
         self.check_confidence(min_confidence)
         prepared = self.prepare(inputs, on_long)
         ledger = Ledger() if ledger is None else ledger
-        for one in prepared:
-            one.features.add_to_ledger(ledger)
-        outputs = self.run([one.features for one in prepared], progress)
+        for item in prepared:
+            item.features.add_to_ledger(ledger)
+        outputs = self.run([item.features for item in prepared], progress)
         return Predictions(self.finish(prepared, outputs, min_confidence), ledger)
 
     def check_confidence(self, min_confidence: float) -> None:
@@ -113,14 +116,18 @@ class Predictor:
             cause = f"min_confidence = {min_confidence!r} is not a number from 0 to 1"
             raise BadConfig(cause, code="out-of-range", fields=["min_confidence"])
         if min_confidence and not self.task.has_confidence:
-            remedy = "leave --min-confidence out"
-            raise Unsupported(
-                f"{self.task.schema.shape}: predictions have no confidence", remedy=remedy, code="no-confidence"
-            )
+            cause = f"{self.task.schema.shape}: predictions have no confidence"
+            raise Unsupported(cause, remedy="leave --min-confidence out", code="no-confidence")
+
+
+def _check_evaluation_mode(module: nn.Module) -> None:
+    if module.training:
+        cause = "the model is in training mode, with dropout"
+        raise Unsupported(cause, remedy="model.eval() first", code="training-mode")
 
 
 def check_inputs(inputs: object) -> None:
-    """A list of inputs; a single text and a table look like one, and are not."""
+    """A list of inputs. A single text and a table are iterable, too, but not lists of inputs."""
     if isinstance(inputs, str):
         raise BadText("one text, where a list of texts is expected", remedy="predict([text])[0]", code="not-a-list")
     if isinstance(inputs, Mapping) or hasattr(inputs, "columns") or not isinstance(inputs, Iterable):
@@ -129,10 +136,13 @@ def check_inputs(inputs: object) -> None:
 
 
 class Embedder:
-    """A model and how its folder makes one vector of a text."""
+    """Makes a vector of a text, with a model and the pooling of its folder."""
 
     def __init__(self, model: Model, tokenizer: Tokenizer, pooling: Pooling, limit: int) -> None:
-        self.model, self.tokenizer, self.pooling, self.limit = model, tokenizer, pooling, limit
+        self.model = model
+        self.tokenizer = tokenizer
+        self.pooling = pooling
+        self.limit = limit
 
     @property
     def width(self) -> int:
@@ -148,29 +158,28 @@ class Embedder:
     ) -> list[Features]:
         """`places`: how errors name the texts, such as a file and a line."""
         check_texts(texts)
-        how = self.pooling
-        encoded = self.tokenizer.encode([how.prompt + (text.lower() if how.lower_case else text) for text in texts])
+        prompt = self.pooling.prompt
+        encoded = self.tokenizer.encode([prompt + (t.lower() if self.pooling.lower_case else t) for t in texts])
         windows = SlidingWindows(self.tokenizer, self.limit, WindowConfig().overlap, on_long)
         places = places or [f"text {index}" for index in range(len(texts))]
         prepared = [
             self._features(ids.astype(np.int64), windows, place) for ids, place in zip(encoded, places, strict=True)
         ]
         if ledger is not None:
-            for one in prepared:
-                one.add_to_ledger(ledger)
+            for features in prepared:
+                features.add_to_ledger(ledger)
         return prepared
 
-    def _features(self, ids: Numbers, windows: SlidingWindows, place: str) -> Features:
+    def _features(self, ids: Numbers, sliding: SlidingWindows, place: str) -> Features:
         if not len(ids):
-            raise BadText(
-                "the tokenizer has no token for any of it", place=place, remedy="leave it out", code="no-tokens"
-            )
-        ranges = windows.ranges((len(ids),), place)
-        made = []
-        for one in ranges:
-            framed, segments, _ = windows.with_special_tokens((ids,), one)
-            made.append(Window(framed, segments, positions=np.empty(0, np.int64)))
-        return Features(tuple(made), sum(windows.count((ids,), ranges), TokenCounts()), windows.capacity(1))
+            cause = "the tokenizer has no token for any of it"
+            raise BadText(cause, place=place, remedy="leave it out", code="no-tokens")
+        ranges = sliding.ranges((len(ids),), place)
+        windows = []
+        for window_range in ranges:
+            window_ids, segments, _ = sliding.with_special_tokens((ids,), window_range)
+            windows.append(Window(window_ids, segments, positions=np.empty(0, np.int64)))
+        return Features(tuple(windows), sum(sliding.count((ids,), ranges), TokenCounts()), sliding.capacity(1))
 
     @torch.inference_mode()
     def run(
@@ -178,46 +187,39 @@ class Embedder:
     ) -> Vectors:
         """A vector for each window, (windows, hidden)."""
         if batch_tokens < 1:
-            raise BadConfig(
-                f"batch_tokens = {batch_tokens} is not a number of tokens", code="out-of-range", fields=["batch_tokens"]
-            )
-        if self.model.training:
-            raise Unsupported(
-                "the model is in training mode, with dropout", remedy="model.eval() first", code="training-mode"
-            )
+            cause = f"batch_tokens = {batch_tokens} is not a number of tokens"
+            raise BadConfig(cause, code="out-of-range", fields=["batch_tokens"])
+        _check_evaluation_mode(self.model)
         vectors = np.empty((len(windows), self.width), np.float32)
         lengths = [len(window.ids) for window in windows]
         n_special = self.tokenizer.template.n_special
-        done, total = 0, sum(lengths) - n_special * len(lengths)
-        # Sorted by length, texts of equal length stand together and need neither padding nor masks.
+        n_tokens = sum(lengths) - n_special * len(lengths)
+        n_done = 0
+        # Sorted by length, windows of equal length are neighbours and need neither padding nor masks.
         for members in token_batches(lengths, batch_tokens):
-            tokens = self._tokens([windows[at] for at in members])
+            tokens = self._tokens([windows[index] for index in members])
             vectors[members] = as_numpy(self.pooling.pool(self.model.encoder(tokens).last, tokens.layout))
-            done += sum(lengths[at] - n_special for at in members)
-            progress(done, total)
+            n_done += sum(lengths[index] - n_special for index in members)
+            progress(n_done, n_tokens)
         return vectors
 
     def _tokens(self, windows: Sequence[Window]) -> Tokens:
         device = self.model.encoder.device
-        ids, segments = (
-            torch.from_numpy(np.concatenate(parts)).to(device)
-            for parts in ([window.ids for window in windows], [window.segments for window in windows])
-        )
+        ids = torch.from_numpy(np.concatenate([window.ids for window in windows])).to(device)
+        segments = torch.from_numpy(np.concatenate([window.segments for window in windows])).to(device)
         tokens = Tokens.ragged(ids, [len(window.ids) for window in windows], segments)
         check_segments(self.model, tokens)
         return tokens
 
     def finish(self, prepared: Sequence[Features], vectors: Vectors) -> Vectors:
         """The mean of each text's windows, weighted by their tokens, (texts, hidden)."""
-        owners = [at for at, one in enumerate(prepared) for _ in one.windows]
+        owners = [index for index, features in enumerate(prepared) for _ in features.windows]
         n_special = self.tokenizer.template.n_special
-        sizes = np.array([len(window.ids) - n_special for one in prepared for window in one.windows], np.float32)
-        sums, weights = (
-            np.zeros((len(prepared), vectors.shape[1]), np.float32),
-            np.zeros((len(prepared), 1), np.float32),
-        )
-        np.add.at(sums, owners, vectors * sizes[:, None])
-        np.add.at(weights, owners, sizes[:, None])
+        n_tokens = np.array([len(window.ids) - n_special for window in _all_windows(prepared)], np.float32)
+        sums = np.zeros((len(prepared), vectors.shape[1]), np.float32)
+        weights = np.zeros((len(prepared), 1), np.float32)
+        np.add.at(sums, owners, vectors * n_tokens[:, None])
+        np.add.at(weights, owners, n_tokens[:, None])
         means: Vectors = sums / weights
         if self.pooling.normalise:
             means /= np.linalg.norm(means, axis=1, keepdims=True).clip(1e-12)
@@ -234,16 +236,17 @@ class Embedder:
         places: Sequence[str] | None = None,
     ) -> Vectors:
         prepared = self.prepare(texts, on_long, ledger, places)
-        windows = [window for one in prepared for window in one.windows]
-        return self.finish(prepared, self.run(windows, batch_tokens=batch_tokens, progress=progress))
+        vectors = self.run(_all_windows(prepared), batch_tokens=batch_tokens, progress=progress)
+        return self.finish(prepared, vectors)
+
+
+def _all_windows(prepared: Sequence[Features]) -> list[Window]:
+    return [window for features in prepared for window in features.windows]
 
 
 def check_segments(model: Model, tokens: Tokens) -> None:
-    n_segments, n_used = model.config.encoder.n_segments, int(tokens.layout.queries.segments.max()) + 1
+    n_segments = model.config.encoder.n_segments
+    n_used = int(tokens.layout.queries.segments.max()) + 1
     if 0 < n_segments < n_used:
-        remedy = "this model does not read pairs"
-        raise Unsupported(
-            f"the tokenizer marks {n_used} segments, the model knows {n_segments}",
-            remedy=remedy,
-            code="too-many-segments",
-        )
+        cause = f"the tokenizer uses {n_used} segments, the model has {n_segments}"
+        raise Unsupported(cause, remedy="this model does not read pairs", code="too-many-segments")

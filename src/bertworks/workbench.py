@@ -36,13 +36,13 @@ from bertworks.text.ledger import Ledger, OnLong
 from bertworks.text.tokenizer import TOKENIZER_FILES, Pieces, Tokenizer, has_tokenizer
 
 OWN_FILE = "bertworks.json"
-UNSAID_LIMIT = 512  # XLNet takes any length, at a quadratic price; this is what it was trained on
+DEFAULT_LIMIT = 512  # of models without positions, such as XLNet: the length it was trained on
 log = logging.getLogger("bertworks")
 
 
 @dataclass(frozen=True)
 class AttentionView:
-    """Who looks at whom: L layers, H heads, T tokens, D size of a head."""
+    """The attention over a text: L layers, H heads, T tokens, D size of a head."""
 
     tokens: Pieces
     probabilities: Vectors  # (L, H, T, T)
@@ -51,7 +51,7 @@ class AttentionView:
 
 
 class Workbench:
-    """A model, its tokenizer and what its folder says about both."""
+    """A model with its tokenizer, its pooling and the config of its folder."""
 
     def __init__(
         self,
@@ -62,10 +62,14 @@ class Workbench:
         lineage: list[str],
         remarks: list[Remark],
     ) -> None:
-        self.model, self._tokenizer, self.pooling = model, tokenizer, pooling
-        self.hf_config, self.lineage, self.remarks = hf_config, lineage, remarks
-        self.generator: Workbench | None = None  # what an ELECTRA discriminator was trained with
-        self.artifact: TaskArtifact | None = None  # what it was fine-tuned for
+        self.model = model
+        self._tokenizer = tokenizer
+        self.pooling = pooling
+        self.hf_config = hf_config
+        self.lineage = lineage
+        self.remarks = remarks
+        self.generator: Workbench | None = None  # of an ELECTRA discriminator
+        self.artifact: TaskArtifact | None = None  # of a fine-tuned model
 
     @property
     def config(self) -> ModelConfig:
@@ -84,14 +88,15 @@ class Workbench:
 
     @property
     def limit(self) -> int:
-        """The longest sequence, special tokens included: what the folder says, else the positions, else 512."""
+        """The maximum sequence length, special tokens included: the smaller of the folder's limit and the number of
+        positions; 512, if there is neither."""
         return self.limit_and_source[0]
 
     @property
     def limit_and_source(self) -> tuple[int, str]:
-        said = (self.pooling.limit, self.pooling.limit_file), (self.config.encoder.n_positions, "positions")
-        known = [(limit, source) for limit, source in said if limit is not None]
-        return min(known, default=(UNSAID_LIMIT, "custom: the model has no positions"))
+        limits = (self.pooling.limit, self.pooling.limit_file), (self.config.encoder.n_positions, "positions")
+        finite = [(limit, source) for limit, source in limits if limit is not None]
+        return min(finite, default=(DEFAULT_LIMIT, "custom: the model has no positions"))
 
     @property
     def device(self) -> torch.device:
@@ -111,36 +116,31 @@ class Workbench:
 
         Pooling and normalisation are the folder's own, else the mean. A text longer than the model is read in windows,
         as `predict` reads it, and its vector is their mean, weighted by tokens; `on_long="truncate"` cuts it, "error"
-        refuses. `ledger` counts what happened. `progress(done, total)` is called with tokens.
+        refuses. `ledger` counts long and unknown parts. `progress(done, total)` is called with tokens.
         """
-        embedder = self.embedder(pooling)
-        rows = embedder.encode(
-            [texts] if isinstance(texts, str) else list(texts),
-            on_long=on_long,
-            ledger=ledger,
-            batch_tokens=batch_tokens,
-            progress=progress,
+        text_list = [texts] if isinstance(texts, str) else list(texts)
+        vectors = self.embedder(pooling).encode(
+            text_list, on_long=on_long, ledger=ledger, batch_tokens=batch_tokens, progress=progress
         )
-        return rows.reshape(-1) if isinstance(texts, str) else rows
+        return vectors.reshape(-1) if isinstance(texts, str) else vectors
 
     def embedder(self, pooling: str | None = None) -> Embedder:
-        """What makes vectors of texts, ready to be shared between threads; `pooling`: other than the folder's."""
+        """The embedder of this model, safe to share between threads; `pooling`: other than the folder's."""
         return Embedder(self.model, self.tokenizer, self.pooling.with_mode(pooling), self.limit)
 
     def states(self, text: str, layer: int = -1) -> Vectors:
         """The state of each token, special ones included, (tokens, hidden). Layer 0 is the embeddings, -1 the last."""
         n_layers = self.config.encoder.n_layers
         if not -n_layers - 1 <= layer <= n_layers:
+            cause = f"layer {layer} of a model with {n_layers} layers"
             remedy = f"0 (embeddings) to {n_layers}, or counted from -1"
-            raise BadConfig(
-                f"layer {layer} of a model with {n_layers} layers", remedy=remedy, code="out-of-range", fields=["layer"]
-            )
-        states = self._run(self._fitting(text), keep_layers=True)
+            raise BadConfig(cause, remedy=remedy, code="out-of-range", fields=["layer"])
+        states = self._run(self._pieces(text), keep_layers=True)
         return as_numpy(states.layers[layer])
 
     def attention(self, a: str, b: str | None = None) -> AttentionView:
         """The attention of every layer and head over a text or a pair."""
-        pieces = self._fitting(a, b)
+        pieces = self._pieces(a, b)
         with record_attention() as recording:
             self._run(pieces)
         layers = recording.layers
@@ -157,27 +157,24 @@ class Workbench:
         """The best tokens for each blank in the text; a blank is written as the tokenizer's mask token.
 
         ELECTRA's discriminator fills by its generator, XLNet by its query stream. A left-to-right model has no blanks:
-        it goes on where the text ends, and each token that it writes is a blank.
+        it continues the text, and each token that it adds counts as a blank.
         """
         if "lm" not in self.model.heads and self.generator is not None:
             return self.generator.fill(text, top_k)
         if "lm" not in self.model.heads:
-            remedy = (
-                "use a folder with one (BertForMaskedLM, ...); `bertworks pretrain SHARDS --model FOLDER` trains one"
-            )
-            raise Unsupported(
-                "this model has no language-model head, so it cannot fill blanks", remedy=remedy, code="missing-head"
-            )
+            cause = "this model has no language-model head, so it cannot fill blanks"
+            remedy = "use a folder with one (BertForMaskedLM, ...); `bertworks pretrain SHARDS --model FOLDER` adds one"
+            raise Unsupported(cause, remedy=remedy, code="missing-head")
         if top_k < 1:
             raise BadConfig(f"top_k = {top_k} is not a number of candidates", code="out-of-range", fields=["top_k"])
         filler = Filler(self.model, self.tokenizer, self.limit)
-        return (
-            filler.continue_text(text, top_k) if self.config.encoder.causal else filler.fill(self._fitting(text), top_k)
-        )
+        if self.config.encoder.causal:
+            return filler.continue_text(text, top_k)
+        return filler.fill(self._pieces(text), top_k)
 
     @cached_property
     def predictor(self) -> Predictor:
-        """What this model was fine-tuned for, ready to be asked, and to be shared between threads."""
+        """The predictor of this fine-tuned model, safe to share between threads."""
         artifact = self.artifact or guess_artifact(self.model, self.hf_config.get("problem_type"), self.limit)
         return Predictor(self.model, self.tokenizer, artifact)
 
@@ -193,28 +190,29 @@ class Workbench:
         """What a fine-tuned model predicts for each input, and the ledger.
 
         An input is a text or a pair of texts (classify, regress, multilabel), a text or its words (tag), a question and
-        a passage (span), or a text and its choices (choice). Long ones are read in windows and counted, in a `ledger`
-        that was begun elsewhere if there is one. Where a model is less confident than `min_confidence`, it abstains:
-        None for a label, an answer, a choice, or the tag of a word; of several labels, which are undecided.
+        a passage (span), or a text and its choices (choice). Long ones are read in windows and counted, in your
+        `ledger` if there is one. Where a model is less confident than `min_confidence`, it abstains: None for a label,
+        an answer, a choice, or the tag of a word; of several labels, which are undecided.
         """
         check_inputs(inputs)
         return self.predictor.predict(
             inputs, on_long=on_long, min_confidence=min_confidence, ledger=ledger, progress=progress
         )
 
-    def replace_tokenizer(self, tokenizer: Tokenizer, why: str) -> None:
-        _check_vocabulary(tokenizer, self.config, why)
+    def replace_tokenizer(self, tokenizer: Tokenizer, change: str) -> None:
+        """`change`: its entry in the lineage."""
+        _check_vocabulary(tokenizer, self.config, change)
         self._tokenizer = tokenizer
-        self.lineage.append(why)
+        self.lineage.append(change)
 
     def save(self, folder: str | Path) -> Path:
-        """As a Hugging Face folder, all or nothing: an interrupted save leaves what was there before."""
+        """As a Hugging Face folder, in one step: an interrupted save leaves the old folder."""
         path = Path(folder)
         own: dict[str, Any] = {"format": 1, "written_by": f"bertworks {__version__}", "lineage": self.lineage}
         if self.artifact is not None:
             own["task"] = self.artifact.model_dump(mode="json")
 
-        def files(new: Path) -> None:
+        def write_other_files(new: Path) -> None:
             if self._tokenizer is not None:
                 self._tokenizer.save(new, self.config.encoder.n_positions)
             self.pooling.save(new, self.config.encoder.hidden_size)
@@ -223,16 +221,15 @@ class Workbench:
             (new / OWN_FILE).write_text(json.dumps(own, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
         owned = {*TOKENIZER_FILES, *POOLING_FILES, OWN_FILE, GENERATOR}
-        save_folder(self.model, path, hf_config=self.hf_config, files=files, owned=owned)
+        save_folder(self.model, path, hf_config=self.hf_config, files=write_other_files, owned=owned)
         return path
 
-    def _fitting(self, text: str, pair: str | None = None) -> Pieces:
-        pieces = self.tokenizer.pieces(text, pair)
+    def _pieces(self, text: str, text2: str | None = None) -> Pieces:
+        """Of a text, or a pair, that must not be longer than the model's limit."""
+        pieces = self.tokenizer.pieces(text, text2)
         if len(pieces.ids) > self.limit:
-            raise TooLong(
-                f"{len(pieces.ids)} tokens, {self.limit} fit into the model",
-                remedy="shorten the text; encode() can read it in windows",
-            )
+            remedy = "shorten the text; encode() can read it in windows"
+            raise TooLong(f"{len(pieces.ids)} tokens, {self.limit} fit into the model", remedy=remedy)
         return pieces
 
     def _run(self, pieces: Pieces, *, keep_layers: bool = False) -> States:
@@ -250,7 +247,7 @@ def load(name: str | Path, *, device: str | torch.device = "cpu") -> Workbench:
 
 
 def import_pickled(folder: str | Path) -> Workbench:
-    """A model from `pytorch_model.bin`, for the import verb: the one way in for a pickle."""
+    """A model from `pytorch_model.bin`, for the import command alone: nothing else reads pickles."""
     path = locate(folder, extra_file=PICKLE)
     return _workbench(import_folder(path), path, str(folder), "cpu")
 
@@ -281,10 +278,11 @@ def _workbench(loaded: LoadedModel, folder: Path, name: str, device: str | torch
     remarks = [*loaded.remarks, *(tokenizer.remarks if tokenizer else [])]
     for remark in remarks:
         log.warning("%s: %s", folder, remark)
-    before, loading = own.get("lineage"), f"loaded {name}"
-    lineage = [*map(str, before)] if isinstance(before, list) else []
-    lineage += [loading] if lineage[-1:] != [loading] else []
-    bench = Workbench(_on(loaded.model, device), tokenizer, Pooling.load(folder), loaded.hf_config, lineage, remarks)
+    lineage = [*map(str, own["lineage"])] if isinstance(own.get("lineage"), list) else []
+    if lineage[-1:] != [f"loaded {name}"]:
+        lineage.append(f"loaded {name}")
+    model = _to_device(loaded.model, device)
+    bench = Workbench(model, tokenizer, Pooling.load(folder), loaded.hf_config, lineage, remarks)
     if own.get("task") is not None:
         bench.artifact = check_artifact(own["task"], str(folder / OWN_FILE))
     if (folder / GENERATOR / CONFIG).is_file():
@@ -292,14 +290,13 @@ def _workbench(loaded: LoadedModel, folder: Path, name: str, device: str | torch
     return bench
 
 
-def _on(model: Model, device: str | torch.device) -> Model:
+def _to_device(model: Model, device: str | torch.device) -> Model:
     try:
         return model.to(device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).partition("\n")[0]
-        raise Unsupported(
-            f"no such device here: {device!s} ({reason})", remedy="cpu is always there", code="no-such-device"
-        ) from None
+        cause = f"no such device on this machine: {device!s} ({reason})"
+        raise Unsupported(cause, remedy="every machine has cpu", code="no-such-device") from None
 
 
 def _check_vocabulary(tokenizer: Tokenizer | None, config: ModelConfig, place: str) -> None:

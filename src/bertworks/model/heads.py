@@ -28,13 +28,13 @@ class Summary(nn.Module):
         super().__init__()
         size = config.encoder.hidden_size
         activation = config.heads.summary_activation
-        self.uses_first = config.heads.summary == "first"
+        self.reads_first = config.heads.summary == "first"
         self.dense = nn.Linear(size, size) if activation else nn.Identity()
         self.activation = ACTIVATIONS[activation] if activation else nn.Identity()
 
     def select(self, states: Tensor, layout: Layout) -> Tensor:
         """(N, hidden) -> (B, hidden): the states of these tokens."""
-        return states.index_select(0, layout.starts if self.uses_first else layout.lasts)
+        return states.index_select(0, layout.starts if self.reads_first else layout.lasts)
 
     def forward(self, states: Tensor) -> Tensor:
         summary: Tensor = self.activation(self.dense(states))

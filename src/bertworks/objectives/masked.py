@@ -54,7 +54,7 @@ class Masked(Objective):
             return with_accuracy("masked", predicted.loss, predicted.n_correct)
         assert self.model.summary is not None  # built together with the head
         ends = np.cumsum(batch.lengths)
-        summaries = ends - batch.lengths if self.model.summary.uses_first else ends - 1
+        summaries = ends - batch.lengths if self.model.summary.reads_first else ends - 1
         labelled = np.flatnonzero(batch.pairs >= 0)
         # One pass of the last layer for both heads: the targets, and the token of each sequence's summary.
         positions = np.union1d(batch.targets, summaries)

@@ -201,11 +201,11 @@ class Choice(Task[int, ChoicePrediction]):
         return {"counted_from": (data.columns.counted_from or 0) if data.columns is not None else 0}
 
     def features(self, examples: Sequence[Example], windows: SlidingWindows) -> list[Features]:
-        of_first = self.model.config.heads.summary == "first"
+        reads_first = self.model.config.heads.summary == "first"
         features = []
         for example, (context, *choices) in zip(examples, encode_texts(examples, windows), strict=True):
             pairs = [
-                summary_windows((context, choice), example, windows, of_first=of_first, choice=i)
+                summary_windows((context, choice), example, windows, reads_first=reads_first, choice=i)
                 for i, choice in enumerate(choices)
             ]
             target = np.array(-1 if example.answer is None else example.answer, np.int64)

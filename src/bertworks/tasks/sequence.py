@@ -35,7 +35,7 @@ class SequenceTask(Task[Answer, PredictionT]):
         return [self._features(example, texts, windows) for example, texts in zip(examples, encoded, strict=True)]
 
     def _features(self, example: Example, texts: tuple[Numbers, ...], windows: SlidingWindows) -> Features:
-        text_windows, counts = summary_windows(texts, example, windows, of_first=self._reads_first)
+        text_windows, counts = summary_windows(texts, example, windows, reads_first=self._reads_first)
         return Features(text_windows, sum(counts, TokenCounts()), windows.capacity(len(texts)), self.target(example))
 
     @property
@@ -65,14 +65,14 @@ def encode_texts(examples: Sequence[Example], windows: SlidingWindows) -> list[t
 
 
 def summary_windows(
-    texts: tuple[Numbers, ...], example: Example, windows: SlidingWindows, *, of_first: bool, choice: int = 0
+    texts: tuple[Numbers, ...], example: Example, windows: SlidingWindows, *, reads_first: bool, choice: int = 0
 ) -> tuple[tuple[Window, ...], list[TokenCounts]]:
     """Windows whose first or last token the head reads, and the token counts of each text."""
     ranges = windows.ranges(tuple(map(len, texts)), example.place)
     text_windows = []
     for window_range in ranges:
         ids, segments, _ = windows.with_special_tokens(texts, window_range)
-        positions = np.array([0 if of_first else len(ids) - 1])
+        positions = np.array([0 if reads_first else len(ids) - 1])
         text_windows.append(Window(ids, segments, positions=positions, choice=choice))
     return tuple(text_windows), list(windows.count(texts, ranges))
 
