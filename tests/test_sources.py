@@ -21,7 +21,7 @@ from bertworks.datasets.checks import WITHOUT_COPIES, TaskData
 from bertworks.datasets.columns import Columns, NamedColumns
 from bertworks.datasets.example import Example, Span
 from bertworks.datasets.inputs import Inputs, as_example
-from bertworks.datasets.report import ROWS_SHOWN, BadRow, BadRows
+from bertworks.datasets.report import MAX_ROWS_SHOWN, BadRow, BadRows
 from bertworks.errors import Remark
 from bertworks.runs.predictions import inputs_for
 from bertworks.tasks.catalogue import CATALOGUE
@@ -81,7 +81,7 @@ def bad_rows(*expected: tuple[str, str], code: str = "bad-rows") -> Iterator[lis
     assert [row.code for row in rows] == [name for name, _ in expected]
     for row, (_, place) in zip(rows, expected, strict=True):
         assert row.place.endswith(place), row
-    assert all(row.place in error.value.cause and row.cause in error.value.cause for row in rows[:ROWS_SHOWN])
+    assert all(row.place in error.value.cause and row.cause in error.value.cause for row in rows[:MAX_ROWS_SHOWN])
 
 
 def codes(remarks: Sequence[Remark]) -> list[str]:

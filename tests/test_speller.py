@@ -88,7 +88,7 @@ def test_memory_of_words_stays_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert speller.encode([long, "ba", long], [True, False, False]).ids.tolist() == whole(
         tokenizer, f"{long} ba {long}"
     )
-    assert long not in speller.index and len(speller.ids) == speller.begins[-1]
+    assert long not in speller.index and len(speller.ids) == speller.row_offsets[-1]
 
 
 def test_a_tokenizer_that_looks_across_spaces_is_asked_for_sentences(shared: Path) -> None:

@@ -14,7 +14,7 @@ from bertworks.datasets.report import ReadReport
 from bertworks.datasets.schema import Schema
 from bertworks.errors import BadText, Remark
 
-LABELS_SHOWN = 12
+MAX_LABELS_SHOWN = 12
 WITHOUT_COPIES = "dev without those in train"
 MIN_COPIED_SHARE = 0.01  # of dev: from there on, metrics are also computed without the copies
 
@@ -95,14 +95,14 @@ def _label_counts(examples: Sequence[Example]) -> list[Remark]:
     """How often each label occurs, or the range of numeric ones."""
     counts = Counter(label for example in examples for label in example.labels)
     if counts:
-        shown = ", ".join(f"{label} {count:,}" for label, count in counts.most_common(LABELS_SHOWN))
+        shown = ", ".join(f"{label} {count:,}" for label, count in counts.most_common(MAX_LABELS_SHOWN))
         return [Remark("labels", f"labels: {shown}{_and_more(len(counts))}")]
     numbers = [example.answer for example in examples if isinstance(example.answer, float)]
     return [Remark("labels", f"labels: numbers from {min(numbers):.4g} to {max(numbers):.4g}")] if numbers else []
 
 
 def _and_more(n_labels: int) -> str:
-    return f" and {n_labels - LABELS_SHOWN:,} more" if n_labels > LABELS_SHOWN else ""
+    return f" and {n_labels - MAX_LABELS_SHOWN:,} more" if n_labels > MAX_LABELS_SHOWN else ""
 
 
 def _similar_labels(labels: Set[str]) -> list[Remark]:
@@ -112,7 +112,7 @@ def _similar_labels(labels: Set[str]) -> list[Remark]:
         groups.setdefault(as_number(label) or "".join(label.casefold().split()), []).append(label)
     similar = [" / ".join(group) for group in groups.values() if len(group) > 1]
     return (
-        [Remark("similar-labels", f"similar labels: {', '.join(similar[:LABELS_SHOWN])}; are they the same?")]
+        [Remark("similar-labels", f"similar labels: {', '.join(similar[:MAX_LABELS_SHOWN])}; are they the same?")]
         if similar
         else []
     )
@@ -147,7 +147,7 @@ def _contradictions(examples: Sequence[Example]) -> list[Remark]:
 
 def _labels_not_in_dev(dev: Sequence[Example], labels: Set[str]) -> list[Remark]:
     missing = sorted(labels - {label for example in dev for label in example.labels})
-    shown = ", ".join(missing[:LABELS_SHOWN])
+    shown = ", ".join(missing[:MAX_LABELS_SHOWN])
     text = f"labels that do not occur in dev are not evaluated: {shown}{_and_more(len(missing))}"
     return [Remark("labels-not-in-dev", text)] if missing else []
 

@@ -45,7 +45,7 @@ SAMPLED_ROWS = 1000  # of a table, to guess its columns from
 MIN_TEXT_SHARE = 0.5  # of the rows: with a different text of several words, in a column that is guessed to be the text
 WORD = re.compile(rf"[{CJK}]|[^\s{CJK}]+")
 MAX_NAME_SHOWN = 40  # characters of a column's name in a message
-UNUSED_SHOWN = 5
+MAX_UNUSED_SHOWN = 5  # unused columns named in a message
 MAX_CLASS_SHARE = 0.2  # different values per row in a column that is guessed to be the label
 LIST_ELEMENT = re.compile(r"""'([^']*)'|"([^"]*)"|(-?\d+)""")
 NUMPY_LIST = re.compile(rf"\[\s*(?:{LIST_ELEMENT.pattern})(?:\s+(?:{LIST_ELEMENT.pattern}))+\s*\]")
@@ -83,7 +83,7 @@ class Columns:
         text = ", ".join(self.texts) + (f" -> {', '.join(self.labels)}" if self.labels else "")
         text += f" (choices are counted from {self.counted_from})" if self.counted_from is not None else ""
         text += f" (classes are separated by {self.separator!r})" if self.separator is not None else ""
-        return text + (f"; not used: {', '.join(self.unused[:UNUSED_SHOWN])}" if self.unused else "")
+        return text + (f"; not used: {', '.join(self.unused[:MAX_UNUSED_SHOWN])}" if self.unused else "")
 
     def without_labels(self) -> Columns:
         return replace(self, labels=())

@@ -29,7 +29,7 @@ class FormatReader:
     schema: Schema
 
     def __call__(self, path: Path, report: ReadReport, *, labelled: bool = True) -> list[Example]:
-        return self.schema.without_blank(self.read(path, report, labelled=labelled), report)
+        return self.schema.without_blank_texts(self.read(path, report, labelled=labelled), report)
 
 
 def read_json_file(path: Path, report: ReadReport) -> Any:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from bertworks.errors import BadText, Remark
 
-ROWS_SHOWN = 5  # in a message
+MAX_ROWS_SHOWN = 5  # in a message
 # Above both, undecodable lines mean that the file is in another encoding.
 MAX_UNDECODABLE_LINES = 5
 MAX_UNDECODABLE_SHARE = 0.1  # lines per example
@@ -93,10 +93,10 @@ class ReadReport:
 
     def summary(self) -> str:
         """Place and cause of the first invalid rows; if there are more, the most frequent causes."""
-        lines = [f"{row.place}: {row.cause}" for row in self.bad[:ROWS_SHOWN]]
-        if len(self.bad) > ROWS_SHOWN:
-            causes = Counter(row.cause for row in self.bad).most_common(ROWS_SHOWN)
+        lines = [f"{row.place}: {row.cause}" for row in self.bad[:MAX_ROWS_SHOWN]]
+        if len(self.bad) > MAX_ROWS_SHOWN:
+            causes = Counter(row.cause for row in self.bad).most_common(MAX_ROWS_SHOWN)
             frequent = "; ".join(f"{cause} ({n:,})" for cause, n in causes)
-            lines.append(f"and {len(self.bad) - ROWS_SHOWN:,} more; most frequent: {frequent}")
+            lines.append(f"and {len(self.bad) - MAX_ROWS_SHOWN:,} more; most frequent: {frequent}")
         rows = "1 invalid row" if len(self.bad) == 1 else f"{len(self.bad):,} invalid rows"
         return f"{rows}:" + "".join(f"\n  {line}" for line in lines)

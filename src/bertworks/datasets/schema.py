@@ -125,7 +125,7 @@ class Schema:
         """The reader of an unlabelled file, None: it is a table or plain text; `labels` are those of the model."""
         return None
 
-    def without_blank(self, examples: Iterable[Example], report: ReadReport) -> list[Example]:
+    def without_blank_texts(self, examples: Iterable[Example], report: ReadReport) -> list[Example]:
         """The examples that pass `check_texts`; the others are reported as invalid rows."""
         valid = []
         for example in examples:

@@ -187,7 +187,7 @@ class ImdbReader(MappedTableReader):
         for file in (file for pair in zip_longest(*by_label) for file in pair if file is not None):
             text = "\n".join(line for _, line in read_lines(file, report))
             examples.append(Example((text.replace("<br />", "\n"),), file.parent.name, str(file)))
-        return self.schema.without_blank(examples, report)
+        return self.schema.without_blank_texts(examples, report)
 
 
 def _with_line_breaks(row: Row) -> Row:

@@ -309,10 +309,10 @@ def to_hf(config: ModelConfig) -> Values | None:
     except (BadConfig, Unsupported):
         return None
     flat_back = {**read_back.encoder.model_dump(), **read_back.heads.model_dump()}
-    lost = {name: value for name, value in flat.items() if flat_back[name] != value}
-    if lost.keys() - TRAINING_RATES:
+    lost_fields = {name: value for name, value in flat.items() if flat_back[name] != value}
+    if lost_fields.keys() - TRAINING_RATES:
         return None
-    return {**hf, OURS: lost} if lost else hf
+    return {**hf, OURS: lost_fields} if lost_fields else hf
 
 
 def own_config(config: ModelConfig) -> Values:

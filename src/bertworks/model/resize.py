@@ -60,11 +60,11 @@ def refit(model: Model, config: ModelConfig, heads: Sequence[str], seed: int, *,
 
 def use_partial_embedding(model: Model, used: Tensor) -> None:
     """Make only the rows `used` of the token embedding parameters, unless it is frozen."""
-    full = model.encoder.token_embedding
-    if not full.weight.requires_grad:
+    embedding = model.encoder.token_embedding
+    if not embedding.weight.requires_grad:
         return
     parent, _, name = _token_embedding_name(model).rpartition(".")
-    setattr(model.get_submodule(parent), name, PartialEmbedding(full.weight.detach(), used))
+    setattr(model.get_submodule(parent), name, PartialEmbedding(embedding.weight.detach(), used))
 
 
 @torch.no_grad()

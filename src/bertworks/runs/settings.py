@@ -134,41 +134,41 @@ def resolve_pretrain(
     masking: str | None = None,
 ) -> PretrainConfig:
     """`options`: from `loop_options`. Without steps, epochs and budget a run takes ten minutes."""
-    user = parse_settings(settings, PRETRAIN)
+    user_settings = parse_settings(settings, PRETRAIN)
     option_keys = [f"train.{name}" for name in options] + ["data.masking"] * (masking is not None)
-    _check_set_once(option_keys + ["objective.name", "data.pairs"] * (objective is not None), user)
+    _check_set_once(option_keys + ["objective.name", "data.pairs"] * (objective is not None), user_settings)
     if (preset is None) == (init is None):
         cause = "a run starts from a preset or from a model"
         raise BadConfig(cause, remedy="name one of --preset and --model", code="preset-or-init")
     if init is not None:
-        model = _override_trained(init, user["model"])
+        model = _override_trained(init, user_settings["model"])
     else:
         assert preset is not None
         model = fit_to(preset_config(preset), tokenizer)
         if objective == "ltr" and not model.encoder.causal:
             model = model.override(causal=True)
-        model = model.override(**user["model"])
+        model = model.override(**user_settings["model"])
     if model.encoder.vocab_size < tokenizer.vocab_size:
         cause = f"the tokenizer has {tokenizer.vocab_size} tokens, model.vocab_size is {model.encoder.vocab_size}"
         raise BadConfig(cause, code="vocabulary-too-large", fields=["model.vocab_size"])
     if masking:
-        user["data"]["masking"] = masking
+        user_settings["data"]["masking"] = masking
     parts = recipe(model, objective, trained=list(init.model.heads) if init is not None else ())
     for section in ("objective", "data", "optim", "train"):
-        parts[section] = {**parts.get(section, {}), **user[section]}
+        parts[section] = {**parts.get(section, {}), **user_settings[section]}
     n_positions = model.encoder.n_positions
-    if n_positions is not None and "max_length" not in user["data"]:
+    if n_positions is not None and "max_length" not in user_settings["data"]:
         parts["data"]["max_length"] = min(n_positions, DataConfig().max_length)
     parts["train"] |= options
     if not any(parts["train"].get(name) is not None for name in ("steps", "epochs", "budget")):
         parts["train"]["budget"] = DEFAULT_BUDGET
-    if "dropout" not in user["train"] and any(name.endswith("dropout") for name in user["model"]):
+    if "dropout" not in user_settings["train"] and any(name.endswith("dropout") for name in user_settings["model"]):
         parts["train"]["dropout"] = None  # the model's own, since the user set it
     objective_type = objective_class(parts["objective"]["name"])
-    unused = _unused_settings(user, objective_type, parts["data"].get("pairs", DataConfig().pairs))
-    if "cooldown" in user["optim"] and parts["optim"].get("schedule") != "constant":
+    unused = _unused_settings(user_settings, objective_type, parts["data"].get("pairs", DataConfig().pairs))
+    if "cooldown" in user_settings["optim"] and parts["optim"].get("schedule") != "constant":
         unused.append("optim.cooldown")
-    if "init" in user["train"] and (init is not None or not can_init_local_attention(model.encoder)):
+    if "init" in user_settings["train"] and (init is not None or not can_init_local_attention(model.encoder)):
         unused.append("train.init")
     if unused:
         _refuse_unused(unused)
@@ -177,7 +177,9 @@ def resolve_pretrain(
     return config
 
 
-def _unused_settings(user: Mapping[str, Mapping[str, Any]], objective_type: type[Objective], pairs: Pairs) -> list[str]:
+def _unused_settings(
+    user_settings: Mapping[str, Mapping[str, Any]], objective_type: type[Objective], pairs: Pairs
+) -> list[str]:
     """Settings that only other objectives use, or other kinds of sentence pairs."""
     of_corruptions = frozenset().union(*(other.corruption.uses for other in OBJECTIVES.values()))
     of_pairs = frozenset().union(*PAIR_OPTIONS.values())
@@ -186,7 +188,9 @@ def _unused_settings(user: Mapping[str, Mapping[str, Any]], objective_type: type
         "data": (of_corruptions - objective_type.corruption.uses) | (of_pairs - PAIR_OPTIONS.get(pairs, of_pairs)),
         "objective": of_objectives - objective_type.options,
     }
-    return [f"{section}.{name}" for section, names in unused.items() for name in user[section] if name in names]
+    return [
+        f"{section}.{name}" for section, names in unused.items() for name in user_settings[section] if name in names
+    ]
 
 
 def _refuse_unused(keys: list[str], remedy: str = "leave it out") -> NoReturn:
@@ -204,28 +208,28 @@ def resolve_finetune(
 ) -> FinetuneConfig:
     """The config of a fine-tuning: the task, defaults for a model of this width, and the user's settings. `sizes`: the
     number of examples of train and dev; a large dev is evaluated less often."""
-    user = parse_settings(settings, FINETUNE)
-    _check_set_once([f"train.{name}" for name in options] + ["data.on_long"] * (on_long is not None), user)
-    _check_task(task, user["task"])
-    task = task.model_copy(update={"labels": tuple(user["task"].get("labels", task.labels))})
-    model = task_model_config(_override_trained(init, user["model"]), task)
+    user_settings = parse_settings(settings, FINETUNE)
+    _check_set_once([f"train.{name}" for name in options] + ["data.on_long"] * (on_long is not None), user_settings)
+    _check_task(task, user_settings["task"])
+    task = task.model_copy(update={"labels": tuple(user_settings["task"].get("labels", task.labels))})
+    model = task_model_config(_override_trained(init, user_settings["model"]), task)
     # BERT-base was fine-tuned with 2e-5 to 5e-5; narrower models stand higher learning rates.
     lr = 3e-5 * (768 / model.encoder.hidden_size) ** 1.5
-    optim = {"lr": float(f"{lr:.1g}"), "warmup": 0.1, "beta2": 0.999, "layer_decay": 0.95, **user["optim"]}
+    optim = {"lr": float(f"{lr:.1g}"), "warmup": 0.1, "beta2": 0.999, "layer_decay": 0.95, **user_settings["optim"]}
     n_positions = model.encoder.n_positions
-    limits = (n_positions,) if "n_positions" in user["model"] else (init.limit, n_positions, 512)
+    limits = (n_positions,) if "n_positions" in user_settings["model"] else (init.limit, n_positions, 512)
     max_length = min((limit for limit in limits if limit is not None), default=512)
-    data = {"max_length": max_length, **user["data"], **({"on_long": on_long} if on_long else {})}
-    train = {**task_class(task.shape).loop_defaults, **user["train"], **options}
-    if "attention_dropout" in user["model"]:
+    data = {"max_length": max_length, **user_settings["data"], **({"on_long": on_long} if on_long else {})}
+    train = {**task_class(task.shape).loop_defaults, **user_settings["train"], **options}
+    if "attention_dropout" in user_settings["model"]:
         train.setdefault("attention_dropout", None)  # the model's own, since the user set it
     if not any(train.get(name) is not None for name in ("steps", "epochs", "budget")):
         train["epochs"] = DEFAULT_EPOCHS
-    if "cooldown" in user["optim"] and optim.get("schedule") != "constant":
+    if "cooldown" in user_settings["optim"] and optim.get("schedule") != "constant":
         _refuse_unused(["optim.cooldown"], "leave it out, or optim.schedule=constant")
     if train.get("patience") is not None and train.get("evaluations") == 0:
         _refuse_unused(["train.patience"], "leave it out, or train.evaluations=4")
-    values = {"task": {**task.model_dump(), **user["task"]}, "data": data, "optim": optim, "train": train}
+    values = {"task": {**task.model_dump(), **user_settings["task"]}, "data": data, "optim": optim, "train": train}
     config = check_finetune({"model": model.model_dump(), **values})
     if sizes is None or "evaluations" in train or config.train.patience is not None:
         return config
@@ -242,36 +246,36 @@ def _n_evaluations(loop: FinetuneLoop, n_train: int, n_dev: int) -> int:
     return max(2, min(loop.evaluations, round(EVALUATION_SHARE * 3 * n_trained / n_dev)))
 
 
-def _check_task(task: TaskConfig, user: Mapping[str, Any]) -> None:
+def _check_task(task: TaskConfig, user_settings: Mapping[str, Any]) -> None:
     """What follows from the examples stays; the order of the labels may change: of two, F1 is that of the second."""
-    fixed = [f"task.{name}" for name in FROM_EXAMPLES if name in user]
+    fixed = [f"task.{name}" for name in FROM_EXAMPLES if name in user_settings]
     if fixed:
         cause = f"this follows from the examples: {', '.join(fixed)}"
         raise BadConfig(cause, remedy="leave it out", code="follows-from-examples", fields=fixed)
     shape = task_class(task.shape)
     of_shapes = frozenset().union(*(other.options for other in SHAPES.values()))
-    unused = [f"task.{name}" for name in user if name in of_shapes - shape.options]
+    unused = [f"task.{name}" for name in user_settings if name in of_shapes - shape.options]
     if unused:
         cause = f"no effect with {task.shape}: {', '.join(unused)}"
         raise BadConfig(cause, remedy="leave it out", code="no-effect", fields=unused)
-    if user.get("transitions", []) != []:
+    if user_settings.get("transitions", []) != []:
         cause = "task.transitions follow from the examples"
         remedy = "leave them out; [] lets any tag follow any other"
         raise BadConfig(cause, remedy=remedy, code="follows-from-examples", fields=["task.transitions"])
-    labels = user.get("labels", task.labels)
+    labels = user_settings.get("labels", task.labels)
     if not isinstance(labels, list | tuple) or sorted(labels, key=str) != sorted(task.labels):
         remedy = f"the same in another order: {json.dumps(task.labels, ensure_ascii=False)}"
         raise BadConfig(f"task.labels = {labels!r}", remedy=remedy, code="different-labels", fields=["task.labels"])
-    name = user.get("metric", task.metric)
+    name = user_settings.get("metric", task.metric)
     names = [metric.name for metric in shape.metrics_for(task.labels) if metric.higher_is_better]
     if name not in names:
         remedy = f"known: {', '.join(names)}"
         raise BadConfig(f"task.metric = {name!r}", remedy=remedy, code="unknown-metric", fields=["task.metric"])
 
 
-def _check_set_once(option_keys: Iterable[str], user: Mapping[str, Mapping[str, Any]]) -> None:
+def _check_set_once(option_keys: Iterable[str], user_settings: Mapping[str, Mapping[str, Any]]) -> None:
     """No key may be given both by an option of its own and by `--set`."""
-    twice = [key for key in option_keys if key.partition(".")[2] in user[key.partition(".")[0]]]
+    twice = [key for key in option_keys if key.partition(".")[2] in user_settings[key.partition(".")[0]]]
     if twice:
         cause = f"given twice, as an option and by --set: {', '.join(twice)}"
         raise BadConfig(cause, remedy="give it once", code="given-twice", fields=twice)

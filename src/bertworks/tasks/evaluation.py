@@ -28,7 +28,7 @@ from bertworks.tasks.inference import AnyTask, Progress, evaluation_mode, no_pro
 from bertworks.tasks.task import Outputs, Score, score_table
 from bertworks.text.ledger import Ledger
 
-ERRORS_SHOWN = 20
+MAX_ERRORS_SHOWN = 20
 MAX_CLASSES_SHOWN = 40  # for a confusion matrix, and for a ledger of each class
 
 
@@ -160,7 +160,7 @@ def score(task: AnyTask, predictions: Sequence[Any], examples: Sequence[Example]
     scores = task.scores(predictions, examples)
     table = score_table(scores)
     by_severity = sorted(range(len(scores)), key=lambda i: -scores[i].severity)
-    errors = [(examples[i], scores[i]) for i in by_severity if scores[i].is_wrong][:ERRORS_SHOWN]
+    errors = [(examples[i], scores[i]) for i in by_severity if scores[i].is_wrong][:MAX_ERRORS_SHOWN]
     labels = task.confusion_labels
     return EvalResults(
         metrics=nan_to_zero(task.metric_values(table)),

@@ -96,22 +96,22 @@ class CachedEncoder:
 
     def _look_up(self, rows: NDArray[np.int64], word_counts: NDArray[np.int64]) -> EncodedSentences:
         """Gather the tokens of cached words; `word_counts` are words per sentence."""
-        begins = np.frombuffer(self.begins, dtype=np.int64)
-        lengths = begins[rows + 1] - begins[rows]
+        row_offsets = np.frombuffer(self.row_offsets, dtype=np.int64)
+        lengths = row_offsets[rows + 1] - row_offsets[rows]
         ends = np.cumsum(lengths)
-        positions = np.arange(lengths.sum()) + np.repeat(begins[rows] - (ends - lengths), lengths)
+        positions = np.arange(lengths.sum()) + np.repeat(row_offsets[rows] - (ends - lengths), lengths)
         sentence_edges = np.concatenate([[0], ends])[np.concatenate([[0], np.cumsum(word_counts)])]
         if not len(positions):
             return EncodedSentences(np.empty(0, np.uint32), np.empty(0, np.bool_), np.diff(sentence_edges))
         ids = np.frombuffer(self.ids, dtype=np.uint32)
-        starts = np.frombuffer(self.starts, dtype=np.bool_)
-        return EncodedSentences(ids[positions], starts[positions], np.diff(sentence_edges))
+        is_start = np.frombuffer(self.is_start, dtype=np.bool_)
+        return EncodedSentences(ids[positions], is_start[positions], np.diff(sentence_edges))
 
     def _clear(self) -> None:
         self.index: dict[str, int] = {}  # word -> row
-        self.begins = array("q", [0])  # of the rows, in tokens; and the end
+        self.row_offsets = array("q", [0])  # of the rows, in tokens; and the end
         self.ids = array("I")
-        self.starts = array("B")
+        self.is_start = array("B")
 
     def _add(self, words: list[str]) -> int:
         """Encode words and cache them; returns the number of cached rows."""
@@ -122,13 +122,13 @@ class CachedEncoder:
             self._store(word, encoding.ids, self.word_starts(word, encoding))
         for word, parts in composed.items():
             ids = array("I")
-            starts = array("B")
+            is_start = array("B")
             for row in map(self.index.__getitem__, parts):
-                begin, end = self.begins[row], self.begins[row + 1]
+                begin, end = self.row_offsets[row], self.row_offsets[row + 1]
                 ids += self.ids[begin:end]
-                starts += self.starts[begin:end]
-            self._store(word, ids, starts)
-        return len(self.begins) - 1
+                is_start += self.is_start[begin:end]
+            self._store(word, ids, is_start)
+        return len(self.row_offsets) - 1
 
     def _parts(self, word: str) -> list[str]:
         """A word split into letters and single punctuation characters, if the tokenizer splits there anyway: the same
@@ -138,15 +138,16 @@ class CachedEncoder:
         is_plain = word.isascii() and word.isprintable() and self.added_characters.isdisjoint(word)
         return WORD_PARTS.findall(word) if can_split and is_plain else [word]
 
-    def _store(self, word: str, ids: Iterable[int], starts: Iterable[int]) -> None:
-        self.index[word] = len(self.begins) - 1
+    def _store(self, word: str, ids: Iterable[int], is_start: Iterable[int]) -> None:
+        self.index[word] = len(self.row_offsets) - 1
         self.ids.extend(ids)
-        self.starts.extend(starts)
-        self.begins.append(len(self.ids))
+        self.is_start.extend(is_start)
+        self.row_offsets.append(len(self.ids))
 
     def _evict(self, n_cached: int, new_words: list[str]) -> None:
         """Remove the rows after the first `n_cached`: those of long words, which hardly occur again."""
-        del self.begins[n_cached + 1 :], self.ids[self.begins[n_cached] :], self.starts[self.begins[n_cached] :]
+        n_tokens = self.row_offsets[n_cached]
+        del self.row_offsets[n_cached + 1 :], self.ids[n_tokens:], self.is_start[n_tokens:]
         for word in new_words:
             if len(word) > MAX_CACHED_CHARACTERS:
                 del self.index[word]
@@ -154,38 +155,38 @@ class CachedEncoder:
     def _encode_sentences(self, sentences: Sequence[str], starts_document: Sequence[bool]) -> EncodedSentences:
         texts = [" ".join(sentence.split()) for sentence in sentences]
         if self.space_in_word:
-            flagged = zip(texts, starts_document, strict=True)
-            texts = [text if is_first or not text else " " + text for text, is_first in flagged]
+            pairs = zip(texts, starts_document, strict=True)
+            texts = [text if is_first or not text else " " + text for text, is_first in pairs]
         encodings = self.tokenizer.encodings(texts)
-        starts = [
+        is_start = [
             np.array(self.word_starts(text, encoding), np.bool_)
             for text, encoding in zip(texts, encodings, strict=True)
         ]
         ids = [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
         lengths = np.array([len(sentence_ids) for sentence_ids in ids], dtype=np.int64)
         return EncodedSentences(
-            np.concatenate([np.empty(0, np.uint32), *ids]), np.concatenate([np.empty(0, np.bool_), *starts]), lengths
+            np.concatenate([np.empty(0, np.uint32), *ids]), np.concatenate([np.empty(0, np.bool_), *is_start]), lengths
         )
 
     def word_starts(self, text: str, encoding: Encoding) -> list[bool]:
         """For each token, whether a word begins there: the tokenizer's words, with punctuation as separate words, and
         Chinese words as the segmenter finds them."""
         words = encoding.word_ids
-        starts = [True, *map(ne, words, words[1:])][: len(words)]
+        is_start = [True, *map(ne, words, words[1:])][: len(words)]
         if text.isascii() and (self.splits_punctuation or text.lstrip(" ").isalpha()):
-            return starts
+            return is_start
         offsets = encoding.offsets
         after_punctuation = False
         for i, (begin, end) in enumerate(offsets):
             is_punctuation = not any(map(str.isalnum, text[begin:end]))
             if i and (is_punctuation or after_punctuation) and begin >= offsets[i - 1][1]:
-                starts[i] = True
+                is_start[i] = True
             after_punctuation = is_punctuation
         han_starts = {begin: is_start for run in HAN.finditer(text) for begin, is_start in self._han_starts(run)}
         for i, (begin, _) in enumerate(offsets if han_starts else ()):
             if begin in han_starts:
-                starts[i] = han_starts[begin] and (i == 0 or offsets[i - 1][0] != begin)
-        return starts
+                is_start[i] = han_starts[begin] and (i == 0 or offsets[i - 1][0] != begin)
+        return is_start
 
     def _han_starts(self, run: re.Match[str]) -> Iterator[tuple[int, bool]]:
         """The offset of each character in a run of Chinese ones, and whether a word begins there."""

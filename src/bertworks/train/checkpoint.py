@@ -83,11 +83,11 @@ class Checkpoint:
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
-    place = folder / f"step-{checkpoint.state.step:08}"
+    path = folder / f"step-{checkpoint.state.step:08}"
     files = {WEIGHTS: checkpoint.weights, OPTIMIZER: checkpoint.optimizer}
     try:
         _check_space(folder, sum(tensor.nbytes for tensors in files.values() for tensor in tensors.values()))
-        with new_folder(place, replace=True) as new:
+        with new_folder(path, replace=True) as new:
             for name, tensors in files.items():
                 save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, new / name)
             state = {"run": checkpoint.run, "machine": checkpoint.machine, "state": asdict(checkpoint.state)}
@@ -95,8 +95,8 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
             manifest = {name: _entry(new / name) for name in (WEIGHTS, OPTIMIZER, STATE)}
             (new / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
     except (OSError, SafetensorError) as error:
-        raise SaveFailed(f"could not write: {error}", place=str(place)) from None
-    return place
+        raise SaveFailed(f"could not write: {error}", place=str(path)) from None
+    return path
 
 
 def _check_space(folder: Path, needed: int) -> None:
