@@ -46,10 +46,10 @@ def fingerprint(examples: Sequence[Example]) -> str:
 
 
 def check_data(
-    data: TaskData, schema: Schema, report: ReadReport, *, place: str | None, first: int | None, skip_bad: bool
+    data: TaskData, schema: Schema, report: ReadReport, *, place: str | None, max_rows: int | None, skip_bad: bool
 ) -> None:
     """Remove examples without a usable label from `data` and add remarks, or raise an error that says what is wrong.
-    `first`: train was cut to so many rows."""
+    `max_rows`: train was cut to so many rows."""
     labels = {label for example in data.train for label in example.labels}
 
     def labelled(examples: Sequence[Example], split: str) -> list[Example]:
@@ -69,7 +69,7 @@ def check_data(
     for name, examples in (("train", data.train), ("dev", data.dev)):
         if not examples:
             raise BadText(f"no examples for {name}", place=place, remedy="add more rows", code="no-examples")
-    schema.check_learnable(data.train, labels, len(data.train) + len(data.dev), place=place, first=first)
+    schema.check_learnable(data.train, labels, len(data.train) + len(data.dev), place=place, max_rows=max_rows)
     data.remarks += [*_label_counts(data.train), *_similar_labels(labels)]
     data.remarks += schema.data_remarks(data.train, data.dev, labels)
     data.remarks += [*_contradictions(data.train), *_labels_not_in_dev(data.dev, labels)]

@@ -178,7 +178,7 @@ class Schema:
         labels would leave empty."""
 
     def check_learnable(
-        self, train: Sequence[Example], labels: Set[str], n_rows: int, *, place: str | None, first: int | None
+        self, train: Sequence[Example], labels: Set[str], n_rows: int, *, place: str | None, max_rows: int | None
     ) -> None:
         """An error where nothing can be learned; `first`: train was cut to so many rows."""
 
@@ -220,10 +220,10 @@ def id_cell(example: Example) -> Row:
     return {"id": example.name} if example.name else {}
 
 
-def one_label_error(labels: Set[str], n_rows: int, *, place: str | None, first: int | None) -> BadText:
+def one_label_error(labels: Set[str], n_rows: int, *, place: str | None, max_rows: int | None) -> BadText:
     """All rows have the same label, or all of the first rows that train was cut to."""
-    is_cut = first is not None and n_rows >= first
-    rows = f"all of the first {first:,} rows" if is_cut else "all rows"
+    is_cut = max_rows is not None and n_rows >= max_rows
+    rows = f"all of the first {max_rows:,} rows" if is_cut else "all rows"
     remedy = "take more, or shuffle them" if is_cut else "is it the right column?"
     code = "one-label-in-first-rows" if is_cut else "one-label"
     cause = f"{rows} have the same label, {min(labels)!r}"

@@ -69,10 +69,10 @@ class ClassifySchema(Schema):
             raise BadText(cause, place=place, remedy=remedy, code="too-many-labels")
 
     def check_learnable(
-        self, train: Sequence[Example], labels: Set[str], n_rows: int, *, place: str | None, first: int | None
+        self, train: Sequence[Example], labels: Set[str], n_rows: int, *, place: str | None, max_rows: int | None
     ) -> None:
         if len(labels) < 2:
-            raise one_label_error(labels, n_rows, place=place, first=first)
+            raise one_label_error(labels, n_rows, place=place, max_rows=max_rows)
 
     def data_remarks(self, train: Sequence[Example], dev: Sequence[Example], labels: Set[str]) -> list[Remark]:
         """A remark on labels that look like a quantity."""

@@ -105,7 +105,7 @@ class MultilabelSchema(Schema):
         raise InvalidRow("labels must be a list, or names with a separator", "bad-label")
 
     def check_learnable(
-        self, train: Sequence[Example], labels: Set[str], n_rows: int, *, place: str | None, first: int | None
+        self, train: Sequence[Example], labels: Set[str], n_rows: int, *, place: str | None, max_rows: int | None
     ) -> None:
         if not labels:
             raise BadText(

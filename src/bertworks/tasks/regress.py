@@ -53,7 +53,7 @@ class RegressSchema(Schema):
         return number
 
     def check_learnable(
-        self, train: Sequence[Example], labels: Set[str], n_rows: int, *, place: str | None, first: int | None
+        self, train: Sequence[Example], labels: Set[str], n_rows: int, *, place: str | None, max_rows: int | None
     ) -> None:
         if len({example.answer for example in train}) == 1:
             remedy = f"{NOTHING_TO_LEARN}; is it the right column?"

@@ -150,14 +150,8 @@ def read_data(source: Source) -> TaskData:
         data.train, data.dev = split(data.train, source.row_schema)
         text = f"no dev file: {len(data.dev):,} examples are split off train, with seed {SEED}"
         data.remarks.append(Remark("dev-split", text))
-    check_data(
-        data,
-        source.row_schema,
-        report,
-        place=source.train or source.folder,
-        first=source.first,
-        skip_bad=source.skip_bad,
-    )
+    place = source.train or source.folder
+    check_data(data, source.row_schema, report, place=place, max_rows=source.first, skip_bad=source.skip_bad)
     return data
 
 

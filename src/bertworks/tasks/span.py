@@ -148,7 +148,7 @@ class SpanSchema(Schema):
         return "question", "context"
 
     def check_learnable(
-        self, train: Sequence[Example], labels: Set[str], n_rows: int, *, place: str | None, first: int | None
+        self, train: Sequence[Example], labels: Set[str], n_rows: int, *, place: str | None, max_rows: int | None
     ) -> None:
         if not any(example.answer for example in train):
             remedy = f"{NOTHING_TO_LEARN}; is it the right column?"

@@ -172,7 +172,7 @@ class TagSchema(Schema):
         return {**id_cell(example), "text": text}
 
     def check_learnable(
-        self, train: Sequence[Example], labels: Set[str], n_rows: int, *, place: str | None, first: int | None
+        self, train: Sequence[Example], labels: Set[str], n_rows: int, *, place: str | None, max_rows: int | None
     ) -> None:
         if all(len(example.texts) == 1 for example in train):
             remedy = (
@@ -181,7 +181,7 @@ class TagSchema(Schema):
             )
             raise BadText("every sentence has a single word", place=place, remedy=remedy, code="one-word-sentences")
         if len(labels) < 2:
-            raise one_label_error(labels, n_rows, place=place, first=first)
+            raise one_label_error(labels, n_rows, place=place, max_rows=max_rows)
 
 
 def words_with_starts(text: str) -> list[tuple[int, str]]:
