@@ -35,7 +35,7 @@ NAMES = ("bert-base-uncased", "bert-base-cased", "roberta", "albert-base-v2", "x
 def tokenizer_of(pieces: str) -> Tokenizer:
     vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *pieces.split()]
     backend = word_piece({piece: id for id, piece in enumerate(vocab)}, {"do_lower_case": True})
-    return Tokenizer.from_layout(json.loads(backend.to_str()), {"do_lower_case": True})
+    return Tokenizer.from_json(json.loads(backend.to_str()), {"do_lower_case": True})
 
 
 def ids_of(tokenizer: Tokenizer, text: str) -> list[int]:
@@ -132,7 +132,7 @@ def test_old_files_with_merges_as_strings(shared: Path) -> None:
     tokenizer = Tokenizer.load(shared / "vocab" / "gpt2")
     layout = json.loads(tokenizer.files["tokenizer.json"])
     layout["model"]["merges"] = [" ".join(pair) for pair in layout["model"]["merges"]]
-    old = Tokenizer.from_layout(layout, {})
+    old = Tokenizer.from_json(layout, {})
     assert len(extended(old, TEXT, 3)[0].words) == 3
 
 

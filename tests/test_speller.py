@@ -97,7 +97,7 @@ def test_a_tokenizer_that_looks_across_spaces_is_asked_for_sentences(shared: Pat
     tokenizer = Tokenizer.load(shared / "vocab" / "albert-base-v2")
     layout = json.loads(tokenizer.files["tokenizer.json"])
     layout["pre_tokenizer"] = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": False}
-    across = Tokenizer.from_layout(layout, tokenizer.config)
+    across = Tokenizer.from_json(layout, tokenizer.config)
     speller = CachedEncoder(across)
     assert not speller.by_word
     for text in (*NASTY, "of the in the to the"):

@@ -41,7 +41,7 @@ def tiny_tokenizer() -> Tokenizer:
     """Syllables and letters, so that words have several pieces."""
     pieces = [*SPECIAL, *LETTERS, *SYLLABLES, *("##" + piece for piece in [*LETTERS, *SYLLABLES])]
     backend = word_piece({piece: id for id, piece in enumerate(pieces)}, {"do_lower_case": True})
-    return Tokenizer.from_layout(json.loads(backend.to_str()), {})
+    return Tokenizer.from_json(json.loads(backend.to_str()), {})
 
 
 def documents(

@@ -39,9 +39,7 @@ def language() -> Tokenizer:
     """Words of the made-up language, one token each."""
     words = [word(topic, place) for topic in range(TOPICS) for place in range(PLACES)]
     pieces = [*SPECIAL, ".", *words, *(f"{'qrstuvwxyz'[n]}z" for n in range(ORDINALS))]
-    return Tokenizer.from_layout(
-        json.loads(word_piece({piece: id for id, piece in enumerate(pieces)}, {}).to_str()), {}
-    )
+    return Tokenizer.from_json(json.loads(word_piece({piece: id for id, piece in enumerate(pieces)}, {}).to_str()), {})
 
 
 def language_texts(count: int, seed: int = 0) -> list[str]:

@@ -59,14 +59,14 @@ class CachedEncoder:
     begin, and an index from words to their rows."""
 
     def __init__(self, tokenizer: Tokenizer, words: Words = "auto") -> None:
-        layout = json.loads(tokenizer.backend.to_str())
+        tokenizer_json = json.loads(tokenizer.backend.to_str())
         self.tokenizer = tokenizer
         self.words = words
-        self.by_word = _is_local(layout)
-        step_types = {step["type"] for step in _steps(layout["pre_tokenizer"], "pretokenizers")}
+        self.by_word = _is_local(tokenizer_json)
+        step_types = {step["type"] for step in _steps(tokenizer_json["pre_tokenizer"], "pretokenizers")}
         self.space_in_word = "ByteLevel" in step_types  # the space before a word is part of it
         self.splits_punctuation = bool(step_types & {"BertPreTokenizer", "Punctuation"})
-        self.added_characters = {token["content"][0] for token in layout["added_tokens"]}  # first characters
+        self.added_characters = {token["content"][0] for token in tokenizer_json["added_tokens"]}  # first characters
         self.segmenter: str | None = None  # name and version, once there was Chinese text
         self._clear()
 
@@ -217,10 +217,10 @@ def segmenter_version() -> str | None:
         return None
 
 
-def _is_local(layout: dict[str, Any]) -> bool:
+def _is_local(tokenizer_json: dict[str, Any]) -> bool:
     """Whether no normalizer, pre-tokenizer or added token of this tokenizer looks across a space."""
-    normalizers = _steps(layout["normalizer"], "normalizers")
-    pre_tokenizers = _steps(layout["pre_tokenizer"], "pretokenizers")
+    normalizers = _steps(tokenizer_json["normalizer"], "normalizers")
+    pre_tokenizers = _steps(tokenizer_json["pre_tokenizer"], "pretokenizers")
     types = {step["type"] for step in normalizers}
     if "Precompiled" in types and "StripAccents" not in types:
         return False  # it treats a space and an accent after it as one character
@@ -233,7 +233,7 @@ def _is_local(layout: dict[str, Any]) -> bool:
             return False
         if step.get("prepend_scheme") == "never":
             return False
-    added_tokens = layout["added_tokens"]
+    added_tokens = tokenizer_json["added_tokens"]
     return bool(pre_tokenizers) and not any(
         token["rstrip"] or any(map(str.isspace, token["content"])) for token in added_tokens
     )

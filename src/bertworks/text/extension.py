@@ -23,7 +23,7 @@ from bertworks.text.tokenizer import Tokenizer
 from bertworks.text.words import split_words
 
 SCORE_MARGIN = 0.001  # of a new unigram entry over the score of its split
-Layout = dict[str, Any]  # of tokenizer.json
+JsonObject = dict[str, Any]  # of tokenizer.json, or a part of it
 
 
 @dataclass
@@ -60,7 +60,9 @@ def extend(tokenizer: Tokenizer, coverage: Coverage, add: int, aliases: dict[str
         )
     # The backend writes merges in the current format, which the file may not have; but it writes one string per id, so
     # that a tokenizer with aliases is taken from its file.
-    layout = json.loads(tokenizer.files["tokenizer.json"] if tokenizer.alias_forms else tokenizer.backend.to_str())
+    tokenizer_json = json.loads(
+        tokenizer.files["tokenizer.json"] if tokenizer.alias_forms else tokenizer.backend.to_str()
+    )
     variants = {normalized(tokenizer, variant) for variant in aliases or ()}
     first_id = tokenizer.vocab_size
     candidates = [
@@ -69,12 +71,12 @@ def extend(tokenizer: Tokenizer, coverage: Coverage, add: int, aliases: dict[str
     candidates.sort(key=lambda word: (-split_cost(coverage.uses[word]), word))
     extension = Extension(tokenizer, {}, [], [], [], 0, 0)
     add_words = {"WordPiece": _extend_word_piece, "Unigram": _extend_unigram, "BPE": _extend_bpe}[tokenizer.kind]
-    additions = add_words(layout["model"], candidates, coverage, add, first_id)
+    additions = add_words(tokenizer_json["model"], candidates, coverage, add, first_id)
     extension.words, extension.skipped, extension.rows = additions
     if aliases:
-        _add_aliases(tokenizer, layout, aliases, first_id + len(extension.rows), extension)
+        _add_aliases(tokenizer, tokenizer_json, aliases, first_id + len(extension.rows), extension)
     config = {key: value for key, value in tokenizer.config.items() if key != "added_tokens_decoder"}
-    extension.tokenizer = Tokenizer.from_layout(layout, config)
+    extension.tokenizer = Tokenizer.from_json(tokenizer_json, config)
     return extension
 
 
@@ -103,7 +105,9 @@ def _is_candidate(word: str, use: WordUse, coverage: Coverage) -> bool:
 Additions = tuple[list[str], list[str], dict[int, tuple[int, ...]]]  # words added, words skipped, rows
 
 
-def _extend_word_piece(model: Layout, candidates: list[str], coverage: Coverage, add: int, first_id: int) -> Additions:
+def _extend_word_piece(
+    model: JsonObject, candidates: list[str], coverage: Coverage, add: int, first_id: int
+) -> Additions:
     vocab = model["vocab"]
     prefix = model["continuing_subword_prefix"]
     max_characters = model["max_input_chars_per_word"]  # longer words are unknown anyway
@@ -157,7 +161,7 @@ def _pieces(word: str, vocab: dict[str, int], prefix: str) -> list[str]:
     return pieces
 
 
-def _extend_unigram(model: Layout, candidates: list[str], coverage: Coverage, add: int, first_id: int) -> Additions:
+def _extend_unigram(model: JsonObject, candidates: list[str], coverage: Coverage, add: int, first_id: int) -> Additions:
     vocab = model["vocab"]
     if len(vocab) != first_id:
         raise Unsupported("this unigram vocabulary has tokens outside of its list", remedy="it cannot be extended")
@@ -179,7 +183,7 @@ def _extend_unigram(model: Layout, candidates: list[str], coverage: Coverage, ad
     return accepted, [], rows
 
 
-def _extend_bpe(model: Layout, candidates: list[str], coverage: Coverage, add: int, first_id: int) -> Additions:
+def _extend_bpe(model: JsonObject, candidates: list[str], coverage: Coverage, add: int, first_id: int) -> Additions:
     vocab = model["vocab"]
     merges = model["merges"]
     pieces = {id: piece for piece, id in vocab.items()}
@@ -216,14 +220,14 @@ def _apply_merges(parts: list[str], merge_ranks: dict[tuple[str, str], int]) -> 
 
 
 def _add_aliases(
-    tokenizer: Tokenizer, layout: Layout, aliases: dict[str, str], next_id: int, extension: Extension
+    tokenizer: Tokenizer, tokenizer_json: JsonObject, aliases: dict[str, str], next_id: int, extension: Extension
 ) -> None:
     """Give variants the ids of their forms; a form that has no entry gets one."""
-    if layout["pre_tokenizer"] != {"type": "BertPreTokenizer"}:
+    if tokenizer_json["pre_tokenizer"] != {"type": "BertPreTokenizer"}:
         raise Unsupported("aliases need BERT's pre-tokenizer", remedy="leave --aliases out")
-    vocab = layout["model"]["vocab"]
+    vocab = tokenizer_json["model"]["vocab"]
     keys = {name: normalized(tokenizer, name) for name in {*aliases, *aliases.values()}}
-    _check_aliases(tokenizer, aliases, keys, layout["model"]["max_input_chars_per_word"])
+    _check_aliases(tokenizer, aliases, keys, tokenizer_json["model"]["max_input_chars_per_word"])
     for form in sorted(set(aliases.values())):
         if keys[form] not in vocab:
             vocab[keys[form]] = next_id
@@ -239,7 +243,7 @@ def _add_aliases(
         extension.aliases += 1
     multi_word = sorted({key for key in keys.values() if len(split_words(tokenizer.backend, key)) > 1})
     if multi_word:
-        layout["pre_tokenizer"] = pre_tokenizer_keeping(multi_word)
+        tokenizer_json["pre_tokenizer"] = pre_tokenizer_keeping(multi_word)
 
 
 def _check_aliases(tokenizer: Tokenizer, aliases: dict[str, str], keys: dict[str, str], max_characters: int) -> None:

@@ -111,20 +111,20 @@ class Tokenizer:
             return cls(backend, files, config, remarks)
 
     @classmethod
-    def from_layout(cls, layout: dict[str, Any], config: dict[str, Any]) -> Self:
+    def from_json(cls, tokenizer_json: dict[str, Any], config: dict[str, Any]) -> Self:
         """A tokenizer that we trained or changed, with files that `transformers` opens as a `PreTrainedTokenizerFast`.
 
-        `layout` is the content of its tokenizer.json, and not a backend, since the library would write only one of two
-        strings with the same id.
+        `tokenizer_json` is the content of its tokenizer.json, and not a backend, since the library would write only one
+        of two strings with the same id.
         """
-        content = _dumps({**layout, "padding": None, "truncation": None})
+        content = _dumps({**tokenizer_json, "padding": None, "truncation": None})
         with _library_errors(lambda reason: BadConfig(f"cannot build the tokenizer: {reason}")):
             backend = Backend.from_buffer(content)
         config = fast_config(backend, config)
         files = {"tokenizer.json": content, "tokenizer_config.json": _dumps(config)}
-        vocab = layout["model"]["vocab"]
+        vocab = tokenizer_json["model"]["vocab"]
         # A vocab.txt has one line per id: it can hold neither gaps nor aliases.
-        if layout["model"]["type"] == "WordPiece" and sorted(vocab.values()) == list(range(len(vocab))):
+        if tokenizer_json["model"]["type"] == "WordPiece" and sorted(vocab.values()) == list(range(len(vocab))):
             files["vocab.txt"] = "".join(f"{piece}\n" for piece in sorted(vocab, key=vocab.__getitem__)).encode()
         return cls(backend, files, config, [])
 
@@ -139,9 +139,9 @@ class Tokenizer:
     @cached_property
     def fingerprint(self) -> str:
         """A hash of everything that determines the ids. Padding and truncation do not: we never use them."""
-        layout = json.loads(self.files["tokenizer.json"])
-        layout |= {"padding": None, "truncation": None}
-        return hashlib.sha256(json.dumps(layout, ensure_ascii=False, sort_keys=True).encode()).hexdigest()
+        tokenizer_json = json.loads(self.files["tokenizer.json"])
+        tokenizer_json |= {"padding": None, "truncation": None}
+        return hashlib.sha256(json.dumps(tokenizer_json, ensure_ascii=False, sort_keys=True).encode()).hexdigest()
 
     @property
     def kind(self) -> str:

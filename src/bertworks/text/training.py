@@ -39,7 +39,7 @@ def train_tokenizer(sample: Sample, kind: Kind, size: int, *, cased: bool) -> To
         raise BadText("no text to train a vocabulary on", code="no-text")
     config = {"do_lower_case": not cased, "keep_accents": cased}
     train = {"wordpiece": _train_word_piece, "bpe": _train_bpe, "unigram": _train_unigram}[kind]
-    return Tokenizer.from_layout(json.loads(train(sample, size, config).to_str()), config)
+    return Tokenizer.from_json(json.loads(train(sample, size, config).to_str()), config)
 
 
 def _train_word_piece(sample: Sample, size: int, config: dict[str, Any]) -> Backend:
