@@ -104,18 +104,16 @@ def _identity(bench: Workbench, embedder: Embedder, inputs: Inputs, on_long: OnL
     return digest.hexdigest()
 
 
+@dataclass
 class _PartialVectors:
     """The unfinished file of vectors."""
 
-    def __init__(
-        self, file: IO[bytes], state_file: Path, width: int, identity: str | None, rows: int, ledger: Ledger
-    ) -> None:
-        self.file = file
-        self.state_file = state_file
-        self.width = width
-        self.identity = identity
-        self.rows = rows
-        self.ledger = ledger
+    file: IO[bytes]
+    state_file: Path
+    width: int
+    identity: str | None
+    rows: int
+    ledger: Ledger
 
     @classmethod
     def open(cls, out: Path, width: int, identity: str | None) -> _PartialVectors:

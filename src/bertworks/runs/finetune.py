@@ -353,22 +353,15 @@ def token_subset(features: list[Features], max_tokens: int) -> list[int]:
     return sorted(order[: max(1, int(np.searchsorted(ends, max_tokens, side="right")))])
 
 
+@dataclass(frozen=True)
 class DevEvaluation:
-    """The metrics on dev, the same in every process. `raise_if_stopped` is called after each batch."""
+    """The metrics on dev, the same in every process."""
 
-    def __init__(
-        self,
-        task: AnyTask,
-        features: list[Features],
-        examples: list[Example],
-        metric: str,
-        raise_if_stopped: Callable[[], None] | None = None,
-    ) -> None:
-        self.task = task
-        self.features = features
-        self.examples = examples
-        self.metric = metric
-        self.raise_if_stopped = raise_if_stopped
+    task: AnyTask
+    features: list[Features]
+    examples: list[Example]
+    metric: str
+    raise_if_stopped: Callable[[], None] | None = None  # called after each batch
 
     def __call__(self) -> dict[str, float]:
         with evaluation_mode(self.task):
