@@ -226,7 +226,7 @@ def settings() -> Lines:
     yield ""
     yield "`--set KEY=VALUE` on the command line, `settings={KEY: VALUE}` in Python. Values are JSON where they can be"
     yield '(`true`, `null`, `1e-4`, `["no", "yes"]`), else text. `--show` prints the whole config of a run and stops.'
-    yield "A key that would have no effect in a run is refused."
+    yield "Keys of another objective, task or schedule, which would have no effect in a run, are refused by name."
     yield ""
     yield "## Pre-training"
     yield ""

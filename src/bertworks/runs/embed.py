@@ -173,8 +173,8 @@ def _read_state(path: Path, state_file: Path, identity: str | None, width: int) 
         rows = int(values["rows"])
         if values["identity"] == identity and path.stat().st_size >= HEADER_BYTES + rows * width * 4:
             return rows, Ledger(**values["ledger"])
-    except (BertworksError, KeyError, TypeError, ValueError):
-        pass  # damaged: start from the first row
+    except (BertworksError, KeyError, TypeError, ValueError):  # damaged: start from the first row
+        return 0, Ledger()
     return 0, Ledger()
 
 
