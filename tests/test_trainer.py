@@ -45,7 +45,7 @@ from bertworks.train.runtime import Runtime, set_threads
 from bertworks.train.trainer import TrainContext, Trainer
 from refusals import refused
 from texts import make_shards
-from training import TINY, digest, events, go_on, language, language_shards, train
+from training import TINY, digest, events, language_shards, language_tokenizer, resume_run, train
 
 BERTWORKS = str(Path(sys.executable).parent / "bertworks")
 PRESETS = {
@@ -77,13 +77,13 @@ def weights(out: Path, step: int) -> dict[str, torch.Tensor]:
         ("constant", {0.0: 0.0, 0.05: 0.5, 0.1: 1.0, 0.7: 1.0, 0.8: 1.0, 0.9: 0.5, 1.0: 0.0}),
     ],
 )
-def test_learning_rates(schedule: Any, expected: dict[float, float]) -> None:
+def test_learning_rate_schedules(schedule: Any, expected: dict[float, float]) -> None:
     config = OptimConfig(lr=2e-3, warmup=0.1, cooldown=0.2, schedule=schedule)
-    for progress, share in expected.items():
-        assert learning_rate(config, progress) == pytest.approx(2e-3 * share, abs=1e-9), progress
+    for progress, fraction in expected.items():
+        assert learning_rate(config, progress) == pytest.approx(2e-3 * fraction, abs=1e-9), progress
 
 
-def test_decay_is_for_matrices_only() -> None:
+def test_weight_decay_is_for_matrices_only() -> None:
     module = nn.ModuleDict({"linear": nn.Linear(3, 2), "norm": nn.LayerNorm(2), "table": nn.Embedding(5, 2)})
     module.register_parameter("content_bias", nn.Parameter(torch.zeros(2, 2)))
     optimiser = make_optimizer(module, OptimConfig(weight_decay=0.3))
@@ -100,12 +100,15 @@ def test_adamw_by_hand() -> None:
     module.register_parameter("weight", parameter)
     config = OptimConfig(lr=0.1, beta1=0.9, beta2=0.98, eps=1e-6, weight_decay=0.05)
     optimiser = make_optimizer(module, config)
-    x, m, v = np.array([1.0, -2.0]), np.zeros(2), np.zeros(2)
+    x = np.array([1.0, -2.0])
+    m = np.zeros(2)
+    v = np.zeros(2)
     for step, gradient in enumerate(([0.3, -0.1], [0.2, 0.4]), start=1):
         parameter.grad = torch.tensor([gradient], dtype=torch.float64)
         optimiser.step()
         g = np.array(gradient)
-        m, v = 0.9 * m + 0.1 * g, 0.98 * v + 0.02 * g * g
+        m = 0.9 * m + 0.1 * g
+        v = 0.98 * v + 0.02 * g * g
         x = x - 0.1 * 0.05 * x - 0.1 * (m / (1 - 0.9**step)) / (np.sqrt(v / (1 - 0.98**step)) + 1e-6)
     assert np.allclose(parameter.detach().numpy()[0], x, rtol=1e-12)
 
@@ -114,7 +117,7 @@ def test_adamw_by_hand() -> None:
 
 
 class Machine:
-    """A clock that only a test moves."""
+    """A clock that only the test advances."""
 
     def __init__(self) -> None:
         self.time = 1000.0
@@ -123,11 +126,11 @@ class Machine:
         return self.time
 
 
-def drive(clock: Clock, machine: Machine, pace: Any, most: int = 100_000) -> tuple[int, float]:
+def drive(clock: Clock, machine: Machine, pace: Any, max_steps: int = 100_000) -> tuple[int, float]:
     step, progress = 0, 0.0
     clock.first_pace = pace(0.0)
     clock.tick()
-    while (left := clock.steps_left()) and step < most:
+    while (left := clock.steps_left()) and step < max_steps:
         progress += (1 - progress) / left
         machine.time += pace(progress)
         clock.tick()
@@ -145,7 +148,7 @@ PACES = {
 
 
 @pytest.mark.parametrize("pace", PACES)
-def test_a_budget_ends_in_time(pace: str) -> None:
+def test_a_time_budget_is_kept(pace: str) -> None:
     machine = Machine()
     clock = Clock(300.0, began=machine.time, now=machine)
     clock.reserve = 4.0
@@ -154,7 +157,7 @@ def test_a_budget_ends_in_time(pace: str) -> None:
     assert progress > 0.9 and steps > 10
 
 
-def test_time_spent_before_counts() -> None:
+def test_seconds_before_a_resume_count_towards_the_budget() -> None:
     machine = Machine()
     clock = Clock(100.0, began=machine.time, now=machine)
     clock.seconds_before = 60.0
@@ -162,7 +165,7 @@ def test_time_spent_before_counts() -> None:
     assert machine.time - 1000.0 == pytest.approx(40.0, abs=1.0)
 
 
-def test_plans_are_said_when_they_change() -> None:
+def test_a_new_plan_is_reported_when_it_changes() -> None:
     machine = Machine()
     clock = Clock(100.0, began=machine.time, now=machine)
     clock.first_pace = 1.0
@@ -175,51 +178,63 @@ def test_plans_are_said_when_they_change() -> None:
 # ---------------------------------------------------------------------- batches
 
 
-def test_pieces_of_a_batch() -> None:
-    draw = np.random.default_rng(0)
+def test_splitting_a_batch() -> None:
+    rng = np.random.default_rng(0)
     for _ in range(200):
-        lengths, pieces = np.sort(draw.integers(1, 60, draw.integers(1, 40))), int(draw.integers(1, 9))
-        found = split(lengths, pieces)
-        assert [begin for begin, _ in found] == [0, *(end for _, end in found[:-1])] and found[-1][1] == len(lengths)
-        if len(lengths) >= pieces:
-            assert all(end > begin for begin, end in found)
-            assert max(lengths[b:e].sum() for b, e in found) <= lengths.sum() / pieces + 2 * lengths.max()
+        lengths = np.sort(rng.integers(1, 60, rng.integers(1, 40)))
+        n_parts = int(rng.integers(1, 9))
+        ranges = split(lengths, n_parts)
+        assert [begin for begin, _ in ranges] == [0, *(end for _, end in ranges[:-1])]
+        assert ranges[-1][1] == len(lengths)
+        if len(lengths) >= n_parts:
+            assert all(end > begin for begin, end in ranges)
+            assert max(lengths[begin:end].sum() for begin, end in ranges) <= lengths.sum() / n_parts + 2 * lengths.max()
 
 
-@pytest.mark.parametrize(("world", "micro"), [(1, 70), (2, None), (2, 50), (3, 40)])
-def test_the_same_global_batches_for_any_world(world: int, micro: int | None, shards: Shards, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("world", "micro_tokens"), [(1, 70), (2, None), (2, 50), (3, 40)])
+def test_global_batches_do_not_depend_on_the_world_size(
+    world: int, micro_tokens: int | None, shards: Shards, tmp_path: Path
+) -> None:
     loader = Loader(shards, DataConfig(max_length=32), batch_tokens=200, seed=3, cache=tmp_path)
-    whole = BatchStream(loader, RankShard())((0, 0))
-    parts = [BatchStream(loader, RankShard(rank, world, micro))((0, 0)) for rank in range(world)]
+    single = BatchStream(loader, RankShard())((0, 0))
+    streams = [BatchStream(loader, RankShard(rank, world, micro_tokens))((0, 0)) for rank in range(world)]
     for _ in range(len(loader.epoch(0)) + 3):
-        step, mine = next(whole), [next(part) for part in parts]
-        counted = [portion.batch for one in mine for portion in one.micro_batches if portion.is_counted]
+        step = next(single)
+        steps = [next(stream) for stream in streams]
+        counted = [
+            micro_batch.batch
+            for rank_step in steps
+            for micro_batch in rank_step.micro_batches
+            if micro_batch.is_counted
+        ]
         assert np.array_equal(np.concatenate([batch.ids for batch in counted]), step.micro_batches[0].batch.ids)
         assert np.array_equal(np.concatenate([batch.examples for batch in counted]), step.example_ids)
-        assert {one.cursor for one in mine} == {step.cursor} and {one.tokens for one in mine} == {step.tokens}
+        assert {rank_step.cursor for rank_step in steps} == {step.cursor}
+        assert {rank_step.tokens for rank_step in steps} == {step.tokens}
 
 
-def test_workers_change_nothing(shards: Shards, tmp_path: Path) -> None:
+def test_loader_workers_change_nothing(shards: Shards, tmp_path: Path) -> None:
     loader = Loader(shards, DataConfig(max_length=32), batch_tokens=400, seed=3, cache=tmp_path)
-    place = (0, len(loader.epoch(0)) - 3)  # over the edge of an epoch
-    for now, ahead, _ in zip(
-        BatchStream(loader, RankShard())(place),
-        BatchStream(loader, RankShard(), workers=2)(place),
+    cursor = (0, len(loader.epoch(0)) - 3)  # over the edge of an epoch
+    for step, prefetched, _ in zip(
+        BatchStream(loader, RankShard())(cursor),
+        BatchStream(loader, RankShard(), workers=2)(cursor),
         range(8),
         strict=False,
     ):
-        assert (now.cursor, now.next_cursor, now.epochs_done, now.example_ids) == (
-            ahead.cursor,
-            ahead.next_cursor,
-            ahead.epochs_done,
-            ahead.example_ids,
+        assert (step.cursor, step.next_cursor, step.epochs_done, step.example_ids) == (
+            prefetched.cursor,
+            prefetched.next_cursor,
+            prefetched.epochs_done,
+            prefetched.example_ids,
         )
-        for a, b in zip(now.micro_batches, ahead.micro_batches, strict=True):
-            assert np.array_equal(a.batch.ids, b.batch.ids) and np.array_equal(a.batch.targets, b.batch.targets)
+        for a, b in zip(step.micro_batches, prefetched.micro_batches, strict=True):
+            assert np.array_equal(a.batch.ids, b.batch.ids)
+            assert np.array_equal(a.batch.targets, b.batch.targets)
 
 
 def test_nothing_to_train_on(tmp_path: Path) -> None:
-    shards = make_shards(tmp_path, ["Qz."], language())
+    shards = make_shards(tmp_path, ["Qz."], language_tokenizer())
     with refused("no-text", kind=BadShards):
         train(shards, tmp_path / "run", "roberta-mini", "model.n_segments=2", "data.short_seq_prob=0", steps=1)
 
@@ -235,15 +250,23 @@ def float64() -> Any:
 
 
 @pytest.mark.parametrize("objective", ["mlm+nsp", "rtd"])
-def test_accumulation_is_exact(objective: str, shards: Shards, tmp_path: Path, float64: None) -> None:
-    """One portion or eight, several terms, uneven counts: the same gradients, so the same weights."""
-    for name, micro in (("whole", "null"), ("cut", "64")):
-        settings = ["train.dropout=0.0", f"train.micro_tokens={micro}", "train.evaluations=0", "data.mask_rate=0.05"]
+def test_gradient_accumulation_is_exact(objective: str, shards: Shards, tmp_path: Path, float64: None) -> None:
+    """One micro-batch or eight, several loss terms, uneven counts: the same gradients, so the same weights."""
+    for name, micro_tokens in (("full_batch", "null"), ("accumulated", "64")):
+        settings = [
+            "train.dropout=0.0",
+            f"train.micro_tokens={micro_tokens}",
+            "train.evaluations=0",
+            "data.mask_rate=0.05",
+        ]
         train(shards, tmp_path / name, PRESETS[objective], *settings, objective=objective, steps=5)
-    whole, cut = weights(tmp_path / "whole", 5), weights(tmp_path / "cut", 5)
-    assert max(float((whole[name] - cut[name]).abs().max()) for name in whole) < 1e-9
-    start = weights(tmp_path / "whole", 0)
-    assert max(float((whole[name] - start[name]).abs().max()) for name in whole) > 1e-3, "something was learned"
+    full_batch = weights(tmp_path / "full_batch", 5)
+    accumulated = weights(tmp_path / "accumulated", 5)
+    assert max(float((full_batch[name] - accumulated[name]).abs().max()) for name in full_batch) < 1e-9
+    initial = weights(tmp_path / "full_batch", 0)
+    assert max(float((full_batch[name] - initial[name]).abs().max()) for name in full_batch) > 1e-3, (
+        "the weights were trained"
+    )
 
 
 @pytest.mark.parametrize(
@@ -254,9 +277,9 @@ def test_accumulation_is_exact(objective: str, shards: Shards, tmp_path: Path, f
         ["data.max_length=48", "train.batch_tokens=48"],  # processes without an example, and so without a pair
         ["train.micro_tokens=64"],
     ],
-    ids=["plain", "no targets", "no examples", "portions"],
+    ids=["plain", "no targets", "no examples", "micro-batches"],
 )
-def test_two_processes_are_one(settings: list[str], shards: Shards, tmp_path: Path) -> None:
+def test_two_processes_train_as_one(settings: list[str], shards: Shards, tmp_path: Path) -> None:
     """torchrun with two processes against one, in float64 without dropout, ten steps."""
     script = str(Path(__file__).with_name("in_float64.py"))
     torchrun = [
@@ -268,9 +291,9 @@ def test_two_processes_are_one(settings: list[str], shards: Shards, tmp_path: Pa
         "--master-port",
         str(free_port()),
     ]
-    every = [*TINY, "train.evaluations=1", "train.keep_checkpoints=9", *settings]
+    all_settings = [*TINY, "train.evaluations=1", "train.keep_checkpoints=9", *settings]
     for name, command in (("one", [sys.executable]), ("two", torchrun)):
-        call = [
+        command = [
             *command,
             script,
             "pretrain",
@@ -282,24 +305,30 @@ def test_two_processes_are_one(settings: list[str], shards: Shards, tmp_path: Pa
             "--out",
             str(tmp_path / name),
         ]
-        done = subprocess.run(
-            [*call, *(part for setting in every for part in ("--set", setting))], capture_output=True, text=True
+        process = subprocess.run(
+            [*command, *(part for setting in all_settings for part in ("--set", setting))],
+            capture_output=True,
+            text=True,
         )
-        assert done.returncode == 0, done.stderr
-    one, two = weights(tmp_path / "one", 10), weights(tmp_path / "two", 10)
-    assert max(float((one[name] - two[name]).abs().max()) for name in one) < 1e-9
-    assert max(float((one[name] - start).abs().max()) for name, start in weights(tmp_path / "one", 0).items()) > 1e-3
-    held_out = [events(tmp_path / name, "eval")[-1]["metrics"]["masked"] for name in ("one", "two")]
-    assert held_out[0] == pytest.approx(held_out[1], abs=1e-9)
+        assert process.returncode == 0, process.stderr
+    single = weights(tmp_path / "one", 10)
+    double = weights(tmp_path / "two", 10)
+    assert max(float((single[name] - double[name]).abs().max()) for name in single) < 1e-9
+    assert (
+        max(float((single[name] - initial).abs().max()) for name, initial in weights(tmp_path / "one", 0).items())
+        > 1e-3
+    )
+    eval_losses = [events(tmp_path / name, "eval")[-1]["metrics"]["masked"] for name in ("one", "two")]
+    assert eval_losses[0] == pytest.approx(eval_losses[1], abs=1e-9)
 
 
-def test_buffers_stay_where_they_are(tmp_path: Path) -> None:
-    """Most of an embedding of which few rows learn is a buffer: sent before every step, it would cost more than the
-    step."""
+def test_buffers_are_not_broadcast(tmp_path: Path) -> None:
+    """Most of a partial embedding is a buffer: to broadcast it before every step would cost more than the step."""
     dist.init_process_group("gloo", store=dist.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1)
     try:
-        shared = Distributed(world_size=2).wrap(PartialEmbedding(torch.randn(50, 4), torch.arange(3)))
-        assert isinstance(shared, DistributedDataParallel) and not shared.will_sync_module_buffers()
+        wrapped = Distributed(world_size=2).wrap(PartialEmbedding(torch.randn(50, 4), torch.arange(3)))
+        assert isinstance(wrapped, DistributedDataParallel)
+        assert not wrapped.will_sync_module_buffers()
     finally:
         dist.destroy_process_group()
 
@@ -307,9 +336,9 @@ def test_buffers_stay_where_they_are(tmp_path: Path) -> None:
 def free_port() -> int:
     import socket
 
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 # ---------------------------------------------------------------------- resume
@@ -320,33 +349,33 @@ class Stopped(Exception):
 
 
 def interrupt(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
-    """The process ends, without a word, after so many steps."""
-    taken = runs.Trainer._train_step
+    """Training ends after so many steps without saving anything."""
+    train_step = runs.Trainer._train_step
 
-    def take(self: Any, *args: Any) -> None:
+    def train_step_or_stop(self: Any, *args: Any) -> None:
         if self.state.step == after:
             raise Stopped
-        taken(self, *args)
+        train_step(self, *args)
 
-    monkeypatch.setattr(runs.Trainer, "_train_step", take)
+    monkeypatch.setattr(runs.Trainer, "_train_step", train_step_or_stop)
 
 
 @pytest.mark.parametrize("objective", PRESETS)
-@pytest.mark.parametrize("micro", ["null", "128"])
+@pytest.mark.parametrize("micro_tokens", ["null", "128"])
 def test_resume_is_exact(
-    objective: str, micro: str, shards: Shards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    objective: str, micro_tokens: str, shards: Shards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stopped in the middle of an epoch and after its end, with other loader workers: the same bits as undisturbed."""
+    """Stopped within an epoch and after its end, with other loader workers: the same bits as uninterrupted."""
     settings = [
-        f"train.micro_tokens={micro}",
+        f"train.micro_tokens={micro_tokens}",
         "train.checkpoint_every=3",
         "train.dropout=0.1",
         "train.evaluations=2",
         "train.keep_checkpoints=9",
     ]
     settings += ["train.batch_tokens=2048"]
-    train(shards, tmp_path / "whole", PRESETS[objective], *settings, objective=objective, steps=14)
-    last = json.loads((tmp_path / "whole" / CHECKPOINTS / "step-00000014" / "state.json").read_text())["state"]
+    train(shards, tmp_path / "uninterrupted", PRESETS[objective], *settings, objective=objective, steps=14)
+    last = json.loads((tmp_path / "uninterrupted" / CHECKPOINTS / "step-00000014" / "state.json").read_text())["state"]
     assert last["epoch"] >= 1, "the run must pass the end of an epoch"
     out = tmp_path / "stopped"
     with monkeypatch.context() as patch:
@@ -356,23 +385,23 @@ def test_resume_is_exact(
     with monkeypatch.context() as patch:
         interrupt(patch, after=13)
         with pytest.raises(Stopped):
-            go_on(out, workers=1)
-    go_on(out)
-    assert digest(out) == digest(tmp_path / "whole")
+            resume_run(out, workers=1)
+    resume_run(out)
+    assert digest(out) == digest(tmp_path / "uninterrupted")
     assert (out / "model" / "model.safetensors").read_bytes() == (
-        tmp_path / "whole" / "model" / "model.safetensors"
+        tmp_path / "uninterrupted" / "model" / "model.safetensors"
     ).read_bytes()
     for kind in ("eval", "checkpoint"):
-        shown = [
-            [(e["step"], e.get("metrics", {}).get("loss")) for e in events(run, kind)]
-            for run in (out, tmp_path / "whole")
+        lines = [
+            [(event["step"], event.get("metrics", {}).get("loss")) for event in events(run, kind)]
+            for run in (out, tmp_path / "uninterrupted")
         ]
-        assert shown[0] == shown[1], "no line is lost or written twice"
+        assert lines[0] == lines[1], "no line is lost or written twice"
 
 
-def test_a_damaged_checkpoint_is_passed_over(shards: Shards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_checkpoint_is_skipped(shards: Shards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = ["train.checkpoint_every=3", "train.evaluations=0", "train.keep_checkpoints=9"]
-    train(shards, tmp_path / "whole", "bert-mini", *settings, steps=8)
+    train(shards, tmp_path / "uninterrupted", "bert-mini", *settings, steps=8)
     out = tmp_path / "damaged"
     with monkeypatch.context() as patch:
         interrupt(patch, after=7)
@@ -380,10 +409,10 @@ def test_a_damaged_checkpoint_is_passed_over(shards: Shards, tmp_path: Path, mon
             train(shards, out, "bert-mini", *settings, steps=8)
     path = out / CHECKPOINTS / "step-00000006" / WEIGHTS
     path.write_bytes(path.read_bytes()[:-1])
-    go_on(out)
-    assert digest(out) == digest(tmp_path / "whole")
-    said = events(out, "remark")[0]
-    assert said["code"] == "changed-file" and "step-00000006" in said["text"]
+    resume_run(out)
+    assert digest(out) == digest(tmp_path / "uninterrupted")
+    remark = events(out, "remark")[0]
+    assert remark["code"] == "changed-file" and "step-00000006" in remark["text"]
 
 
 def test_other_shards_are_refused(shards: Shards, tmp_path: Path) -> None:
@@ -392,18 +421,18 @@ def test_other_shards_are_refused(shards: Shards, tmp_path: Path) -> None:
     record = json.loads((tmp_path / "run" / RUN).read_text())
     (tmp_path / "run" / RUN).write_text(json.dumps({**record, "shards": str(other.folder)}))
     with refused("shards-changed", place=str(other.folder), kind=BadShards):
-        go_on(tmp_path / "run")
+        resume_run(tmp_path / "run")
 
 
 def test_lost_checkpoints_are_not_a_fresh_start(shards: Shards, tmp_path: Path) -> None:
     train(shards, tmp_path / "run", "bert-mini", "train.evaluations=0", "train.log_every=1", steps=2)
     shutil.rmtree(tmp_path / "run" / CHECKPOINTS)
     with refused("checkpoints-lost", place=str(tmp_path / "run"), kind=BadCheckpoint):
-        go_on(tmp_path / "run")
+        resume_run(tmp_path / "run")
 
 
 @pytest.mark.parametrize("damage", ["missing", "config", "weights"])
-def test_a_damaged_model_folder_is_written_anew(
+def test_a_damaged_model_folder_is_written_again(
     damage: str, shards: Shards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "run"
@@ -415,11 +444,11 @@ def test_a_damaged_model_folder_is_written_anew(
         shutil.rmtree(out / "model")
     else:
         (out / "model" / {"config": "config.json", "weights": "model.safetensors"}[damage]).write_text("{")
-    go_on(out)
+    resume_run(out)
     assert digest(out) and bertworks.load(out).fill("ak [MASK]").blanks
 
 
-def test_a_checkpoint_of_another_run_is_passed_over(shards: Shards, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_run_is_skipped(shards: Shards, tmp_path: Path) -> None:
     for name, lr in (("mine", "1e-3"), ("other", "2e-3")):
         train(
             shards,
@@ -434,47 +463,50 @@ def test_a_checkpoint_of_another_run_is_passed_over(shards: Shards, tmp_path: Pa
     shutil.rmtree(mine / "step-00000003")
     shutil.copytree(tmp_path / "other" / CHECKPOINTS / "step-00000003", mine / "step-00000003")
     before = digest(tmp_path / "mine", 2)
-    go_on(tmp_path / "mine")
-    said = events(tmp_path / "mine", "remark")[0]
-    assert said["code"] == "other-run" and "step-00000003" in said["text"]
-    assert digest(tmp_path / "mine", 2) == before and digest(tmp_path / "mine", 3) != digest(tmp_path / "other", 3)
+    resume_run(tmp_path / "mine")
+    remark = events(tmp_path / "mine", "remark")[0]
+    assert remark["code"] == "other-run" and "step-00000003" in remark["text"]
+    assert digest(tmp_path / "mine", 2) == before
+    assert digest(tmp_path / "mine", 3) != digest(tmp_path / "other", 3)
 
 
-def test_a_second_process_is_kept_off(shards: Shards, tmp_path: Path) -> None:
+def test_a_second_process_is_refused(shards: Shards, tmp_path: Path) -> None:
     train(shards, tmp_path / "run", "bert-mini", "train.evaluations=0", steps=1)
     with locked(tmp_path / "run"), refused("in-use", place=str(tmp_path / "run"), kind=SaveFailed):
-        go_on(tmp_path / "run")
+        resume_run(tmp_path / "run")
     with refused("run-exists", place=str(tmp_path / "run"), kind=SaveFailed):
         train(shards, tmp_path / "run", "bert-mini", steps=1)
 
 
-def test_differences_are_named(shards: Shards, tmp_path: Path) -> None:
-    train(shards, tmp_path / "run", "bert-mini", "train.evaluations=0", steps=2)
-    place = tmp_path / "run" / CHECKPOINTS / "step-00000002"
-    state = json.loads((place / "state.json").read_text())
+def test_machine_differences_are_reported_on_resume(shards: Shards, tmp_path: Path) -> None:
+    same, other = tmp_path / "same", tmp_path / "other"
+    train(shards, same, "bert-mini", "train.evaluations=0", "train.checkpoint_every=2", steps=4)
+    shutil.rmtree(same / CHECKPOINTS / "step-00000004")
+    shutil.copytree(same, other)
+    assert resume_run(same).signal == 0
+    assert events(same, "resume")[-1]["differences"] == []
+
+    checkpoint = other / CHECKPOINTS / "step-00000002"
+    state = json.loads((checkpoint / "state.json").read_text())
     assert state["machine"]["threads"] == 1
-    assert go_on(tmp_path / "run").signal == 0
-    assert events(tmp_path / "run", "resume")[-1]["differences"] == []
     state["machine"]["torch"] = "1.0"
-    (place / "state.json").write_text(json.dumps(state))
-    manifest = json.loads((place / "manifest.json").read_text())
+    (checkpoint / "state.json").write_text(json.dumps(state))
+    manifest = json.loads((checkpoint / "manifest.json").read_text())
     from bertworks.train.checkpoint import _entry
 
-    (place / "manifest.json").write_text(json.dumps({**manifest, "state.json": _entry(place / "state.json")}))
-    go_on(tmp_path / "run")
-    (difference,) = events(tmp_path / "run", "resume")[-1]["differences"]
-    assert (
-        difference.startswith("torch")
-        and "1.0" in difference.replace(torch.__version__, "")
-        and torch.__version__ in difference
-    )
+    (checkpoint / "manifest.json").write_text(json.dumps({**manifest, "state.json": _entry(checkpoint / "state.json")}))
+    resume_run(other)
+    (difference,) = events(other, "resume")[-1]["differences"]
+    assert difference.startswith("torch")
+    assert "1.0" in difference.replace(torch.__version__, "")
+    assert torch.__version__ in difference
 
 
 # ---------------------------------------------------------------------- numbers that are not finite
 
 
 class Broken(Masked):
-    """Not a number in some batches."""
+    """An objective whose loss is NaN in some batches."""
 
     when: Any = staticmethod(lambda calls: False)
     calls = 0
@@ -490,10 +522,12 @@ class Broken(Masked):
         )
 
 
-def test_a_bad_batch_is_passed_over(shards: Shards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_non_finite_batch_is_skipped(shards: Shards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(OBJECTIVES, "mlm", Broken)
     monkeypatch.setattr(Broken, "calls", 0)
-    monkeypatch.setattr(Broken, "when", staticmethod(lambda calls: calls == 1 + 4))  # after a trial: the fourth step
+    monkeypatch.setattr(
+        Broken, "when", staticmethod(lambda calls: calls == 1 + 4)
+    )  # the first call is a trial: this is the fourth step
     train(
         shards,
         tmp_path / "run",
@@ -503,19 +537,18 @@ def test_a_bad_batch_is_passed_over(shards: Shards, tmp_path: Path, monkeypatch:
         "train.evaluations=0",
         steps=6,
     )
-    (bad,) = events(tmp_path / "run", "skip")
-    assert bad["loss"] is None and bad["step"] == 4 and len(bad["examples"]) > 0
+    (skipped,) = events(tmp_path / "run", "skip")
+    assert skipped["loss"] is None and skipped["step"] == 4 and len(skipped["examples"]) > 0
     assert torch.equal(Broken.seen[5], Broken.seen[6]), "the step was not taken"
-    assert not torch.equal(Broken.seen[4], Broken.seen[5]) and not torch.equal(Broken.seen[6], Broken.seen[7]), (
-        "the others were"
-    )
+    assert not torch.equal(Broken.seen[4], Broken.seen[5])
+    assert not torch.equal(Broken.seen[6], Broken.seen[7]), "the other steps were"
     assert [event["step"] for event in events(tmp_path / "run", "checkpoint")] == [0, 1, 2, 3, 5, 6], (
-        "the good one stayed the last"
+        "a skipped step writes no checkpoint"
     )
     assert all(tensor.isfinite().all() for tensor in weights(tmp_path / "run", 6).values())
 
 
-def test_many_bad_batches_stop_the_run(shards: Shards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_non_finite_batches_stop_the_run(shards: Shards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(OBJECTIVES, "mlm", Broken)
     monkeypatch.setattr(Broken, "calls", 0)
     monkeypatch.setattr(Broken, "when", staticmethod(lambda calls: calls > 1 + 2))
@@ -535,42 +568,42 @@ def test_many_bad_batches_stop_the_run(shards: Shards, tmp_path: Path, monkeypat
     assert all(tensor.isfinite().all() for tensor in weights(tmp_path / "run", newest).values())
 
 
-def test_a_failed_save_is_said_and_the_run_goes_on(
+def test_a_failed_save_is_logged_and_training_continues(
     shards: Shards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from bertworks.train import trainer
 
-    written = trainer.write_checkpoint
+    write_checkpoint = trainer.write_checkpoint
 
-    def fail(folder: Path, checkpoint: Any) -> Path:
+    def fail_at_step_2(folder: Path, checkpoint: Any) -> Path:
         if checkpoint.state.step == 2:
             raise SaveFailed("the disk is full")
-        return written(folder, checkpoint)
+        return write_checkpoint(folder, checkpoint)
 
-    monkeypatch.setattr(trainer, "write_checkpoint", fail)
+    monkeypatch.setattr(trainer, "write_checkpoint", fail_at_step_2)
     train(shards, tmp_path / "run", "bert-mini", "train.checkpoint_every=2", "train.evaluations=0", steps=5)
     assert [event["step"] for event in events(tmp_path / "run", "save failed")] == [2]
     assert max(step for step, _ in list_checkpoints(tmp_path / "run" / CHECKPOINTS)) == 5
 
 
-def test_a_full_disk_does_not_end_the_log(tmp_path: Path) -> None:
-    """/dev/full refuses every byte; whoever watches hears of it once, and later lines are whole."""
+def test_the_log_survives_a_full_disk(tmp_path: Path) -> None:
+    """/dev/full refuses every byte; listeners are told once, and later lines are complete."""
     heard: list[Event] = []
     log = Log(tmp_path, heard.append, since=-1)
-    kept = log.file
+    log_file = log.file
     with Path("/dev/full").open("ab", buffering=0) as full:
         log.file = full  # type: ignore[assignment]
         for step in (1, 2):
-            log.write(trained(step))
-    log.file = kept
-    log.write(trained(3))
+            log.write(trained_event(step))
+    log.file = log_file
+    log.write(trained_event(3))
     log.close()
     assert [event.kind for event in heard] == ["remark", "train", "train", "train"]
     assert isinstance(heard[0], Remarked) and heard[0].code == "log-not-written"
-    assert read_events(tmp_path / "metrics.jsonl") == [trained(3)]
+    assert read_events(tmp_path / "metrics.jsonl") == [trained_event(3)]
 
 
-def trained(step: int) -> Trained:
+def trained_event(step: int) -> Trained:
     return Trained(
         step=step, terms={"masked": 1.0}, lr=0.1, gradient_norm=1.0, tokens_per_second=9.0, mfu=0.5, seconds_left=2.0
     )
@@ -579,18 +612,18 @@ def trained(step: int) -> Trained:
 # ---------------------------------------------------------------------- real processes, real signals
 
 
-def start(
+def start_pretrain_process(
     shards: Shards, out: Path, *settings: str, limit: tuple[str, str] = ("--steps", "100000")
 ) -> subprocess.Popen[str]:
     every = [part for setting in (*TINY, "train.log_every=1", *settings) for part in ("--set", setting)]
-    call = [BERTWORKS, "pretrain", str(shards.folder), "--preset", "bert-mini", *limit, "--out", str(out), *every]
-    return subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = [BERTWORKS, "pretrain", str(shards.folder), "--preset", "bert-mini", *limit, "--out", str(out), *every]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def wait_for_step(out: Path, step: int, process: subprocess.Popen[str]) -> None:
-    end = time.monotonic() + 60
-    while time.monotonic() < end and process.poll() is None:
-        if (out / "metrics.jsonl").is_file() and any(event["step"] >= step for event in read(out)):
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        if (out / "metrics.jsonl").is_file() and any(event["step"] >= step for event in read_metrics(out)):
             return
         time.sleep(0.02)
     raise AssertionError(
@@ -598,35 +631,36 @@ def wait_for_step(out: Path, step: int, process: subprocess.Popen[str]) -> None:
     )
 
 
-def read(out: Path) -> list[dict[str, Any]]:
-    found = []
+def read_metrics(out: Path) -> list[dict[str, Any]]:
+    events = []
     for line in (out / "metrics.jsonl").read_text().splitlines():
         try:
-            found.append(json.loads(line))
+            events.append(json.loads(line))
         except ValueError:
             continue
-    return found
+    return events
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_saves_and_ends(number: int, code: int, shards: Shards, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("signal_number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_saves_a_checkpoint_and_exits(signal_number: int, code: int, shards: Shards, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    process = start(shards, out)
+    process = start_pretrain_process(shards, out)
     wait_for_step(out, 3, process)
-    process.send_signal(number)
-    said, errors = process.communicate(timeout=30)
+    process.send_signal(signal_number)
+    output, errors = process.communicate(timeout=30)
     assert process.returncode == code, errors
-    assert "bertworks resume" in said and "Traceback" not in errors
+    assert "bertworks resume" in output and "Traceback" not in errors
     newest = max(step for step, _ in list_checkpoints(out / CHECKPOINTS))
-    assert newest >= 3 and newest == read(out)[-1]["step"]
+    assert newest >= 3 and newest == read_metrics(out)[-1]["step"]
 
 
 class Small(Trainable):
-    """One number to train."""
+    """A module with a single trainable number."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.terms, self.weight = {}, nn.Parameter(torch.ones(1))
+        self.terms = {}
+        self.weight = nn.Parameter(torch.ones(1))
 
     def counts(self, batch: Any) -> dict[str, int]:
         return {}
@@ -638,15 +672,15 @@ class Small(Trainable):
 def small_trainer(
     folder: Path, clock: Clock, distributed: Distributed | None = None, runtime: Runtime | None = None
 ) -> Trainer:
-    """A trainer in its own right; the test calls what it would call in a run."""
-    around = {"runtime": runtime or Runtime(), "distributed": distributed or Distributed()}
-    context = TrainContext(folder=folder, identity="", machine={}, clock=clock, **around)  # type: ignore[arg-type]
+    """A real trainer whose methods the test calls itself."""
+    environment = {"runtime": runtime or Runtime(), "distributed": distributed or Distributed()}
+    context = TrainContext(folder=folder, identity="", machine={}, clock=clock, **environment)  # type: ignore[arg-type]
     policy = EvaluationPolicy(evaluate=lambda: {"loss": 0.0}, save_model=lambda: None)
     return Trainer(Small(), lambda cursor: iter(()), OptimConfig(), LoopConfig(steps=4), context, policy)
 
 
-def test_a_signal_between_processes_waits_for_the_next_step(tmp_path: Path) -> None:
-    """One that comes while they talk: the others have not heard of it, and go on."""
+def test_a_signal_during_the_sync_waits_for_the_next_step(tmp_path: Path) -> None:
+    """A signal that arrives while the processes synchronise: the others do not know of it and continue."""
     runtime = Runtime()
 
     class Late(Distributed):
@@ -656,23 +690,27 @@ def test_a_signal_between_processes_waits_for_the_next_step(tmp_path: Path) -> N
 
     trainer = small_trainer(tmp_path, Clock(None, began=0.0), Late(), runtime)
     step = Step(micro_batches=(), cursor=(0, 0), next_cursor=(0, 1), epochs_done=(0.0, 0.1), tokens=0, example_ids=[])
-    assert trainer._sync_step(step).stop_signal == 0 and trainer._sync_step(step).stop_signal == signal.SIGTERM
+    assert trainer._sync_step(step).stop_signal == 0
+    assert trainer._sync_step(step).stop_signal == signal.SIGTERM
 
 
 @pytest.mark.parametrize(
-    ("now", "looked", "can"), [(30.0, 0.0, True), (30.0, 25.0, False), (92.0, 50.0, False), (5.0, 0.0, False)]
+    ("now", "evaluated_at", "can_evaluate"),
+    [(30.0, 0.0, True), (30.0, 25.0, False), (92.0, 50.0, False), (5.0, 0.0, False)],
 )
-def test_looks_leave_a_budget_its_time(now: float, looked: float, can: bool, tmp_path: Path) -> None:
+def test_evaluations_leave_time_in_the_budget(
+    now: float, evaluated_at: float, can_evaluate: bool, tmp_path: Path
+) -> None:
     trainer = small_trainer(tmp_path, Clock(100.0, began=0.0, now=lambda: now))
-    trainer.state = State(evaluation_seconds=3.0, evaluated_at=looked)
-    assert trainer.policy.has_time(trainer.state, trainer.clock) == trainer._can_evaluate() == can
+    trainer.state = State(evaluation_seconds=3.0, evaluated_at=evaluated_at)
+    assert trainer.policy.has_time(trainer.state, trainer.clock) == trainer._can_evaluate() == can_evaluate
     trainer.clock.budget = None
     assert trainer._can_evaluate()
 
 
-def test_two_signals_end_at_once(shards: Shards, tmp_path: Path) -> None:
+def test_a_second_signal_exits_at_once(shards: Shards, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    process = start(shards, out, "train.batch_tokens=65536", "model.n_layers=12")  # slow steps
+    process = start_pretrain_process(shards, out, "train.batch_tokens=65536", "model.n_layers=12")  # slow steps
     while not (out / RUN).is_file():
         time.sleep(0.02)
     process.send_signal(signal.SIGTERM)
@@ -685,52 +723,61 @@ def test_two_signals_end_at_once(shards: Shards, tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(("said", "processes", "threads"), [("", 1, 3), ("2", 1, 2), ("1", 2, 1), ("1", 1, 1)])
-def test_threads_are_those_that_were_asked_for(
-    said: str, processes: int, threads: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(
+    ("omp_num_threads", "processes", "threads"), [("", 1, 3), ("2", 1, 2), ("1", 2, 1), ("1", 1, 1)]
+)
+def test_number_of_threads(omp_num_threads: str, processes: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """OMP_NUM_THREADS counts, but not what torchrun writes into it."""
-    before, cores = torch.get_num_threads(), {0, 1, 2}
-    monkeypatch.setenv("OMP_NUM_THREADS", said)
+    before = torch.get_num_threads()
+    cores = {0, 1, 2}
+    monkeypatch.setenv("OMP_NUM_THREADS", omp_num_threads)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: cores, raising=False)
     try:
-        torch.set_num_threads(int(said or 1))
+        torch.set_num_threads(int(omp_num_threads or 1))
         assert set_threads(None, processes) == threads
     finally:
         torch.set_num_threads(before)
 
 
 @pytest.mark.slow
-def test_killed_at_fifty_moments(shards: Shards, tmp_path: Path) -> None:
-    """kill -9, real processes, a save after every second step: every resume works and the end is the same to the
+def test_killed_at_fifty_random_times(shards: Shards, tmp_path: Path) -> None:
+    """kill -9, real processes, a checkpoint every second step: every resume works and the end is the same to the
     bit."""
     settings = ("train.checkpoint_every=2", "train.evaluations=3", "train.dropout=0.1", "train.log_every=7")
-    whole = start(shards, tmp_path / "whole", *settings, limit=("--steps", "60"))
-    begin = time.monotonic()
-    assert whole.wait() == 0
-    lasted, expected = time.monotonic() - begin, digest(tmp_path / "whole")
-    draw = np.random.default_rng(0)
-    kills, runs_done, most = 0, 0, int(os.environ.get("KILLS", "50"))
-    while kills < most:
-        out, first = tmp_path / f"run-{runs_done}", True
+    uninterrupted = start_pretrain_process(shards, tmp_path / "uninterrupted", *settings, limit=("--steps", "60"))
+    began = time.monotonic()
+    assert uninterrupted.wait() == 0
+    duration = time.monotonic() - began
+    expected = digest(tmp_path / "uninterrupted")
+    rng = np.random.default_rng(0)
+    kills = 0
+    runs_done = 0
+    max_kills = int(os.environ.get("KILLS", "50"))
+    while kills < max_kills:
+        out = tmp_path / f"run-{runs_done}"
+        is_new = True
         while True:
-            process = start(shards, out, *settings, limit=("--steps", "60")) if first else resume_process(out)
-            first = first and not (out / RUN).is_file()
+            process = (
+                start_pretrain_process(shards, out, *settings, limit=("--steps", "60"))
+                if is_new
+                else resume_process(out)
+            )
+            is_new = is_new and not (out / RUN).is_file()
             try:
-                code = process.wait(timeout=float(draw.uniform(0.3, 1.1) * lasted))
+                code = process.wait(timeout=float(rng.uniform(0.3, 1.1) * duration))
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
                 kills += bool(
                     list_checkpoints(out / CHECKPOINTS)
                 )  # before the first checkpoint there is nothing to lose
-                first = not (out / RUN).is_file()
+                is_new = not (out / RUN).is_file()
                 continue
             assert code == 0, process.communicate()[1]
             break
         assert digest(out) == expected, f"after {kills} kills"
         assert (out / "model" / "model.safetensors").read_bytes() == (
-            tmp_path / "whole" / "model" / "model.safetensors"
+            tmp_path / "uninterrupted" / "model" / "model.safetensors"
         ).read_bytes()
         runs_done += 1
     print(f"{kills} kills in {runs_done} runs, all ended with the same bits")
@@ -740,27 +787,36 @@ def resume_process(out: Path) -> subprocess.Popen[str]:
     return subprocess.Popen([BERTWORKS, "resume", str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_a_rank_that_dies_is_started_again(shards: Shards, tmp_path: Path) -> None:
+def test_a_killed_rank_is_restarted(shards: Shards, tmp_path: Path) -> None:
     """One of two processes is killed; torchrun starts both again and the run goes on from its checkpoint."""
     out = tmp_path / "run"
-    elastic = ["--nproc-per-node", "2", "--max-restarts", "2", "--master-port", str(free_port())]
-    call = [sys.executable, "-m", "torch.distributed.run", *elastic, "-m", "bertworks", "pretrain", str(shards.folder)]
-    call += ["--preset", "bert-mini", "--steps", "200", "--out", str(out)]
-    call += [
+    launcher_options = ["--nproc-per-node", "2", "--max-restarts", "2", "--master-port", str(free_port())]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        *launcher_options,
+        "-m",
+        "bertworks",
+        "pretrain",
+        str(shards.folder),
+    ]
+    command += ["--preset", "bert-mini", "--steps", "200", "--out", str(out)]
+    command += [
         part for setting in (*TINY, "train.checkpoint_every=5", "train.evaluations=0") for part in ("--set", setting)
     ]
-    process = subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         wait_for_step(out, 12, process)
-        _kill_one(process)
+        _kill_one_rank(process)
         _, errors = process.communicate(timeout=120)
     finally:
         process.terminate()  # the launcher ends its processes
     assert process.returncode == 0, errors[-3000:]
     assert max(step for step, _ in list_checkpoints(out / CHECKPOINTS)) == 200
-    assert events(out, "resume"), "it went on instead of beginning again"
+    assert events(out, "resume"), "it resumed instead of starting over"
 
 
-def _kill_one(launcher: subprocess.Popen[str]) -> None:
+def _kill_one_rank(launcher: subprocess.Popen[str]) -> None:
     children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
     os.kill(int(children[-1]), signal.SIGKILL)
