@@ -90,6 +90,11 @@ class EncoderConfig(Frozen):
         """Of the last linear layer before a residual sum."""
         return self.init_range
 
+    @property
+    def unused_fields(self) -> tuple[str, ...]:
+        """Fields that have no effect, given the others."""
+        return ()
+
     def shares_weights_across(self, n_layers: int) -> bool:
         """Whether the first `n_layers` share weights with those above them."""
         return False
@@ -176,6 +181,10 @@ class TransformerConfig(EncoderConfig):
         """As in GPT-2 (Radford et al. 2019, section 2.3)."""
         return self.init_range / math.sqrt(2 * self.n_layers) if self.norm_order == "pre" else self.init_range
 
+    @property
+    def unused_fields(self) -> tuple[str, ...]:
+        return ("n_groups", "layers_per_group") if self.sharing == "none" else ()
+
     def order(self, part: Literal["attention", "ffn"]) -> tuple[int, ...]:
         """For each layer, which of the unique parts it uses: (0, 0, 0, ...) where all layers share one."""
         if self.sharing not in ("all", part):
@@ -259,7 +268,11 @@ class ModelConfig(Frozen):
                 remedy = nearest(name, [*parts["encoder"], *parts["heads"]])
                 raise BadConfig(f"no such config field: {name!r}", remedy=remedy, code="unknown-key", fields=[name])
             parts[owner][name] = value
-        return check_config({"family": self.family, **parts})
+        config = check_config({"family": self.family, **parts})
+        if unused := [name for name in changes if name in config.encoder.unused_fields]:
+            cause = f"no effect in this model: {', '.join(unused)}"
+            raise BadConfig(cause, remedy="leave it out, or sharing=all", code="no-effect", fields=unused)
+        return config
 
 
 class DataConfig(Frozen):
@@ -363,7 +376,7 @@ class LoopConfig(Frozen):
     )
 
     @model_validator(mode="after")
-    def _check_length(self) -> Self:
+    def _check_one_limit(self) -> Self:
         limits = [name for name in ("steps", "epochs", "budget") if getattr(self, name) is not None]
         if len(limits) != 1:
             cause = f"exactly one of steps, epochs and budget is needed; given: {', '.join(limits) or 'none'}"

@@ -15,10 +15,12 @@ from difflib import get_close_matches
 
 @dataclass(frozen=True)
 class Remark:
-    """A notice that is no error: a stable code for programs, and a text for people."""
+    """A notice that is no error: a stable code for programs, and a text for people; in Chinese too, where reports show
+    it."""
 
     code: str
     text: str
+    chinese: str | None = None
 
     def __str__(self) -> str:
         return self.text

@@ -12,6 +12,7 @@ from bertworks.errors import BadText, TooLong
 from bertworks.model.layout import Tokens
 from bertworks.model.model import Model
 from bertworks.model.weights import as_numpy
+from bertworks.text.cached_encoder import HAN
 from bertworks.text.tokenizer import Pieces, Tokenizer
 
 MAX_NEW_TOKENS = 20  # that a left-to-right model appends to a text
@@ -49,8 +50,8 @@ class Filler:
         self.tokenizer = tokenizer
         self.limit = limit
 
-    def fill(self, pieces: Pieces, top_k: int) -> Filled:
-        """Predict the masked tokens of a text, independently and jointly."""
+    def fill(self, text: str, pieces: Pieces, top_k: int) -> Filled:
+        """Predict the masked tokens of a text, independently and jointly. `pieces`: its tokens."""
         ids = list(pieces.ids)
         mask_id = self.tokenizer.id_of("mask")
         blanks = [position for position, id in enumerate(ids) if id == mask_id]
@@ -70,8 +71,8 @@ class Filler:
             ids[open_blanks[most_likely]] = best[most_likely].id
         return Filled(
             candidates,
-            self._decode_filled(independent_ids, pieces),
-            self._decode_filled(ids, pieces),
+            self._filled_text(text, pieces, independent_ids, blanks),
+            self._filled_text(text, pieces, ids, blanks),
             [chosen[position] for position in blanks],
         )
 
@@ -92,7 +93,7 @@ class Filler:
         if not candidates:
             cause = f"{len(ids)} tokens, the model takes at most {self.limit}: no room for another"
             raise TooLong(cause, remedy="shorten the text", code="no-room")
-        continued = self.tokenizer.decode(ids)
+        continued = self._continued_text(text, ids, len(candidates))
         return Filled(candidates, continued, continued, [best_first[0] for best_first in candidates])
 
     def _predict(self, pieces: Pieces, ids: list[int], blanks: list[int]) -> Tensor:
@@ -115,7 +116,39 @@ class Filler:
         pieces = [self.tokenizer.piece(id) or f"<{id}>" for id in best.indices.tolist()]
         return [Candidate(*fields) for fields in zip(pieces, best.indices.tolist(), best.values.tolist(), strict=True)]
 
-    def _decode_filled(self, ids: list[int], pieces: Pieces) -> str:
-        """The text without special tokens; filled blanks, once special, are part of it."""
-        originals = zip(ids, pieces.special, pieces.ids, strict=True)
-        return self.tokenizer.decode([id for id, special, original in originals if not special or id != original])
+    def _filled_text(self, text: str, pieces: Pieces, ids: list[int], blanks: list[int]) -> str:
+        """The text with a token in place of each blank. Where decoding would change the spaces, the tokens are put
+        into the text as it was written."""
+        if not self.tokenizer.spaces_all_words:
+            originals = zip(ids, pieces.special, pieces.ids, strict=True)
+            return self.tokenizer.decode([id for id, special, original in originals if not special or id != original])
+        filled = ""
+        end = 0
+        for position in blanks:
+            start, stop = pieces.offsets[position]
+            filled = self._append(_joined(filled, text[end:start]), ids[max(0, position - 1) : position], ids[position])
+            end = stop
+        return _joined(filled, text[end:])
+
+    def _continued_text(self, text: str, ids: list[int], n_new: int) -> str:
+        if not self.tokenizer.spaces_all_words:
+            return self.tokenizer.decode(ids)
+        for position in range(len(ids) - n_new, len(ids)):
+            text = self._append(text, ids[max(0, position - 1) : position], ids[position])
+        return text
+
+    def _append(self, text: str, left: list[int], id: int) -> str:
+        """A token after a text that ends with the token `left`, if it has any."""
+        token = self.tokenizer.decode([*left, id])[len(self.tokenizer.decode(left)) :]
+        if not token.startswith(" "):  # ##ing, or a full stop: it belongs to what is left of it
+            return text.rstrip() + token
+        return _joined(text, token[1:])
+
+
+def _joined(left: str, right: str) -> str:
+    """With a space between two words that have none, but not beside a Chinese character."""
+    return f"{left} {right}" if _is_in_spaced_word(left[-1:]) and _is_in_spaced_word(right[:1]) else left + right
+
+
+def _is_in_spaced_word(character: str) -> bool:
+    return character.isalnum() and HAN.match(character) is None

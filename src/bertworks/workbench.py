@@ -170,7 +170,7 @@ class Workbench:
         filler = Filler(self.model, self.tokenizer, self.limit)
         if self.config.encoder.causal:
             return filler.continue_text(text, top_k)
-        return filler.fill(self._pieces(text), top_k)
+        return filler.fill(text, self._pieces(text), top_k)
 
     @cached_property
     def predictor(self) -> Predictor:
@@ -253,14 +253,21 @@ def import_pickled(folder: str | Path) -> Workbench:
 
 
 def new(
-    preset: str, *, heads: Iterable[str] = (), tokenizer: Tokenizer | None = None, seed: int = 0, **overrides: Any
+    preset: str,
+    *,
+    heads: Iterable[str] = (),
+    tokenizer: str | Path | Tokenizer | None = None,
+    seed: int = 0,
+    **overrides: Any,
 ) -> Workbench:
-    """A model of a published size with random weights; overrides are config fields."""
-    config = preset_config(preset) if tokenizer is None else fit_to(preset_config(preset), tokenizer)
+    """A model of a published size with random weights; overrides are config fields. A tokenizer may be named by its
+    folder."""
+    loaded = Tokenizer.load(locate(tokenizer)) if isinstance(tokenizer, str | Path) else tokenizer
+    config = preset_config(preset) if loaded is None else fit_to(preset_config(preset), loaded)
     config = config.override(**overrides)
-    _check_vocabulary(tokenizer, config, preset)
+    _check_vocabulary(loaded, config, preset)
     model = Model.fresh(config, heads, seed=seed).eval()
-    return Workbench(model, tokenizer, Pooling(), {}, [f"new {preset}"], [])
+    return Workbench(model, loaded, Pooling(), {}, [f"new {preset}"], [])
 
 
 def fit_to(config: ModelConfig, tokenizer: Tokenizer) -> ModelConfig:

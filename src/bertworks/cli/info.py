@@ -48,6 +48,7 @@ def _describe(folder: str) -> dict[str, Any]:
     return {
         "folder": folder,
         "family": bench.config.family,
+        "kind": encoder.kind,
         "layers": encoder.n_layers,
         "hidden_size": encoder.hidden_size,
         "heads_per_layer": getattr(encoder, "n_heads", None),

@@ -69,8 +69,8 @@ def _on_terminal(view: LiveView) -> Iterator[Callable[[Event], None]]:
 
 
 def _as_log_lines(view: LiveView) -> Iterator[Callable[[Event], None]]:
-    """A line for each event but new plans, and for training at most one every `LOG_SECONDS`."""
-    from bertworks.train.events import Planned, Trained
+    """A line for each event but new plans and checkpoints, and for training at most one every `LOG_SECONDS`."""
+    from bertworks.train.events import Planned, Saved, Trained
 
     logged_at = -LOG_SECONDS
 
@@ -78,7 +78,7 @@ def _as_log_lines(view: LiveView) -> Iterator[Callable[[Event], None]]:
         nonlocal logged_at
         view.update(event)
         now = time.monotonic()
-        if isinstance(event, Planned) or (isinstance(event, Trained) and now - logged_at < LOG_SECONDS):
+        if isinstance(event, Planned | Saved) or (isinstance(event, Trained) and now - logged_at < LOG_SECONDS):
             return
         logged_at = now if isinstance(event, Trained) else logged_at
         if line := event_line(event):
@@ -97,7 +97,7 @@ def _print_outcome(view: LiveView) -> None:
     if finished is None:
         lines = [f"stopped at step {view.step:,}; `bertworks resume {view.run}` continues it"]
     else:
-        lines = _metrics_lines(finished, view.evaluated)
+        lines = _metrics_lines(finished)
         if view.started is not None and view.started.unigram_loss is not None:
             lines.append(f"          unigram baseline {view.started.unigram_loss:.3f}")
         lines += [f"model     {finished.model}", f"report    {finished.report}"]
@@ -105,18 +105,16 @@ def _print_outcome(view: LiveView) -> None:
 
 
 def _outcome_values(view: LiveView) -> dict[str, Any]:
-    """For programs: the last event of a finished run; of a pre-training, with the metrics of its last evaluation."""
+    """For programs: the last event of a finished run."""
     if view.finished is None:
         return {"run": str(view.run), "finished": False, "step": view.step}
-    event = view.finished.as_line()
-    metrics = event["metrics"] or (view.evaluated.metrics if view.evaluated is not None else {})
-    return {"run": str(view.run), "finished": True, **event, "metrics": metrics}
+    return {"run": str(view.run), "finished": True, **view.finished.as_line()}
 
 
-def _metrics_lines(finished: Finished, evaluated: Evaluated | None) -> list[str]:
-    """Metrics of a fine-tuning; of a pre-training, those of its last evaluation."""
+def _metrics_lines(finished: Finished) -> list[str]:
+    """Metrics of the model that is kept; a pre-training without evaluations has none."""
     if not finished.metrics:
-        return [f"held out  {metrics_line(evaluated.metrics)}"] if evaluated is not None else []
+        return []
     lines = [f"{'mean' if finished.std is not None else 'best'}      {metrics_line(finished.metrics, finished.std)}"]
     if finished.metric is not None and finished.interval is not None:
         low, high = (_format(finished.metric, edge) for edge in finished.interval)

@@ -3,6 +3,7 @@ is better."""
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -59,6 +60,7 @@ def predict(
     pair: OldPair = None,
 ) -> None:
     """Predictions of a fine-tuned model, one for each text."""
+    from bertworks.datasets.tables import check_file
     from bertworks.runs.predictions import check_output, inputs_for, open_output, predict_file
     from bertworks.runs.results import remarks_if_unfinished
 
@@ -67,6 +69,8 @@ def predict(
     predictor.check_confidence(min_confidence)
     texts = {"text": text, "text2": text2, "question": question, "context": context}
     columns = column_options(predictor.task.schema, **texts, choices=choices, label=None, pair=pair)
+    if file != "-":
+        check_file(Path(file), f"a text itself is piped in: echo {shlex.quote(file)} | bertworks predict {run} -")
     inputs = inputs_for(predictor, file, named=columns, skip_bad=skip_bad)
     with progress_bar("predictions") as advance, open_output(out, inputs.header, as_json=json) as write:
         ledger, n_abstained = predict_file(
@@ -74,7 +78,7 @@ def predict(
         )
     for remark in (*remarks_if_unfinished(Path(run)), *inputs.remarks):
         say(str(remark))
-    if min_confidence:
+    if n_abstained:
         say(f"{n_abstained:,} of {ledger.texts:,} {predictor.task.abstained_help.format(min_confidence)}")
     say(str(ledger))
 

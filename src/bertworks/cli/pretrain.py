@@ -13,6 +13,11 @@ from bertworks.cli.options import LoopDevice, Settings, Threads, say_old_keys, s
 from bertworks.cli.show import AsJson, Quiet, console, exit_process, show_json, show_table, status
 from bertworks.errors import BadConfig
 
+OtherDevice = Annotated[str | None, typer.Option("--device", help="Another device than before: cpu, cuda, cuda:1, ...")]
+OtherThreads = Annotated[
+    int | None, typer.Option("--threads", min=1, max=1024, help="Another number of threads than before.")
+]
+
 
 class SettingsHelpCommand(TyperCommand):
     """A command whose help ends with every key of `--set`."""
@@ -99,8 +104,8 @@ def resume(
     workers: Annotated[
         int | None, typer.Option(min=0, help="Another number of loader processes; the result is the same.")
     ] = None,
-    device: Annotated[str | None, typer.Option(help="Another device than before: cpu, cuda, cuda:1, ...")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, max=1024, help="Another number of threads than before.")] = None,
+    device: OtherDevice = None,
+    threads: OtherThreads = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -120,14 +125,23 @@ def resume(
 def verify_resume(
     run: Annotated[Path, typer.Argument(help="The folder of a run.")],
     steps: Annotated[int, typer.Option(min=2, help="Number of training steps.")] = 8,
+    device: OtherDevice = None,
+    threads: OtherThreads = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Prove on a run's own configuration that a killed and resumed training ends with the same bits as an uninterrupted
     one."""
+    from dataclasses import asdict
+
     from bertworks.runs.verify import verify_resume as verify
 
     out = console()
     with status("training twice in one process each, once uninterrupted and once killed half-way and resumed"):
-        proof = verify(run, steps)
+        proof = verify(run, steps, device=device, threads=threads)
+    if as_json:
+        show_json({**asdict(proof), "same": proof.same})
+        sys.exit(0 if proof.same else 1)
     out.print(f"uninterrupted        {proof.uninterrupted}", markup=False)
     out.print(f"killed and resumed   {proof.resumed}", markup=False)
     out.print(

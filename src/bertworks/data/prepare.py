@@ -171,15 +171,21 @@ def _source_hash(salt: bytes, documents: list[str]) -> str:
 def _encode_blocks(
     corpus: Corpus, settings: Settings, out: Path, workers: int, progress: ReadProgress
 ) -> list[tuple[str, str]]:
-    """Encode all blocks into parts in `.work`; returns the name and the source hash of each."""
+    """Encode all blocks into parts in `.work`; returns the name and the source hash of each. A single worker is the
+    calling process itself: scripts need no `if __name__ == "__main__":` then."""
     blocks: list[tuple[str, str]] = []
     with ExitStack() as stack:
+        own: _Worker | None = None
         pool: ProcessPoolExecutor | None = None
         running: dict[Future[None], int] = {}
         for block in _blocks(corpus, settings):
             blocks.append((block.name, block.source))
             progress(block.position, corpus.total)
             if _is_finished(out / ".work", block.name):
+                continue
+            if workers == 1:
+                own = own or _make_worker(out, settings.words)
+                _encode_block(block, own)
                 continue
             if pool is None:
                 context = multiprocessing.get_context("spawn")
@@ -188,7 +194,7 @@ def _encode_blocks(
             if len(running) > workers:
                 _collect(running)
             try:
-                running[pool.submit(_encode_block, block)] = block.number
+                running[pool.submit(_encode_in_worker, block)] = block.number
             except BrokenProcessPool:
                 raise _worker_died() from None
         while running:
@@ -221,20 +227,25 @@ def _collect(running: dict[Future[None], int]) -> None:
 
 def _worker_died() -> BertworksError:
     cause = "a worker process died: killed, out of memory, or started by a script without `if __name__ == '__main__':`"
-    remedy = "run the same again, finished parts are kept; fewer workers need less memory"
+    remedy = "run the same again, finished parts are kept; fewer workers need less memory, 1 needs no other process"
     return BertworksError(cause, remedy=remedy, code="worker-died")
 
 
 @dataclass
 class _Worker:
-    """The state of a worker process."""
+    """What encodes blocks: a worker process, or the calling one."""
 
     encoder: CachedEncoder
     dtype: type[np.uint16] | type[np.uint32]
     work: Path
 
 
-_worker: _Worker  # of this process, set by _start_worker
+def _make_worker(out: Path, words: Words) -> _Worker:
+    tokenizer = Tokenizer.load(out / TOKENIZER)
+    return _Worker(CachedEncoder(tokenizer, words), token_dtype(tokenizer.vocab_size), out / ".work")
+
+
+_worker: _Worker  # of this worker process, set by _start_worker
 
 
 def _start_worker(out: Path, words: Words) -> None:
@@ -243,8 +254,7 @@ def _start_worker(out: Path, words: Words) -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_exit_with_parent, args=(parent.sentinel,), daemon=True).start()
-    tokenizer = Tokenizer.load(out / TOKENIZER)
-    _worker = _Worker(CachedEncoder(tokenizer, words), token_dtype(tokenizer.vocab_size), out / ".work")
+    _worker = _make_worker(out, words)
 
 
 def _exit_with_parent(sentinel: int) -> None:
@@ -253,21 +263,25 @@ def _exit_with_parent(sentinel: int) -> None:
     os._exit(1)
 
 
-def _encode_block(block: Block) -> None:
+def _encode_in_worker(block: Block) -> None:
+    _encode_block(block, _worker)
+
+
+def _encode_block(block: Block, worker: _Worker) -> None:
     """Encode a block into a part. Its .json is written last: if that exists, the part is finished."""
-    content = _encode_documents(block.documents, _worker)
+    content = _encode_documents(block.documents, worker)
     records = [
         (hashlib.sha256(document.encode()).digest()[:16], len(document), HAN.search(document) is not None)
         for document in block.documents
     ]
-    with atomic_write(_worker.work / f"{block.name}.part") as file:
+    with atomic_write(worker.work / f"{block.name}.part") as file:
         _, digest = content.write(file)
-    with atomic_write(_worker.work / f"{block.name}.documents") as file:
+    with atomic_write(worker.work / f"{block.name}.documents") as file:
         table = np.array(records, dtype=DOCUMENT_DTYPE).tobytes()
         file.write(table)
     sizes = {"documents": len(content.documents), "sentences": len(content.sentences), "tokens": len(content.tokens)}
     hashes = {"part": digest, "documents": hashlib.sha256(table).hexdigest()}
-    write_json(_worker.work / f"{block.name}.json", {**sizes, "segmenter": _worker.encoder.segmenter, "sha256": hashes})
+    write_json(worker.work / f"{block.name}.json", {**sizes, "segmenter": worker.encoder.segmenter, "sha256": hashes})
 
 
 def _encode_documents(documents: list[str], worker: _Worker) -> ShardContent:

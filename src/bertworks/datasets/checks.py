@@ -60,7 +60,9 @@ def check_data(
     extra = {name: labelled(examples, name) for name, examples in data.extra_eval.items()}
     data.extra_eval = {name: examples for name, examples in extra.items() if examples}
     data.remarks += [
-        Remark("empty-split", f"{name}: no examples, skipped") for name, examples in extra.items() if not examples
+        Remark("empty-split", f"{name}: no examples, skipped", f"{name}：没有样本，已跳过")
+        for name, examples in extra.items()
+        if not examples
     ]
     data.train = labelled(data.train, "train")
     report.check_rows(skip=skip_bad)
@@ -96,13 +98,19 @@ def _label_counts(examples: Sequence[Example]) -> list[Remark]:
     counts = Counter(label for example in examples for label in example.labels)
     if counts:
         shown = ", ".join(f"{label} {count:,}" for label, count in counts.most_common(MAX_LABELS_SHOWN))
-        return [Remark("labels", f"labels: {shown}{_and_more(len(counts))}")]
+        more = _and_more(len(counts))
+        return [Remark("labels", f"labels: {shown}{more[0]}", f"标签：{shown}{more[1]}")]
     numbers = [example.answer for example in examples if isinstance(example.answer, float)]
-    return [Remark("labels", f"labels: numbers from {min(numbers):.4g} to {max(numbers):.4g}")] if numbers else []
+    if not numbers:
+        return []
+    low, high = f"{min(numbers):.4g}", f"{max(numbers):.4g}"
+    return [Remark("labels", f"labels: numbers from {low} to {high}", f"标签：{low} 到 {high} 的数值")]
 
 
-def _and_more(n_labels: int) -> str:
-    return f" and {n_labels - MAX_LABELS_SHOWN:,} more" if n_labels > MAX_LABELS_SHOWN else ""
+def _and_more(n_labels: int) -> tuple[str, str]:
+    """Labels that are not shown: how many, in English and Chinese."""
+    n_hidden = n_labels - MAX_LABELS_SHOWN
+    return (f" and {n_hidden:,} more", f"，另有 {n_hidden:,} 个") if n_hidden > 0 else ("", "")
 
 
 def _similar_labels(labels: Set[str]) -> list[Remark]:
@@ -111,11 +119,11 @@ def _similar_labels(labels: Set[str]) -> list[Remark]:
     for label in sorted(labels):
         groups.setdefault(as_number(label) or "".join(label.casefold().split()), []).append(label)
     similar = [" / ".join(group) for group in groups.values() if len(group) > 1]
-    return (
-        [Remark("similar-labels", f"similar labels: {', '.join(similar[:MAX_LABELS_SHOWN])}; are they the same?")]
-        if similar
-        else []
-    )
+    if not similar:
+        return []
+    shown = ", ".join(similar[:MAX_LABELS_SHOWN])
+    text = f"similar labels: {shown}; are they the same?"
+    return [Remark("similar-labels", text, f"相近的标签：{shown}；它们是同一个吗？")]
 
 
 def as_number(label: str) -> str | None:
@@ -137,19 +145,17 @@ def _contradictions(examples: Sequence[Example]) -> list[Remark]:
         return []
     first, second = pairs[0]
     where = f"{first.place} is {first.answer}, {second.place} {second.answer}"
-    return [
-        Remark(
-            "contradictions",
-            f"{len(pairs):,} examples have the text of an earlier one but another label, the first: {where}",
-        )
-    ]
+    text = f"{len(pairs):,} examples have the text of an earlier one but another label, the first: {where}"
+    where = f"{first.place} 标为 {first.answer}，{second.place} 标为 {second.answer}"
+    return [Remark("contradictions", text, f"{len(pairs):,} 个样本与前面的文本相同而标签不同，第一处：{where}")]
 
 
 def _labels_not_in_dev(dev: Sequence[Example], labels: Set[str]) -> list[Remark]:
     missing = sorted(labels - {label for example in dev for label in example.labels})
     shown = ", ".join(missing[:MAX_LABELS_SHOWN])
-    text = f"labels that do not occur in dev are not evaluated: {shown}{_and_more(len(missing))}"
-    return [Remark("labels-not-in-dev", text)] if missing else []
+    more = _and_more(len(missing))
+    text = f"labels that do not occur in dev are not evaluated: {shown}{more[0]}"
+    return [Remark("labels-not-in-dev", text, f"开发集中没有的标签不参与评估：{shown}{more[1]}")] if missing else []
 
 
 def _find_copies(data: TaskData) -> None:
@@ -160,11 +166,8 @@ def _find_copies(data: TaskData) -> None:
     if copies:
         first = copies[0]
         where = f"{first.place} = {seen[first.texts]}"
-        data.remarks.append(
-            Remark(
-                "copies-in-dev",
-                f"{len(copies):,} of {len(data.dev):,} dev examples are also in train, the first: {where}",
-            )
-        )
+        text = f"{len(copies):,} of {len(data.dev):,} dev examples are also in train, the first: {where}"
+        chinese = f"开发集 {len(data.dev):,} 个样本中有 {len(copies):,} 个也在训练集里，第一个：{where}"
+        data.remarks.append(Remark("copies-in-dev", text, chinese))
     if MIN_COPIED_SHARE * len(data.dev) <= len(copies) < len(data.dev):
         data.extra_eval[WITHOUT_COPIES] = [example for example in data.dev if example.texts not in seen]

@@ -19,7 +19,7 @@ from pydantic import Field
 from bertworks.config import CountedFrom, Frozen
 from bertworks.data.tables import Row
 from bertworks.datasets.example import InvalidRow, is_blank
-from bertworks.errors import BadText, nearest
+from bertworks.errors import BadText, Remark, nearest
 from bertworks.text.words import CJK
 
 if TYPE_CHECKING:
@@ -80,10 +80,18 @@ class Columns:
     unused: tuple[str, ...] = ()
 
     def __str__(self) -> str:
+        return self._describe(" (choices are counted from {})", " (classes are separated by {!r})", "; not used: {}")
+
+    def as_remark(self, code: str = "columns", of: tuple[str, str] = ("", "")) -> Remark:
+        """`of`: whose columns, in English and Chinese."""
+        chinese = self._describe("（选项从 {} 开始编号）", "（类别以 {!r} 分隔）", "；未使用：{}")
+        return Remark(code, f"columns{of[0]}: {self}", f"{of[1]}列：{chinese}")
+
+    def _describe(self, counted_from: str, separator: str, unused: str) -> str:
         text = ", ".join(self.texts) + (f" -> {', '.join(self.labels)}" if self.labels else "")
-        text += f" (choices are counted from {self.counted_from})" if self.counted_from is not None else ""
-        text += f" (classes are separated by {self.separator!r})" if self.separator is not None else ""
-        return text + (f"; not used: {', '.join(self.unused[:MAX_UNUSED_SHOWN])}" if self.unused else "")
+        text += counted_from.format(self.counted_from) if self.counted_from is not None else ""
+        text += separator.format(self.separator) if self.separator is not None else ""
+        return text + (unused.format(", ".join(self.unused[:MAX_UNUSED_SHOWN])) if self.unused else "")
 
     def without_labels(self) -> Columns:
         return replace(self, labels=())

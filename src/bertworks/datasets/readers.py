@@ -135,7 +135,8 @@ def _word_and_tag(
         remedy = "give the number of the tag column, from 1, with --label"
         raise BadText(f"no column {tag}: there are {width}", place=str(path), remedy=remedy, code="missing-column")
     if labelled and width > 1:
-        report.notes.append(Remark("tag-column", f"words are in column {word}, tags in column {tag} of {width}"))
+        text = f"words are in column {word}, tags in column {tag} of {width}"
+        report.notes.append(Remark("tag-column", text, f"共 {width} 列：词在第 {word} 列，标签在第 {tag} 列"))
     return word - 1, tag - 1
 
 

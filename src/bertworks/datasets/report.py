@@ -65,21 +65,28 @@ class ReadReport:
     def remarks(self) -> list[Remark]:
         remarks = list(dict.fromkeys(self.notes))
         if self.bad:
-            remarks.append(Remark("bad-rows", f"skipped {self.summary()}"))
+            chinese = f"跳过了 {len(self.bad):,} 个无效行：{self._rows()}"
+            remarks.append(Remark("bad-rows", f"skipped {self.summary()}", chinese))
         if self.malformed:
             first = self.malformed[0]
             cause = f"skipped {len(self.malformed):,} malformed rows, the first: {first.place}: {first.cause}"
-            remarks.append(Remark("malformed-rows", cause))
+            chinese = f"跳过了 {len(self.malformed):,} 个格式错误的行，第一处：{first.place}：{first.cause}"
+            remarks.append(Remark("malformed-rows", cause, chinese))
         if self.n_replaced:
-            where = f", the first in {self.undecodable[0]}" if self.undecodable else ""
-            cause = f"{self.n_replaced:,} characters could not be decoded and became U+FFFD{where}"
-            remarks.append(Remark("replaced-characters", cause))
+            cause = f"{self.n_replaced:,} characters could not be decoded and became U+FFFD"
+            chinese = f"{self.n_replaced:,} 个字符无法解码，已换成 U+FFFD"
+            if self.undecodable:
+                cause += f", the first in {self.undecodable[0]}"
+                chinese += f"，第一处在 {self.undecodable[0]}"
+            remarks.append(Remark("replaced-characters", cause, chinese))
         return remarks
 
     def check_rows(self, *, skip: bool) -> None:
         """Invalid rows are an error, unless they are to be skipped."""
         if self.bad and not skip:
-            raise BadRows(self.summary(), self.bad, remedy="correct them, or skip them with --skip-bad")
+            raise BadRows(
+                self.summary(), self.bad, remedy="correct them, or skip them: --skip-bad, in Python skip_bad=True"
+            )
 
     def check_encoding(self, n_examples: int) -> None:
         """A few undecodable lines are a remark; a file in another encoding is an error."""
@@ -92,11 +99,14 @@ class ReadReport:
             raise BadText(cause, place=self.undecodable[0], remedy=remedy, code="not-utf8")
 
     def summary(self) -> str:
+        rows = "1 invalid row" if len(self.bad) == 1 else f"{len(self.bad):,} invalid rows"
+        return f"{rows}:{self._rows()}"
+
+    def _rows(self) -> str:
         """Place and cause of the first invalid rows; if there are more, the most frequent causes."""
         lines = [f"{row.place}: {row.cause}" for row in self.bad[:MAX_ROWS_SHOWN]]
         if len(self.bad) > MAX_ROWS_SHOWN:
             causes = Counter(row.cause for row in self.bad).most_common(MAX_ROWS_SHOWN)
             frequent = "; ".join(f"{cause} ({n:,})" for cause, n in causes)
             lines.append(f"and {len(self.bad) - MAX_ROWS_SHOWN:,} more; most frequent: {frequent}")
-        rows = "1 invalid row" if len(self.bad) == 1 else f"{len(self.bad):,} invalid rows"
-        return f"{rows}:" + "".join(f"\n  {line}" for line in lines)
+        return "".join(f"\n  {line}" for line in lines)

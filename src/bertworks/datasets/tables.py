@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import islice, zip_longest
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 from typing import IO
 
 from bertworks.data.compression import STREAM_ERRORS, decompressed
@@ -57,12 +58,17 @@ def open_table(path: Path, report: ReadReport) -> Iterator[Rows]:
         yield read_rows(stream, str(_format(path)), str(path), report, all_columns=True)
 
 
-def check_file(path: Path) -> None:
-    if path.is_dir():
+def check_file(path: Path, remedy: str | None = None) -> None:
+    """`remedy`: if there is no such file."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        raise NotFound("no such file", place=str(path), remedy=remedy) from None
+    except OSError as error:  # a text is longer than a name can be
+        raise NotFound(f"no such file: {error.strerror}", place=str(path), remedy=remedy) from None
+    if S_ISDIR(mode):
         raise NotFound("this is a folder", place=str(path), remedy="name a file in it", code="is-a-folder")
-    if not path.exists():
-        raise NotFound("no such file", place=str(path))
-    if not path.is_file():
+    if not S_ISREG(mode):
         remedy = "save it as a file, or pipe it to `predict RUN -`"
         raise NotFound("not a regular file, which can be read twice", place=str(path), remedy=remedy, code="not-a-file")
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from bertworks.page.html import bilingual, escape
 
 Point = tuple[float, float]
-WIDTH, HEIGHT = 560, 270  # of the SVG's view box
-LEFT, RIGHT, TOP, BOTTOM = 62, 16, 14, 44  # margins around the plot
+WIDTH, HEIGHT = 440, 250  # of the SVG's view box
+LEFT, RIGHT, TOP, BOTTOM = 48, 14, 14, 44  # margins around the plot
 COLOURS = ("#3b6fd4", "#d9822b", "#2a9d6f", "#b04a9c")
 BASELINE_COLOUR = "#b42318"
 STYLE = """
-.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(24rem, 1fr)); }
+.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(20rem, 100%), 1fr)); }
 .figures { gap: 1.2rem 2rem; margin: 1.2rem 0; }
 figure { margin: 0; } figure svg { width: 100%; max-width: 46rem; height: auto; display: block; }
 figcaption { font-weight: 600; margin-bottom: 0.2rem; }

@@ -80,8 +80,9 @@ def _key_figures(events: list[Event], results: EvalResults, metrics: Metrics) ->
 def _data(source: dict[str, Any], remarks: Sequence[Remark]) -> str:
     """Data set and files, and the remarks of reading them."""
     names = [source["dataset"], *(Path(path).name for key in ("folder", "train", "dev") if (path := source[key]))]
-    lines = [", ".join(name for name in names if name), *map(str, remarks)]
-    items = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    lines = [escape(", ".join(name for name in names if name))]
+    lines += [bilingual(escape(remark.text), escape(remark.chinese or remark.text)) for remark in remarks]
+    items = "".join(f"<li>{line}</li>" for line in lines)
     return f'<h2>{bilingual("Data", "数据")}</h2><ul class="dim">{items}</ul>'
 
 
@@ -144,8 +145,8 @@ def _curves(events: list[Event], metric: Metric, results: EvalResults, task: Any
     if results.calibration is not None:
         bins = [(bin.confidence, bin.accuracy) for bin in results.calibration.bins]
         ideal = Curve(("perfect calibration", "完美校准"), [(0.0, 0.0), (1.0, 1.0)])
-        model = Curve(("this model, with its temperature", "本模型（温度缩放后）"), bins, dots=True)
-        title = ("Reliability diagram: accuracy by confidence", "可靠性图：各置信度下的准确率")
+        model = Curve(("this model", "本模型"), bins, dots=True)
+        title = ("Accuracy by confidence", "各置信度下的准确率")
         figures.append(figure(title, [ideal, model], x_title=("confidence", "置信度")))
     return ['<div class="figures">', *figures, "</div>"]
 

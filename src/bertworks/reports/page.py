@@ -12,10 +12,12 @@ from bertworks.train.events import Event
 
 REPORT = "report.html"
 STYLE = """
-.figure-boxes { display: flex; flex-wrap: wrap; gap: 0.8rem; margin: 1rem 0 0.4rem; }
+.figure-boxes { display: grid; grid-template-columns: repeat(auto-fit, minmax(7.5rem, 1fr)); }
+.figure-boxes { gap: 0.8rem; margin: 1rem 0 0.4rem; }
 .figure-box { border: 1px solid var(--line); border-radius: 8px; background: var(--soft); }
-.figure-box { padding: 0.5rem 0.9rem; min-width: 8.5rem; }
-.figure-box b { display: block; font-size: 1.25rem; } .figure-box span { color: var(--dim); font-size: 0.85rem; }
+.figure-box { padding: 0.5rem 0.9rem; }
+.figure-box { line-height: 1.35; } .figure-box b { display: block; font-size: 1.25rem; }
+.figure-box span { color: var(--dim); font-size: 0.85rem; }
 .example { border: 1px solid var(--line); border-radius: 8px; }
 .example { padding: 0.6rem 1rem; margin: 0.8rem 0; line-height: 1.9; overflow-wrap: anywhere; }
 .guess { display: inline-block; max-width: 100%; line-height: 1.45; border-radius: 4px; padding: 0.05rem 0.3rem; }

@@ -143,7 +143,8 @@ class RunContext:
         """Restore the trainer from the checkpoint, if there is one, with remarks on what changed since."""
         if self.checkpoint is not None:
             trainer.resume(self.checkpoint, str(self.folder / CHECKPOINTS))
-            trainer.emit(Resumed(differences=self._differences(self.checkpoint.machine)))
+            if not trainer.has_ended:
+                trainer.emit(Resumed(differences=self._differences(self.checkpoint.machine)))
             self.checkpoint = None  # frees its tensors
             if not (self.folder / MODEL).is_dir():
                 trainer.policy.save_model()

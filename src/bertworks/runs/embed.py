@@ -136,6 +136,9 @@ class _PartialVectors:
 
     def __exit__(self, *error: object) -> None:
         self.file.close()
+        if self.identity is None:  # of standard input, which cannot be read again: nothing to resume
+            Path(self.file.name).unlink(missing_ok=True)
+            self.state_file.unlink(missing_ok=True)
 
     def append(self, vectors: Vectors) -> None:
         try:

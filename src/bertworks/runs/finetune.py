@@ -177,7 +177,8 @@ def _run(
         task.to(run.device)
         trainer = _trainer(run, config, task, data, splits, start, pruner)
         run.restore(trainer)
-        _emit_start(trainer, config, data, splits, start, task)
+        if not trainer.has_ended:
+            _emit_start(trainer, config, data, splits, start, task)
         signal = trainer.run()
         if run.is_main and not signal:
             encoded = {"train": splits.train, "dev": splits.dev}

@@ -34,7 +34,7 @@ from bertworks.runs.context import Outcome, ProcessContext, open_run, resolve_na
 from bertworks.runs.record import PRETRAIN, RunRecord
 from bertworks.runs.settings import resolve_pretrain
 from bertworks.train.distributed import Distributed
-from bertworks.train.events import Finished, Started
+from bertworks.train.events import METRICS, Evaluated, Finished, Started, of_kind, read_events
 from bertworks.train.policy import EvaluationPolicy
 from bertworks.train.runtime import measure_peak_flops
 from bertworks.train.trainer import Trainer
@@ -147,12 +147,20 @@ def _run(
             terms=dict(objective.terms),
             unigram_loss=evaluation.unigram_loss,
         )
-        trainer.emit(started)
+        if not trainer.has_ended:
+            trainer.emit(started)
         signal = trainer.run()
         if run.is_main and not signal:
             report = write_pretrain_report(out, objective.eval(), evaluation.sample(), shards.tokenizer)
-            trainer.emit(Finished(model=str(out / MODEL), report=str(report)))
+            trainer.emit(Finished(model=str(out / MODEL), report=str(report), metrics=best_metrics(out)))
         return Outcome(out, signal, process.runtime.stop.signal)
+
+
+def best_metrics(run: Path) -> dict[str, float]:
+    """On held-out text, of the model that is kept: the evaluation with the lowest loss, of equal ones the latest."""
+    evaluated = [event.metrics for event in of_kind(read_events(run / METRICS), Evaluated)]
+    finite = [metrics for metrics in reversed(evaluated) if math.isfinite(metrics.get("loss") or math.inf)]
+    return dict(min(finite, key=lambda metrics: metrics["loss"], default={}))
 
 
 def _peak_flops(config: PretrainConfig, device: torch.device) -> float:

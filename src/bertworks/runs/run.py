@@ -20,7 +20,8 @@ from bertworks.data.corpus import Corpus, ReadOptions
 from bertworks.data.prepare import prepare as prepare_corpus
 from bertworks.data.shards import Shards
 from bertworks.datasets.columns import NamedColumns
-from bertworks.errors import BadConfig, BadText, SaveFailed, Unsupported
+from bertworks.datasets.report import BadRows
+from bertworks.errors import BadConfig, BadText, BertworksError, SaveFailed, Unsupported
 from bertworks.model.locate import RUN, locate
 from bertworks.predictor import Predictions
 from bertworks.reports.page import REPORT
@@ -41,7 +42,7 @@ from bertworks.text.cached_encoder import Words
 from bertworks.text.ledger import OnLong
 from bertworks.text.tokenizer import Tokenizer
 from bertworks.text.training import Kind
-from bertworks.train.events import METRICS, Evaluated, Event, EventHandler, Finished, ignore, last, of_kind, read_events
+from bertworks.train.events import METRICS, Event, EventHandler, Finished, ignore, last, read_events
 from bertworks.workbench import Workbench, load
 
 Rows = Sequence[Mapping[str, Any]]
@@ -81,9 +82,7 @@ class Run:
     def metrics(self) -> dict[str, float]:
         """Of the best model: on dev; of a pre-training, on held-out text. Of several seeds, the mean."""
         if self.record.kind == PRETRAIN:
-            evaluated = [event.metrics for event in of_kind(self.events, Evaluated)]
-            finite = [metrics for metrics in evaluated if math.isfinite(metrics.get("loss") or math.inf)]
-            return dict(min(finite, key=lambda metrics: metrics["loss"], default={}))
+            return pretraining.best_metrics(self.folder)
         results = several_seeds.finished_results(self.folder)
         return dict(results["seeds"]["mean"] if results.get("seeds") else results["metrics"])
 
@@ -108,7 +107,7 @@ class Run:
     ) -> finetuning.Evaluation:
         """Of a fine-tuning: on other examples with labels."""
         named_columns = _named_columns(columns)
-        with _as_file(data) as path:
+        with _as_file(data) as path, _named_rows({} if isinstance(data, str | Path) else {"data": path}):
             return finetuning.evaluate(
                 self.folder, path, columns=named_columns, skip_bad=skip_bad, on_long=on_long, device=device
             )
@@ -151,8 +150,8 @@ def finetune(
         raise SaveFailed("there is a run here already", place=str(folder), remedy=remedy, code="run-exists")
     if seeds < 1 or (first is not None and first < 1):
         raise BadConfig("seeds and first count from 1", code="out-of-range", fields=["seeds", "first"])
-    with TemporaryDirectory() as temporary:
-        rows: dict[str, Path] = {}
+    rows: dict[str, Path] = {}
+    with TemporaryDirectory() as temporary, _named_rows(rows):
         train_path = _split_file(data, "train", Path(temporary), rows)
         is_data_set = task in CATALOGUE
         source = find_source(
@@ -307,12 +306,31 @@ def _as_file(data: str | Path | Rows) -> Iterator[Path]:
         yield file
 
 
+@contextmanager
+def _named_rows(files: Mapping[str, Path]) -> Iterator[None]:
+    """Errors that name the caller's rows, instead of the files that these were written to."""
+
+    def with_names(text: str) -> str:
+        for name, file in files.items():
+            text = text.replace(f"{file}, line ", f"{name}, row ").replace(str(file), name)
+        return text
+
+    try:
+        yield
+    except BertworksError as error:
+        error.cause = with_names(error.cause)
+        error.place = error.place and with_names(error.place)
+        if isinstance(error, BadRows):
+            error.rows = [replace(row, place=with_names(row.place)) for row in error.rows]
+        raise
+
+
 def _write_rows(data: Rows, file: Path) -> None:
     rows = _rows(data)
     if not rows:
         raise BadText("no rows", remedy="a list of dicts, or a DataFrame", code="no-rows")
     with file.open("wb") as target:
-        for number, row in enumerate(rows):
+        for number, row in enumerate(rows, start=1):
             cells = {str(key): _json_value(cell) for key, cell in row.items()}
             try:
                 target.write(json.dumps(cells, ensure_ascii=False).encode() + b"\n")

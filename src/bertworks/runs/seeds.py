@@ -35,6 +35,7 @@ from bertworks.tasks.evaluation import SeedSummary, metrics_of
 from bertworks.tasks.source import Source
 from bertworks.train.events import METRICS, Evaluated, Event, EventHandler, Finished, Remarked, of_kind, read_events
 from bertworks.train.runtime import choose_device
+from bertworks.train.trainer import already_ended
 from bertworks.workbench import load
 
 MIN_PRUNING_PROGRESS = 0.5  # before which no seed is pruned
@@ -68,6 +69,9 @@ def resume(out: Path, process: ProcessContext) -> Outcome:
     with locked(out):
         rows = finetune.stored_rows(record, out)
         job = FinetuneJob(config, finetune.read_again(record, out), source, str(record.init), rows=rows)
+        if (out / RESULTS).is_file():
+            remark = already_ended(out)
+            _emit(process, Remarked(code=remark.code, text=remark.text))
         return _run(record, job, out, process)
 
 

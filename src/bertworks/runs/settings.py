@@ -137,9 +137,13 @@ def resolve_pretrain(
     user_settings = parse_settings(settings, PRETRAIN)
     option_keys = [f"train.{name}" for name in options] + ["data.masking"] * (masking is not None)
     _check_set_once(option_keys + ["objective.name", "data.pairs"] * (objective is not None), user_settings)
-    if (preset is None) == (init is None):
-        cause = "a run starts from a preset or from a model"
-        raise BadConfig(cause, remedy="name one of --preset and --model", code="preset-or-init")
+    if preset is None and init is None:
+        cause = "nothing to train: a pre-training needs a preset (new weights) or a model to start from"
+        remedy = "bertworks pretrain SHARDS --preset bert-mini --out RUN, or --model MODEL in place of the preset"
+        raise BadConfig(cause, remedy=remedy, code="preset-or-model")
+    if preset is not None and init is not None:
+        cause = "a preset and a model are both given: new weights, or a trained model's?"
+        raise BadConfig(cause, remedy="leave out --preset to start from the model", code="preset-or-model")
     if init is not None:
         model = _override_trained(init, user_settings["model"])
     else:
@@ -225,6 +229,8 @@ def resolve_finetune(
         train.setdefault("attention_dropout", None)  # the model's own, since the user set it
     if not any(train.get(name) is not None for name in ("steps", "epochs", "budget")):
         train["epochs"] = DEFAULT_EPOCHS
+    if "attention_dropout" in user_settings["train"] and not hasattr(model.encoder, "attention_dropout"):
+        _refuse_unused(["train.attention_dropout"])
     if "cooldown" in user_settings["optim"] and optim.get("schedule") != "constant":
         _refuse_unused(["optim.cooldown"], "leave it out, or optim.schedule=constant")
     if train.get("patience") is not None and train.get("evaluations") == 0:

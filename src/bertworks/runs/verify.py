@@ -29,14 +29,17 @@ class ResumeProof:
         return self.uninterrupted == self.resumed
 
 
-def verify_resume(run: Path, steps: int) -> ResumeProof:
-    """Train `steps` steps twice, once uninterrupted and once killed in the middle and resumed; compare the hashes."""
+def verify_resume(run: Path, steps: int, *, device: str | None = None, threads: int | None = None) -> ResumeProof:
+    """Train `steps` steps twice, once uninterrupted and once killed in the middle and resumed; compare the hashes.
+    `device`, `threads`: other than those of the run."""
     record = RunRecord.read(run, PRETRAIN, FINETUNE)
+    options = {"--device": device, "--threads": threads}
+    arguments = [str(part) for option, value in options.items() if value is not None for part in (option, value)]
     parent = run.resolve().parent  # on the same disk as the run
     while steps <= MAX_STEPS:
         with tempfile.TemporaryDirectory(prefix=".verify-", dir=parent) as folder:
             try:
-                return _trial(record, steps, Path(folder))
+                return _trial(record, steps, Path(folder), arguments)
             except _EndedBeforeKill:
                 steps *= 4
     raise Unsupported("the steps of this run are too fast: it finishes before it can be killed", place=str(run))
@@ -46,7 +49,7 @@ class _EndedBeforeKill(Exception):
     pass
 
 
-def _trial(record: RunRecord, steps: int, folder: Path) -> ResumeProof:
+def _trial(record: RunRecord, steps: int, folder: Path, arguments: list[str]) -> ResumeProof:
     middle = steps // 2
     trial = record.with_loop(
         steps=steps, epochs=None, budget=None, checkpoint_every=middle, keep_checkpoints=3, evaluations=0
@@ -56,9 +59,9 @@ def _trial(record: RunRecord, steps: int, folder: Path) -> ResumeProof:
     for run in (uninterrupted, killed):
         run.mkdir()
         trial.write(run)
-    _wait(_resume(uninterrupted))
+    _wait(_resume(uninterrupted, arguments))
     checkpoints = killed / CHECKPOINTS
-    process = _resume(killed)
+    process = _resume(killed, arguments)
     while process.poll() is None and not (checkpoints / f"step-{middle:08}").is_dir():
         time.sleep(0.002)
     process.kill()
@@ -66,13 +69,13 @@ def _trial(record: RunRecord, steps: int, folder: Path) -> ResumeProof:
     if (checkpoints / f"step-{steps:08}").is_dir():
         raise _EndedBeforeKill
     killed_after = max((step for step, _ in list_checkpoints(checkpoints)), default=0)
-    _wait(_resume(killed))
+    _wait(_resume(killed, arguments))
     digests = [_digest(run / CHECKPOINTS / f"step-{steps:08}") for run in (uninterrupted, killed)]
     return ResumeProof(digests[0], digests[1], steps, killed_after)
 
 
-def _resume(folder: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "bertworks", "resume", str(folder)]
+def _resume(folder: Path, arguments: list[str]) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "bertworks", "resume", str(folder), *arguments]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
 

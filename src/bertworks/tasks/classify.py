@@ -82,7 +82,8 @@ class ClassifySchema(Schema):
             f"the {len(labels):,} labels are numbers, but are learned as classes without an order; "
             "`finetune regress` predicts numbers"
         )
-        return [Remark("number-labels", text)]
+        chinese = f"{len(labels):,} 个标签都是数字，但按无序的类别学习；预测数值请用 `finetune regress`"
+        return [Remark("number-labels", text, chinese)]
 
     def stratum(self, example: Example) -> str:
         return str(example.answer)

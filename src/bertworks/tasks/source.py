@@ -132,12 +132,12 @@ def read_data(source: Source) -> TaskData:
         read = _file_reader(source, Path(source.train))
         columns = read.columns if isinstance(read, TableReader) else None
         if columns is not None:
-            remarks.append(Remark("columns", f"columns: {columns}"))
+            remarks.append(columns.as_remark())
         splits = {"train": read(Path(source.train), report)}
         if source.dev is not None:
             read = _dev_reader(source, Path(source.dev), columns)
             if isinstance(read, TableReader) and read.columns != columns:
-                remarks.append(Remark("dev-columns", f"columns of dev: {read.columns}"))
+                remarks.append(read.columns.as_remark("dev-columns", (" of dev", "开发集的")))
             splits["dev"] = read(Path(source.dev), report)
     report.check_encoding(sum(map(len, splits.values())))
     has_dev = "dev" in splits
@@ -149,7 +149,8 @@ def read_data(source: Source) -> TaskData:
     if not has_dev:
         data.train, data.dev = split(data.train, source.row_schema)
         text = f"no dev file: {len(data.dev):,} examples are split off train, with seed {SEED}"
-        data.remarks.append(Remark("dev-split", text))
+        chinese = f"没有开发集文件：从训练集划出 {len(data.dev):,} 个样本（种子 {SEED}）"
+        data.remarks.append(Remark("dev-split", text, chinese))
     place = source.train or source.folder
     check_data(data, source.row_schema, report, place=place, max_rows=source.first, skip_bad=source.skip_bad)
     return data
@@ -246,7 +247,7 @@ def read_eval_data(source: Source, where: Path, task: TaskConfig, *, named: Name
     data = TaskData([], [])
     if isinstance(read, TableReader) and (dataset is None or read is not dataset.read):
         data.columns = read.columns
-        data.remarks.append(Remark("columns", f"columns: {data.columns}"))
+        data.remarks.append(data.columns.as_remark())
     splits = {name: read(split_path, report) for name, split_path in {"dev": path, **extra}.items()}
     report.check_encoding(sum(map(len, splits.values())))
     data.extra_eval = {

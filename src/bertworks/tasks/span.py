@@ -159,9 +159,12 @@ class SpanSchema(Schema):
         n_train, n_dev = (sum(example.answer == () for example in examples) for examples in (train, dev))
         if n_dev and not n_train:
             cause = f"{n_dev:,} of {len(dev):,} questions of dev have no answer, but none of train"
-            return [Remark("unanswered-in-dev", f"{cause}: the model always answers, and is wrong on these")]
+            text = f"{cause}: the model always answers, and is wrong on these"
+            chinese = f"开发集 {len(dev):,} 个问题中有 {n_dev:,} 个无答案，训练集则没有：模型总会作答，这些必错"
+            return [Remark("unanswered-in-dev", text, chinese)]
         text = f"{n_train:,} of {len(train):,} questions have no answer: the model learns to predict that"
-        return [Remark("unanswered", text)] if n_train else []
+        chinese = f"{len(train):,} 个问题中有 {n_train:,} 个无答案：模型会学习判断何时不作答"
+        return [Remark("unanswered", text, chinese)] if n_train else []
 
     def groups(self, examples: Sequence[Example]) -> Iterator[tuple[list[Hashable], float]]:
         yield from super().groups(examples)

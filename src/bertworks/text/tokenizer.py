@@ -220,6 +220,11 @@ class Tokenizer:
             return str(self.backend.decode(list(ids), skip_special_tokens=False))
         return str(self.backend.decoder.decode([piece for piece in map(self.piece, ids) if piece is not None]))
 
+    @property
+    def spaces_all_words(self) -> bool:
+        """Whether `decode` puts a space before every word, in Chinese before every character, as WordPiece does."""
+        return isinstance(self.backend.decoder, decoders.WordPiece)
+
     def piece(self, id: int) -> str | None:
         piece: str | None = self.alias_forms.get(id) or self.backend.id_to_token(id)
         return piece

@@ -122,7 +122,8 @@ class Remarked(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Finished(Event):
-    """From `metrics` on: of a fine-tuning only, its best model on dev; with several seeds, their mean."""
+    """`metrics`: of the best model, on dev; of a pre-training, on held-out text; of several seeds, their mean. After
+    them: of a fine-tuning only."""
 
     kind = "end"
 

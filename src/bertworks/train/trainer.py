@@ -113,11 +113,16 @@ class Trainer:
         self.saved_state = self.state = checkpoint.state
         self.clock.seconds_before = self.state.seconds
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether there is nothing left to train."""
+        return self.state.progress >= 1 and not self.state.evaluation_pending
+
     def run(self) -> int:
         """Train to the end. Returns 0, or the number of the signal that requested a stop."""
         self._reserve_time()
-        if self.state.progress >= 1 and not self.state.evaluation_pending:
-            self.remark(Remark("already-ended", "this run has already finished"))
+        if self.has_ended:
+            self.remark(already_ended(self.context.folder))
         elif self.state.progress < 1 and (
             self.state.evaluation_pending or (self.saved_state is None and self.policy.at_start)
         ):
@@ -429,3 +434,8 @@ class Trainer:
 
     def remark(self, remark: Remark) -> None:
         self.emit(Remarked(code=remark.code, text=remark.text))
+
+
+def already_ended(run: Path) -> Remark:
+    text = f"this run has already finished; to train further, start a new run from its model: --model {run}"
+    return Remark("already-ended", text)
