@@ -45,13 +45,13 @@ def run(*args: str | Path, stdin: bytes = b"", code: int = 0) -> CompletedProces
 
 def refusal(*args: str | Path, code: int = 2, **kwargs: Any) -> dict[str, str]:
     """The error that a command ends with: its code, and the lines below it (`where`, `what to do`)."""
-    said = run(*args, code=code, **kwargs).stderr
-    first = re.search(r"^error \(([\w-]+)\): (.*)$", said, re.MULTILINE)
-    assert first is not None, said
+    error_output = run(*args, code=code, **kwargs).stderr
+    match = re.search(r"^error \(([\w-]+)\): (.*)$", error_output, re.MULTILINE)
+    assert match is not None, error_output
     return {
-        "code": first[1],
-        "cause": first[2],
-        **dict(re.findall(r"^  (where|what to do): (.*)$", said, re.MULTILINE)),
+        "code": match[1],
+        "cause": match[2],
+        **dict(re.findall(r"^  (where|what to do): (.*)$", error_output, re.MULTILINE)),
     }
 
 
@@ -60,7 +60,7 @@ def run_json(*args: str | Path, **kwargs: Any) -> Any:
 
 
 def _command(args: list[str], files: list[Path], environment: dict[str, str]) -> None:
-    """In the process of its own."""
+    """Runs in a process of its own."""
     for number, file in enumerate(files):
         os.dup2(os.open(file, os.O_APPEND | os.O_WRONLY if number else os.O_RDONLY), number)
     os.environ.clear()

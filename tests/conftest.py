@@ -11,14 +11,12 @@ torch.set_num_threads(1)
 if (worker := os.environ.get("PYTEST_XDIST_WORKER")) and hasattr(os, "sched_setaffinity"):
     # Workers, and the commands that they start, keep to their share of the cores: threads that wait for each other
     # there are slow.
-    at, n_workers, cores = (
-        int(worker.removeprefix("gw")),
-        int(os.environ["PYTEST_XDIST_WORKER_COUNT"]),
-        sorted(os.sched_getaffinity(0)),
-    )
-    os.sched_setaffinity(0, set(cores[at::n_workers]) or set(cores))
-runtime.PEAK_FLOPS_SECONDS = 0.02  # what is measured so is shown, and nothing else
-# CI draws the same examples every time; at the desk new ones are tried. No test fails for being slow: machines are.
+    index = int(worker.removeprefix("gw"))
+    n_workers = int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, set(cores[index::n_workers]) or set(cores))
+runtime.PEAK_FLOPS_SECONDS = 0.02  # short: the measured peak is only displayed
+# CI runs the same examples every time, developers run new ones. No deadline, since machines may be slow.
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("desk", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "desk")
@@ -28,7 +26,7 @@ SHARED = Path(__file__).parents[2] / "shared" / "data"
 
 @pytest.fixture(scope="session")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One folder for models that several tests read."""
+    """A folder for models that several tests share."""
     return tmp_path_factory.mktemp("models")
 
 

@@ -1,5 +1,4 @@
-"""The same batch through a model of ours and of Hugging Face's; the parity and the mutation tests compare what comes
-out."""
+"""The same batch through our model and that of transformers; the parity and mutation tests compare the outputs."""
 
 from __future__ import annotations
 
@@ -14,10 +13,10 @@ from torch import Tensor
 from bertworks.model.folder import load_folder
 from bertworks.model.layout import Tokens
 from bertworks.model.model import Model
-from zoo import CELLS, PAD, hf_folder, hf_model, padded, ragged_batch
+from zoo import MODEL_CLASSES, PAD, hf_folder, hf_model, padded, ragged_batch
 
 TOLERANCE = 1e-5
-READS = {
+HEADS_READ = {
     "base": (),
     "pretraining": ("lm", "pair", "replaced"),
     "masked": ("lm",),
@@ -36,21 +35,21 @@ def our_tokens(family: str, ids: list[list[int]], segments: list[list[int]]) -> 
     return Tokens.ragged(torch.tensor(list(chain(*ids))), [len(row) for row in ids], flat_segments)
 
 
-def our_outputs(model: Model, family: str, job: str, lowest: int = 3) -> list[Tensor]:
+def our_outputs(model: Model, family: str, head: str, lowest: int = 3) -> list[Tensor]:
     tokens = our_tokens(family, *ragged_batch(lowest=lowest))
     with torch.no_grad():
         states = model.encoder(tokens).last
-        if job == "base":
+        if head == "base":
             return (
                 [states]
                 if model.summary is None
                 else [states, model.summary(model.summary.select(states, tokens.layout))]
             )
-        return [model.read(head, states, tokens.layout) for head in READS[job] if head in model.heads]
+        return [model.read(name, states, tokens.layout) for name in HEADS_READ[head] if name in model.heads]
 
 
 def their_inputs(family: str, lowest: int = 3, pad: int = PAD) -> tuple[dict[str, Tensor], Tensor]:
-    """Their arguments, padded (XLNet on the left, where its last token is the summary), and the mask of real tokens."""
+    """The arguments of transformers, padded (XLNet on the left, since its last token is the summary), and the mask."""
     ids, segments = ragged_batch(lowest=lowest)
     input_ids, mask = padded(ids, left=family == "xlnet", pad=pad)
     inputs = {"input_ids": input_ids, "attention_mask": mask}
@@ -59,24 +58,24 @@ def their_inputs(family: str, lowest: int = 3, pad: int = PAD) -> tuple[dict[str
     return inputs, mask.bool()
 
 
-def their_outputs(model: Any, family: str, job: str, lowest: int = 3) -> list[Tensor]:
-    inputs, real = their_inputs(family, lowest, model.config.pad_token_id)
-    if job == "choice":
+def their_outputs(model: Any, family: str, head: str, lowest: int = 3) -> list[Tensor]:
+    inputs, is_token = their_inputs(family, lowest, model.config.pad_token_id)
+    if head == "choice":
         with torch.no_grad():
             return [model(**{name: value[None] for name, value in inputs.items()}).logits.view(-1, 1)]
     with torch.no_grad():
         out = model(**inputs)
-    if job == "base":
+    if head == "base":
         pooled = getattr(out, "pooler_output", None)
-        return [out.last_hidden_state[real], *([] if pooled is None else [pooled])]
-    if job == "question answering":
-        return [torch.stack([out.start_logits, out.end_logits], -1)[real]]
-    if job in ("next sentence", "sequence"):
+        return [out.last_hidden_state[is_token], *([] if pooled is None else [pooled])]
+    if head == "question answering":
+        return [torch.stack([out.start_logits, out.end_logits], -1)[is_token]]
+    if head in ("next sentence", "sequence"):
         return [out.logits]
-    if job == "pretraining" and "prediction_logits" in out:
+    if head == "pretraining" and "prediction_logits" in out:
         pair = out.seq_relationship_logits if "seq_relationship_logits" in out else out.sop_logits
-        return [out.prediction_logits[real], pair]
-    return [out.logits[real]]
+        return [out.prediction_logits[is_token], pair]
+    return [out.logits[is_token]]
 
 
 def difference(ours: list[Tensor], theirs: list[Tensor]) -> float:
@@ -94,13 +93,13 @@ def main() -> None:
     """The figures of the README: how many model classes agree, and how well."""
     with tempfile.TemporaryDirectory() as root:
         gaps = {}
-        for family, job in CELLS:
-            model = load_folder(hf_folder(family, job, Path(root))).model
-            gaps[family, job] = difference(
-                our_outputs(model, family, job), their_outputs(hf_model(family, job), family, job)
+        for family, head in MODEL_CLASSES:
+            model = load_folder(hf_folder(family, head, Path(root))).model
+            gaps[family, head] = difference(
+                our_outputs(model, family, head), their_outputs(hf_model(family, head), family, head)
             )
     print(
-        f"{len(gaps)} model classes, worst difference {max(gaps.values()):.1e} ({' '.join(max(gaps, key=lambda cell: gaps[cell]))})"
+        f"{len(gaps)} model classes, worst difference {max(gaps.values()):.1e} ({' '.join(max(gaps, key=lambda model_class: gaps[model_class]))})"
     )
 
 

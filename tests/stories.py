@@ -36,7 +36,7 @@ import typer.main
 from bertworks.cli.main import app
 
 STEPS = 2
-BUDGET = "20s"  # of what has no --steps
+BUDGET = "20s"  # for commands without --steps
 SEEDS = 2
 PROGRAMS = {"bertworks", "python", "torchrun", "cat", "cp", "echo", "head", "ls", "mkdir", "printf", "tail", "wc"}
 OPERATORS = {"|", "||", "&&", ";"}
@@ -72,7 +72,7 @@ class Step:
 
     @property
     def code(self) -> str:
-        """Without what a translation changes: its comments."""
+        """The code without comments, which translations change."""
         if self.kind == "python":
             return ast.dump(ast.parse(self.text))
         return " ".join(shlex.split(self.text, comments=True)) if self.kind == "command" else self.text
@@ -80,7 +80,8 @@ class Step:
 
 class Page:
     def __init__(self, path: Path) -> None:
-        self.path, self.text = path, path.read_text("utf-8")
+        self.path = path
+        self.text = path.read_text("utf-8")
         self.is_slow = re.search(r"^<!-- slow -->$", self.text, re.MULTILINE) is not None
 
     def blocks(self) -> list[Block]:
@@ -100,10 +101,10 @@ def run(page: Page, folder: Path, *, only_python: bool = False) -> None:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(step.text, encoding="utf-8")
         elif step.kind == "command":
-            done = _bash(shortened(step.text), folder)
-            said = f"{place}: {step.text}\nended with {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
-            assert done.returncode == step.exit_code, said
-            assert "Traceback" not in done.stderr, said
+            process = _bash(shortened(step.text), folder)
+            message = f"{place}: {step.text}\nended with {process.returncode}\n{process.stdout[-2000:]}\n{process.stderr[-2000:]}"
+            assert process.returncode == step.exit_code, message
+            assert "Traceback" not in process.stderr, message
         else:
             with chdir(folder):
                 exec(compile(_shortened_python(step.text, place), place, "exec"), names)
@@ -121,33 +122,35 @@ def _bash(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 def _blocks(text: str, path: Path) -> Iterator[Block]:
     lines = text.splitlines()
-    at, before = 0, ""
-    while at < len(lines):
-        fence = FENCE.match(lines[at])
+    index, previous = 0, ""
+    while index < len(lines):
+        fence = FENCE.match(lines[index])
         if fence is None:
-            before = lines[at].strip() or before
-            at += 1
+            previous = lines[index].strip() or previous
+            index += 1
             continue
-        info, begin = INFO.fullmatch(fence["info"]), at + 1
+        info = INFO.fullmatch(fence["info"])
+        first = index + 1
         if info is None:
-            raise BadPage(f"{path.name}, line {begin}: a block of what? {lines[at].strip()}")
-        end = begin
-        while end < len(lines) and lines[end].strip() != fence["ticks"]:
-            end += 1
-        if end == len(lines):
-            raise BadPage(f"{path.name}, line {begin}: a block that does not end")
-        inside = [line.removeprefix(fence["indent"]) for line in lines[begin:end]]
+            raise BadPage(f"{path.name}, line {first}: a block of what? {lines[index].strip()}")
+        last = first
+        while last < len(lines) and lines[last].strip() != fence["ticks"]:
+            last += 1
+        if last == len(lines):
+            raise BadPage(f"{path.name}, line {first}: a block that does not end")
+        block_lines = [line.removeprefix(fence["indent"]) for line in lines[first:last]]
         options = dict(re.findall(r'(\w+)="([^"]*)"', info["options"]))
-        comment = re.fullmatch(r"<!-- (.*) -->", before)
-        content = "".join(f"{line}\n" for line in inside)
-        yield Block(info["language"], options.get("title"), content, begin + 1, comment[1] if comment else "")
-        at, before = end + 1, ""
+        comment = re.fullmatch(r"<!-- (.*) -->", previous)
+        content = "".join(f"{line}\n" for line in block_lines)
+        yield Block(info["language"], options.get("title"), content, first + 1, comment[1] if comment else "")
+        index = last + 1
+        previous = ""
 
 
 def _steps(block: Block, path: Path) -> Iterator[Step]:
     if re.fullmatch(r"not run: .+", block.mark):
         return
-    ending = re.fullmatch(r"exit (\d+)", block.mark)
+    exit_code = re.fullmatch(r"exit (\d+)", block.mark)
     if block.title is not None:
         if Path(block.title).is_absolute() or ".." in Path(block.title).parts:
             raise BadPage(f"{path.name}, line {block.line}: a file outside of the page's folder: {block.title}")
@@ -159,49 +162,52 @@ def _steps(block: Block, path: Path) -> Iterator[Step]:
             raise BadPage(f"{path.name}, line {block.line}: not Python: {error}") from None
         yield Step("python", block.text, block.line)
     elif block.language in ("console", "bash", "sh", ""):
-        found = list(_commands(block, path))
-        if not found and block.language:
+        commands = list(_commands(block, path))
+        if not commands and block.language:
             raise BadPage(f"{path.name}, line {block.line}: no command in a block of {block.language}")
-        for line, command in found:
+        for line, command in commands:
             _check(command, f"{path.name}, line {line}")
-            yield Step("command", command, line, exit_code=int(ending[1]) if ending else 0)
+            yield Step("command", command, line, exit_code=int(exit_code[1]) if exit_code else 0)
 
 
 def _commands(block: Block, path: Path) -> Iterator[tuple[int, str]]:
-    start = {"console": "$ ", "": "bertworks "}.get(block.language, "")
+    prefix = {"console": "$ ", "": "bertworks "}.get(block.language, "")
     lines = block.text.splitlines()
-    at = 0
-    while at < len(lines):
-        line, number = lines[at], block.line + at
-        at += 1
-        if not line.startswith(start) or not line.strip() or (not start and line.startswith("#")):
+    index = 0
+    while index < len(lines):
+        line = lines[index]
+        number = block.line + index
+        index += 1
+        if not line.startswith(prefix) or not line.strip() or (not prefix and line.startswith("#")):
             continue
         command = [line.removeprefix("$ ") if block.language == "console" else line]
         if not block.language:
-            command = [re.split(r" {3,}", line)[0]]  # what it does may stand behind it
-        while command[-1].endswith("\\") and at < len(lines):
-            command.append(lines[at].removeprefix("> "))
-            at += 1
-        here = HERE_DOCUMENT.search(command[-1])
-        while here is not None and command[-1] != here[2]:
-            if at == len(lines):
-                raise BadPage(f"{path.name}, line {number}: {here[2]} is missing")
-            command.append(lines[at])
-            at += 1
+            command = [re.split(r" {3,}", line)[0]]  # a description may follow it
+        while command[-1].endswith("\\") and index < len(lines):
+            command.append(lines[index].removeprefix("> "))
+            index += 1
+        here_document = HERE_DOCUMENT.search(command[-1])
+        while here_document is not None and command[-1] != here_document[2]:
+            if index == len(lines):
+                raise BadPage(f"{path.name}, line {number}: {here_document[2]} is missing")
+            command.append(lines[index])
+            index += 1
         yield number, "\n".join(command)
 
 
 def _check(command: str, place: str) -> None:
-    """Whether it is understood: a command with another program might do nothing that a test can see."""
-    here = HERE_DOCUMENT.search(command)
+    """Refuse commands that cannot be parsed, or that run other programs than the known ones."""
+    here_document = HERE_DOCUMENT.search(command)
     try:
-        words = shlex.shlex(command.partition("\n")[0] if here else command, posix=True, punctuation_chars=True)
-        words.whitespace_split = True
-        found = list(words)
+        lexer = shlex.shlex(
+            command.partition("\n")[0] if here_document else command, posix=True, punctuation_chars=True
+        )
+        lexer.whitespace_split = True
+        words = list(lexer)
     except ValueError as error:
         raise BadPage(f"{place}: {command!r} cannot be read: {error}") from None
     expects_program = True
-    for word in found:
+    for word in words:
         if word in OPERATORS:
             expects_program = True
         elif expects_program and not re.fullmatch(r"\w+=.*", word) and word.strip():
@@ -216,23 +222,24 @@ def _check(command: str, place: str) -> None:
 
 
 def shortened(command: str) -> str:
-    """The same with little training."""
+    """The same command with a short training."""
     line, *here_document = command.split("\n") if HERE_DOCUMENT.search(command) else [command]
-    starts = [found.start() for found in VERB.finditer(line)]
+    starts = [match.start() for match in VERB.finditer(line)]
     parts = [line[begin:end] for begin, end in pairwise([0, *starts, len(line)])]
     return "\n".join(["".join(map(_shortened_verb, parts)), *here_document])
 
 
 def _shortened_verb(part: str) -> str:
-    """From one `bertworks` to the next, in a line that may have several."""
+    """One `bertworks` command of a line that may have several."""
     verb = VERB.match(part)
     if verb is None:
         return part
-    options, behind = _options(*(word for word in verb.groups() if word)), verb.end(1)
+    options = _options(*(word for word in verb.groups() if word))
+    verb_end = verb.end(1)
     if {"--steps", "--budget"} <= options:
-        part = f"{part[:behind]} --steps {STEPS}{LENGTH_SETTING.sub('', LENGTH.sub('', part[behind:]))}"
+        part = f"{part[:verb_end]} --steps {STEPS}{LENGTH_SETTING.sub('', LENGTH.sub('', part[verb_end:]))}"
     elif "--budget" in options:
-        part = f"{part[:behind]} --budget {BUDGET}{LENGTH.sub('', part[behind:])}"
+        part = f"{part[:verb_end]} --budget {BUDGET}{LENGTH.sub('', part[verb_end:])}"
     if "--seeds" in options:
         part = re.sub(r"(?<=\s--seeds)(=|\s+)\d+", rf"\g<1>{SEEDS}", part)
     return part
@@ -243,7 +250,7 @@ def _options(*words: str) -> frozenset[str]:
     command: Any = typer.main.get_command(app)
     for word in words:
         command = getattr(command, "commands", {}).get(word, command)
-    return frozenset(name for one in command.params for name in one.opts)
+    return frozenset(name for parameter in command.params for name in parameter.opts)
 
 
 class _Shorter(ast.NodeTransformer):
@@ -253,11 +260,11 @@ class _Shorter(ast.NodeTransformer):
         self.generic_visit(node)
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         if name in ("finetune", "pretrain"):
-            kept = [one for one in node.keywords if one.arg not in ("steps", "epochs", "budget")]
-            node.keywords = [*kept, ast.keyword("steps", ast.Constant(STEPS))]
-            for one in node.keywords:
-                if one.arg == "seeds":
-                    one.value = ast.Constant(SEEDS)
+            other_keywords = [keyword for keyword in node.keywords if keyword.arg not in ("steps", "epochs", "budget")]
+            node.keywords = [*other_keywords, ast.keyword("steps", ast.Constant(STEPS))]
+            for keyword in node.keywords:
+                if keyword.arg == "seeds":
+                    keyword.value = ast.Constant(SEEDS)
         return node
 
 

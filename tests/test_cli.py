@@ -25,12 +25,12 @@ from bertworks.text.tokenizer import Tokenizer
 from commands import refusal, run, run_json
 
 BERTWORKS = str(Path(sys.executable).parent / "bertworks")
-FIELDS = {
+JSON_FIELDS = {
     "code": "code",
     "cause": "cause",
     "where": "place",
     "what to do": "remedy",
-}  # of an error: as people see it, in JSON
+}  # of an error: as printed -> in JSON
 SMALL = {"hidden_size": 16, "n_heads": 2, "ffn_size": 24, "n_layers": 3, "n_positions": 12}
 
 
@@ -60,27 +60,29 @@ def test_info(folder: Path) -> None:
     assert (info["limit"], info["limit_from"], info["positions"]) == (256, "sentence_bert_config.json", 512)
     assert info["opens_in_transformers_as"] == "BertModel" and info["normalised"] is True
     assert re.search(r"^limit +256$", run("info", "minilm").stdout, re.MULTILINE)
-    assert run_json("info", folder)["heads"] == ["lm"]
+    own = run_json("info", folder)
+    assert own["heads"] == ["lm"] and own["kind"] == "transformer"
 
 
-def test_info_says_what_others_refuse(tmp_path: Path) -> None:
+def test_info_says_what_transformers_cannot_open(tmp_path: Path) -> None:
     bertworks.new("albert-mini", vocab_size=20, sharing="attention", **SMALL).save(tmp_path / "m")
     assert run_json("info", tmp_path / "m")["opens_in_transformers_as"] is None
-    said = re.search(r"^opens in transformers as +(.+)$", run("info", tmp_path / "m").stdout, re.MULTILINE)
-    assert said is not None and "model_type" in said[1] and "'bertworks'" in said[1]
+    line = re.search(r"^opens in transformers as +(.+)$", run("info", tmp_path / "m").stdout, re.MULTILINE)
+    assert line is not None and "model_type" in line[1] and "'bertworks'" in line[1]
 
 
 def test_embed(folder: Path, tmp_path: Path) -> None:
     lines = ["the cat", "the cat sat on the mat " * 4, "mats"]
     (tmp_path / "in.txt").write_bytes("\r\n".join(lines).encode())
-    done = run("embed", folder, tmp_path / "in.txt", "--out", tmp_path / "x.npy")
+    process = run("embed", folder, tmp_path / "in.txt", "--out", tmp_path / "x.npy")
     vectors = np.load(tmp_path / "x.npy", allow_pickle=False)
     assert np.allclose(vectors, bertworks.load(folder).encode(lines), atol=1e-6)
-    assert re.match(r"3\D+16\D", done.stdout) and str(tmp_path / "x.npy") in done.stdout.splitlines()[0]
-    assert done.stderr == "", "a progress bar where there is no terminal"
+    assert re.match(r"3\D+16\D", process.stdout)
+    assert str(tmp_path / "x.npy") in process.stdout.splitlines()[0]
+    assert process.stderr == "", "no progress bar without a terminal"
     ledger = run_json("embed", folder, tmp_path / "in.txt", "--out", tmp_path / "x.npy")["ledger"]
     assert (ledger["windowed_texts"], ledger["windowed_tokens"], ledger["limit"], ledger["cut_texts"]) == (1, 24, 10, 0)
-    assert done.stdout.splitlines()[1] == str(Ledger(**ledger))
+    assert process.stdout.splitlines()[1] == str(Ledger(**ledger))
     out = run_json(
         "embed",
         folder,
@@ -96,9 +98,9 @@ def test_embed(folder: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "x.npy", "y.npy"]
 
 
-def test_embed_draws_progress_on_a_terminal(folder: Path, tmp_path: Path) -> None:
+def test_embed_shows_progress_on_a_terminal(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("the cat\n" * 300)
-    main, second = pty.openpty()
+    terminal, process_side = pty.openpty()
     command = [
         BERTWORKS,
         "embed",
@@ -109,30 +111,34 @@ def test_embed_draws_progress_on_a_terminal(folder: Path, tmp_path: Path) -> Non
         "--batch-tokens",
         "8",
     ]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=second, env={**os.environ, "TERM": "xterm"})
-    os.close(second)
-    drawn = b""
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=process_side, env={**os.environ, "TERM": "xterm"}
+    )
+    os.close(process_side)
+    output = b""
     while True:
         try:
-            chunk = os.read(main, 65536)
+            chunk = os.read(terminal, 65536)
         except OSError:
             break
         if not chunk:
             break
-        drawn += chunk
-    os.close(main)
+        output += chunk
+    os.close(terminal)
     assert process.wait() == 0
-    assert b"texts" in drawn and b"/300" in drawn
+    assert b"texts" in output and b"/300" in output
 
 
 def test_fill(folder: Path) -> None:
-    asked = ["fill", folder, "the [MASK] sat on [MASK]", "--top-k", "3"]
-    out = run_json(*asked)
+    arguments = ["fill", folder, "the [MASK] sat on [MASK]", "--top-k", "3"]
+    out = run_json(*arguments)
     assert [len(blank) for blank in out["blanks"]] == [3, 3]
-    *blanks, independent, joint = run(*asked).stdout.splitlines()
+    *blanks, independent, joint = run(*arguments).stdout.splitlines()
     assert len(blanks) == 2, "a line for each blank"
     for line, candidates in zip(blanks, out["blanks"], strict=True):
-        assert line.endswith("  ".join(f"{one['piece']} {one['probability']:.1%}" for one in candidates))
+        assert line.endswith(
+            "  ".join(f"{candidate['piece']} {candidate['probability']:.1%}" for candidate in candidates)
+        )
     assert independent.endswith(f" {out['independent']}") and joint.endswith(f" {out['joint']}")
 
 
@@ -140,7 +146,7 @@ def test_tokenize(folder: Path) -> None:
     out = run_json("tokenize", folder, "The cats", "--text2", "on mats")
     assert out["pieces"] == ["[CLS]", "the", "cat", "##s", "[SEP]", "on", "mat", "##s", "[SEP]"]
     table = run("tokenize", folder, "The CATs", "--text2", "on MATs").stdout
-    assert "CAT" in table and "MAT" in table, "slices of the user's own texts"
+    assert "CAT" in table and "MAT" in table, "slices of the original texts"
 
 
 def test_import(tmp_path: Path, shared: Path) -> None:
@@ -149,46 +155,45 @@ def test_import(tmp_path: Path, shared: Path) -> None:
     assert run_json("info", tmp_path / "rxn")["opens_in_transformers_as"] == "AlbertForMaskedLM"
 
 
-def left_out(first: str, second: str) -> list[str]:
-    """What the second output lacks, where it is otherwise the same."""
-    lines, others = first.splitlines(), second.splitlines()
-    changes = SequenceMatcher(None, lines, others, autojunk=False).get_opcodes()
+def removed_lines(first: str, second: str) -> list[str]:
+    """The lines that the second output lacks; otherwise both must be the same."""
+    first_lines = first.splitlines()
+    second_lines = second.splitlines()
+    changes = SequenceMatcher(None, first_lines, second_lines, autojunk=False).get_opcodes()
     assert {kind for kind, *_ in changes} <= {"equal", "delete"}, second
-    return [line for kind, begin, end, _, _ in changes if kind == "delete" for line in lines[begin:end]]
+    return [line for kind, begin, end, _, _ in changes if kind == "delete" for line in first_lines[begin:end]]
 
 
 def test_tour(tmp_path: Path) -> None:
-    """Through the user's own text, which has no labels: whether a sentence follows another is the classifier's task."""
+    """On the user's own text, which has no labels: the classifier learns whether a sentence follows another."""
     (tmp_path / "own.txt").write_text(
         "The cat sat on the mat. The dog saw the cat.\n\nA dog ran to the mat. It sat.\n\n" * 120
     )
     out = run("tour", "--text", tmp_path / "own.txt", "--out", tmp_path / "tour", "--budget", "4s").stdout
     assert "cat" in (tmp_path / "tour" / "masks.html").read_text()
     assert "bertworks prepare" in out and "[MASK]" in out
-    again = run("tour", "--text", tmp_path / "own.txt", "--out", tmp_path / "tour", "--budget", "4s").stdout
+    second = run("tour", "--text", tmp_path / "own.txt", "--out", tmp_path / "tour", "--budget", "4s").stdout
     reports = [
         str(tmp_path / "tour" / name / "report.html")
         for name in ("run", "task/pretrained", "task/random", "task/minilm")
     ]
-    endings = left_out(out, again)
-    assert [line.split()[-1] for line in endings if line.endswith("report.html")] == reports, (
-        "the second time uses what is there"
+    removed = removed_lines(out, second)
+    assert [line.split()[-1] for line in removed if line.endswith("report.html")] == reports, (
+        "the second tour reuses the runs of the first"
     )
-    assert len(endings) <= 5 * len(reports), "and lacks only what a training says at its end"
+    assert len(removed) <= 5 * len(reports), "and lacks only the closing lines of a training"
     resumed = run("tour", "--text", tmp_path / "own.txt", "--out", tmp_path / "tour", "--resume").stdout
-    assert (
-        all(sentence in resumed for sentence in BLANKS)
-        and "bertworks prepare" not in resumed
-        and "report.html" in resumed
-    )
+    assert all(sentence in resumed for sentence in BLANKS)
+    assert "bertworks prepare" not in resumed
+    assert "report.html" in resumed
     for folder in ("pretrained", "random", "minilm"):
         low, high = json.loads((tmp_path / "tour/task" / folder / "results.json").read_text())["intervals"]["accuracy"]
         assert f"{low:.1%} to {high:.1%}" in out
     page = (tmp_path / "tour/report.html").read_text()
-    made, others = (
+    pretrained, random_init = (
         json.loads((tmp_path / "tour/task" / name / "results.json").read_text()) for name in ("pretrained", "random")
     )
-    too_short = made["metrics"]["accuracy"] <= others["intervals"]["accuracy"][1]
+    too_short = pretrained["metrics"]["accuracy"] <= random_init["intervals"]["accuracy"][1]
     assert page.count("<code>bertworks tour --out NEW ") == (2 if too_short else 0), "in both languages"
     assert page.count('<h2><span lang="en">') == page.count("<h2>") >= 5 and "<script" not in page
     assert len(re.findall(r'<span lang="en">[^<]', page)) == len(re.findall(r'<span lang="zh">[^<]', page)) > 20
@@ -198,11 +203,12 @@ def test_tour(tmp_path: Path) -> None:
     assert "109,482,240" in out
     rows = dict(re.findall(r"^ (\d)  .*?\.  +(.*?) *$", out, re.MULTILINE))
     cosines = {number: [float(value) for value in row.replace("·", "1").split()] for number, row in rows.items()}
-    assert len(cosines) == 6 and cosines["1"][1] > 0.4 > cosines["1"][2], "the two cats are closer than cat and bank"
+    assert len(cosines) == 6
+    assert cosines["1"][1] > 0.4 > cosines["1"][2], "the two cats are closer than cat and bank"
 
 
 def test_from_text_to_masks(tmp_path: Path) -> None:
-    """Each verb on the one before it, as programs read them."""
+    """Each command on the output of the one before, with --json."""
     text = tmp_path / "text.jsonl"
     text.write_text(
         "".join(
@@ -210,28 +216,24 @@ def test_from_text_to_masks(tmp_path: Path) -> None:
             for n in range(60)
         )
     )
-    made = run_json("vocab", "train", text, "--size", "150", "--out", tmp_path / "v")
-    assert made["size"] <= 150 and made["kind"] == "wordpiece"
+    vocabulary = run_json("vocab", "train", text, "--size", "150", "--out", tmp_path / "v")
+    assert vocabulary["size"] <= 150 and vocabulary["kind"] == "wordpiece"
     out = run_json("prepare", text, "--tokenizer", tmp_path / "v", "--out", tmp_path / "s", "--workers", "1")
-    assert (
-        out["counts"]["documents"] == 60
-        and out["counts"]["sentences"] == 180
-        and out["reading"]["columns"] == {str(text): "body"}
-    )
-    said = run("prepare", text, "--tokenizer", tmp_path / "v", "--out", tmp_path / "s").stdout
-    assert re.match(r"60\D+180\D", said) and out["reading"]["remarks"][0] in said.splitlines()
-    assert (
-        len(out["reading"]["remarks"]) == 1
-        and str(text) in out["reading"]["remarks"][0]
-        and "'body'" in out["reading"]["remarks"][0]
-    )
+    assert out["counts"]["documents"] == 60
+    assert out["counts"]["sentences"] == 180
+    assert out["reading"]["columns"] == {str(text): "body"}
+    output = run("prepare", text, "--tokenizer", tmp_path / "v", "--out", tmp_path / "s").stdout
+    assert re.match(r"60\D+180\D", output) and out["reading"]["remarks"][0] in output.splitlines()
+    assert len(out["reading"]["remarks"]) == 1
+    assert str(text) in out["reading"]["remarks"][0]
+    assert "'body'" in out["reading"]["remarks"][0]
     page = tmp_path / "[bold]page.html"
-    shown = run("masks", tmp_path / "s", "--pairs", "nsp", "--masking", "word", "--lines", "5", "--html", page).stdout
-    assert shown.count("[CLS]") == 5 and str(page) in shown.splitlines()[-1] and page.is_file()
-    checked = run_json("vocab", "check", tmp_path / "v", text)
-    assert checked["scripts"]["latin"]["occurrences"] == 60 * 12
-    grown = run_json("vocab", "extend", tmp_path / "v", text, "--add", "2", "--out", tmp_path / "w")
-    assert grown["words"] <= 2 and (tmp_path / "w" / "tokenizer.json").is_file()
+    output = run("masks", tmp_path / "s", "--pairs", "nsp", "--masking", "word", "--lines", "5", "--html", page).stdout
+    assert output.count("[CLS]") == 5 and str(page) in output.splitlines()[-1] and page.is_file()
+    coverage = run_json("vocab", "check", tmp_path / "v", text)
+    assert coverage["scripts"]["latin"]["occurrences"] == 60 * 12
+    extension = run_json("vocab", "extend", tmp_path / "v", text, "--add", "2", "--out", tmp_path / "w")
+    assert extension["words"] <= 2 and (tmp_path / "w" / "tokenizer.json").is_file()
     stdin = run_json(
         "prepare",
         "-",
@@ -245,12 +247,13 @@ def test_from_text_to_masks(tmp_path: Path) -> None:
     assert stdin["counts"]["documents"] == 2
 
 
-def test_bad_things_said_to_the_data_verbs(tmp_path: Path, folder: Path) -> None:
+def test_errors_of_the_data_commands(tmp_path: Path, folder: Path) -> None:
     (tmp_path / "empty.txt").write_text("\n \n")
     (tmp_path / "some.txt").write_text("the cat sat\n")
     (tmp_path / "bad.txt").write_bytes(b"ok\n\xff\n")
-    vocab, aliases = ["--tokenizer", folder], ["--aliases", tmp_path / "none.tsv"]
-    for args, code, where in (
+    vocab = ["--tokenizer", folder]
+    aliases = ["--aliases", tmp_path / "none.tsv"]
+    for args, code, place in (
         (["prepare", tmp_path / "empty.txt", *vocab, "--out", tmp_path / "a"], "no-text", tmp_path / "empty.txt"),
         (["prepare", tmp_path / "none.txt", *vocab, "--out", tmp_path / "b"], "not-found", tmp_path / "none.txt"),
         (
@@ -274,12 +277,12 @@ def test_bad_things_said_to_the_data_verbs(tmp_path: Path, folder: Path) -> None
         (["corpus", "docs", "--out", tmp_path], "not-a-file", tmp_path),
     ):
         error = refusal(*args)
-        assert (error["code"], error.get("where")) == (code, where and str(where)), (args, error)
+        assert (error["code"], error.get("where")) == (code, place and str(place)), (args, error)
         assert code != "missing-file" or "none.tsv" in error["cause"]
 
 
 @pytest.mark.parametrize(
-    ("args", "code", "names"),
+    ("args", "code", "mention"),
     [
         (["params", "bert-bse"], "not-on-hub", "'bert-base'"),
         (["info", "./nowhere"], "not-found", "./nowhere"),
@@ -291,14 +294,16 @@ def test_bad_things_said_to_the_data_verbs(tmp_path: Path, folder: Path) -> None
         (["import", "./nowhere", "--out", "x"], "not-found", "./nowhere"),
     ],
 )
-def test_errors_are_plain_and_exit_with_2(args: list[str], code: str, names: str) -> None:
-    plain = refusal(*args)
-    told = json.loads(run(*args, "--json", code=2).stderr)["error"]
-    assert plain == {key: told[name] for key, name in FIELDS.items() if told[name]}
-    assert told["code"] == code and told["cause"] and any(names in (text or "") for text in told.values()), told
+def test_errors_are_plain_and_exit_with_2(args: list[str], code: str, mention: str) -> None:
+    shown = refusal(*args)
+    error = json.loads(run(*args, "--json", code=2).stderr)["error"]
+    assert shown == {key: error[name] for key, name in JSON_FIELDS.items() if error[name]}
+    assert error["code"] == code
+    assert error["cause"]
+    assert any(mention in (text or "") for text in error.values()), error
 
 
-FAILING = {  # every verb with --json, and what it cannot do
+FAILING = {  # every command with --json, and arguments that fail
     "corpus docs": ["--out", "."],
     "vocab train": ["./nowhere", "--out", "x"],
     "vocab check": ["./nowhere", "./nowhere"],
@@ -306,6 +311,7 @@ FAILING = {  # every verb with --json, and what it cannot do
     "prepare": ["./nowhere", "--tokenizer", "./nowhere", "--out", "x"],
     "pretrain": ["./nowhere", "--preset", "bert-tiny", "--out", "x"],
     "resume": ["./nowhere"],
+    "verify-resume": ["./nowhere"],
     "finetune": ["classify", "--train", "./nowhere", "--model", "./nowhere", "--out", "x"],
     "evaluate": ["./nowhere", "./nowhere"],
     "predict": ["./nowhere", "./nowhere"],
@@ -319,34 +325,40 @@ FAILING = {  # every verb with --json, and what it cannot do
 }
 
 
-def verbs(command: Any, *path: str) -> dict[str, Any]:
-    """All commands by what a user types."""
-    inner = getattr(command, "commands", None)
-    if inner is None:
+def commands_by_name(command: Any, *path: str) -> dict[str, Any]:
+    """All commands by the words that a user types."""
+    subcommands = getattr(command, "commands", None)
+    if subcommands is None:
         return {" ".join(path): command}
-    return {name: verb for key, one in inner.items() for name, verb in verbs(one, *path, key).items()}
-
-
-def test_json_is_wanted_by_every_verb_that_has_it() -> None:
-    takers = {
-        name for name, verb in verbs(get_command(app)).items() if any("--json" in option.opts for option in verb.params)
+    return {
+        name: leaf
+        for key, subcommand in subcommands.items()
+        for name, leaf in commands_by_name(subcommand, *path, key).items()
     }
-    assert takers == set(FAILING)
+
+
+def test_every_command_with_json_is_tested() -> None:
+    with_json = {
+        name
+        for name, command in commands_by_name(get_command(app)).items()
+        if any("--json" in option.opts for option in command.params)
+    }
+    assert with_json == set(FAILING)
 
 
 @pytest.mark.parametrize("verb", FAILING)
-def test_errors_are_json_where_json_is_wanted(verb: str) -> None:
-    plain = refusal(*verb.split(), *FAILING[verb])
+def test_errors_are_json_with_the_json_option(verb: str) -> None:
+    shown = refusal(*verb.split(), *FAILING[verb])
     for args in (["--json", *FAILING[verb]], [*FAILING[verb], "--json"]):
-        told = json.loads(run(*verb.split(), *args, code=2).stderr)["error"]
-        assert plain == {key: told[name] for key, name in FIELDS.items() if told[name]}
+        error = json.loads(run(*verb.split(), *args, code=2).stderr)["error"]
+        assert shown == {key: error[name] for key, name in JSON_FIELDS.items() if error[name]}
 
 
-def test_errors_are_plain_where_json_is_a_text() -> None:
+def test_errors_are_plain_when_json_is_an_argument() -> None:
     for args in (["./nowhere", "--", "--json"], ["./nowhere", "text", "--text2", "--json"]):
         assert refusal("tokenize", *args) == {"code": "not-found", "cause": ANY, "where": "./nowhere"}
-    told = json.loads(run("tokenize", "--json", "./nowhere", "--", "--json", code=2).stderr)["error"]
-    assert told["code"] == "not-found"
+    error = json.loads(run("tokenize", "--json", "./nowhere", "--", "--json", code=2).stderr)["error"]
+    assert error["code"] == "not-found"
 
 
 def test_an_unwritable_target_loses_nothing(folder: Path, tmp_path: Path) -> None:
@@ -379,33 +391,38 @@ OLD_SPELLINGS = [
 
 
 @pytest.mark.parametrize(("old", "new"), OLD_SPELLINGS)
-def test_old_spellings_work_and_say_the_new_one(old: list[str], new: list[str], folder: Path) -> None:
-    def put(args: list[str]) -> list[str]:
+def test_old_spellings_work_and_name_the_new_one(old: list[str], new: list[str], folder: Path) -> None:
+    def with_folder(args: list[str]) -> list[str]:
         return [str(folder) if arg == "FOLDER" else arg for arg in args]
 
-    before, now = run(*put(old)), run(*put(new))
-    assert before.stdout == now.stdout and not now.stderr
-    assert before.stderr.startswith("old spelling; since version 0.2")
+    old_process = run(*with_folder(old))
+    new_process = run(*with_folder(new))
+    assert old_process.stdout == new_process.stdout and not new_process.stderr
+    assert old_process.stderr.startswith("old spelling; since version 0.2")
 
 
-def test_a_model_is_named_once(folder: Path) -> None:
+def test_the_model_may_be_given_once_only(folder: Path) -> None:
     assert refusal("fill", folder, "the [MASK]", "--model", folder)["code"] == "given-twice"
     error = refusal("fill", "the [MASK]")
-    assert error["code"] == "missing-argument" and error["what to do"] == "bertworks fill MODEL TEXT"
+    assert error["code"] == "missing-argument"
+    assert error["what to do"] == "bertworks fill MODEL TEXT"
 
 
-def test_bertworks_alone_shows_the_chain() -> None:
-    said = run().stdout
-    for verb in verbs(get_command(app)):
-        assert f"bertworks {verb.split()[0]} " in f"{said} ".replace("\n", " \n"), verb
-    assert said.index("bertworks prepare") < said.index("bertworks pretrain") < said.index("bertworks finetune")
+def test_bertworks_without_arguments_lists_the_commands() -> None:
+    output = run().stdout
+    for verb in commands_by_name(get_command(app)):
+        assert f"bertworks {verb.split()[0]} " in f"{output} ".replace("\n", " \n"), verb
+    assert output.index("bertworks prepare") < output.index("bertworks pretrain") < output.index("bertworks finetune")
 
 
-COMPUTING = ("tour", "pretrain", "resume", "finetune", "evaluate", "predict", "embed", "fill")
+COMPUTING = ("tour", "pretrain", "resume", "verify-resume", "finetune", "evaluate", "predict", "embed", "fill")
 
 
-def test_every_verb_that_computes_has_the_same_options() -> None:
-    options = {name: {opt for one in verb.params for opt in one.opts} for name, verb in verbs(get_command(app)).items()}
+def test_every_computing_command_has_the_same_options() -> None:
+    options = {
+        name: {opt for parameter in verb.params for opt in parameter.opts}
+        for name, verb in commands_by_name(get_command(app)).items()
+    }
     for verb in COMPUTING:
         assert options[verb] >= {"--device", "--threads"}, verb
         assert verb == "tour" or options[verb] >= {"--json", "--quiet"}, verb
@@ -415,34 +432,36 @@ def test_every_verb_that_computes_has_the_same_options() -> None:
         assert options[verb] >= {"--skip-bad", "--json", "--quiet"}, verb
 
 
-def test_quiet_says_nothing_but_results_and_errors(folder: Path, tmp_path: Path) -> None:
+def test_quiet_prints_only_results_and_errors(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("the cat\n")
-    done = run("embed", folder, tmp_path / "in.txt", "--out", tmp_path / "x.npy", "--quiet")
-    assert not done.stdout and not done.stderr and np.load(tmp_path / "x.npy").shape == (1, 16)
-    made = run("vocab", "train", tmp_path / "in.txt", "--size", "100", "--out", tmp_path / "v", "--quiet")
-    assert not made.stdout and not made.stderr
+    process = run("embed", folder, tmp_path / "in.txt", "--out", tmp_path / "x.npy", "--quiet")
+    assert not process.stdout
+    assert not process.stderr
+    assert np.load(tmp_path / "x.npy").shape == (1, 16)
+    vocab_process = run("vocab", "train", tmp_path / "in.txt", "--size", "100", "--out", tmp_path / "v", "--quiet")
+    assert not vocab_process.stdout and not vocab_process.stderr
     assert (
         refusal("embed", folder, tmp_path / "none.txt", "--out", tmp_path / "y.npy", "--quiet")["code"] == "not-found"
     )
     assert run("fill", folder, "the [MASK]", "--quiet").stdout, "this is its result"
 
 
-def test_import_onto_itself(tmp_path: Path) -> None:
+def test_import_does_not_replace_its_input(tmp_path: Path) -> None:
     (tmp_path / "pytorch_model.bin").write_bytes(b"precious")
     assert refusal("import", tmp_path, "--out", tmp_path)["code"] == "would-replace-input"
     assert (tmp_path / "pytorch_model.bin").read_bytes() == b"precious"
 
 
-def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
+def test_names_are_printed_literally(tmp_path: Path) -> None:
     name = tmp_path / "[red]x :smile:"
     bertworks.new("bert-mini", vocab_size=20, **SMALL).save(name)
     assert "[red]x :smile:" in run("params", name).stdout
 
 
-def test_a_plain_terminal() -> None:
+def test_ascii_terminal_and_closed_stdout() -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    done = subprocess.run([BERTWORKS, "tokenize", "minilm", "thé日"], capture_output=True, env=environment)
-    assert done.returncode == 0 and b"Traceback" not in done.stderr
+    process = subprocess.run([BERTWORKS, "tokenize", "minilm", "thé日"], capture_output=True, env=environment)
+    assert process.returncode == 0 and b"Traceback" not in process.stderr
     closed = subprocess.run(f"{BERTWORKS} params bert-base >&-", shell=True, capture_output=True)
     assert b"AttributeError" not in closed.stderr
 
@@ -454,11 +473,11 @@ def test_bad_options_exit_with_2() -> None:
 
 def test_version_and_module() -> None:
     assert run("--version").stdout.strip() == f"bertworks {bertworks.__version__}"
-    done = subprocess.run([sys.executable, "-m", "bertworks", "--version"], capture_output=True, text=True)
-    assert done.stdout.strip() == f"bertworks {bertworks.__version__}"
+    process = subprocess.run([sys.executable, "-m", "bertworks", "--version"], capture_output=True, text=True)
+    assert process.stdout.strip() == f"bertworks {bertworks.__version__}"
 
 
-def test_a_process_of_torchrun_says_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It stops without taking the interpreter down; nothing that was to be said is lost."""
+def test_errors_are_printed_under_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process exits without killing the interpreter, and the message is not lost."""
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert refusal("info", "/nowhere")["code"] == "not-found"

@@ -1,5 +1,5 @@
-"""The file map of the architecture page is the tree; concept pages have their drawings, and their Python prints what
-the pages say, in both languages."""
+"""The file map of the architecture page matches the source tree; concept pages have their drawings, and their Python
+prints what the pages show, in both languages."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ EXAMPLE = re.compile(r"^```python\n(.*?)^```\n\n^```\n(.*?)^```$", re.MULTILINE 
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
-def test_file_map_is_the_tree() -> None:
+def test_the_file_map_matches_the_source_tree() -> None:
     text = (DOCS / "develop" / "architecture.md").read_text(encoding="utf-8")
     tree = re.findall(r"^( +)([a-z_]+)(/|\.py)", FENCED.findall(text)[0], re.MULTILINE)
-    named, room = set(), ""
+    listed = set()
+    package = ""
     for indent, name, kind in tree:
         if kind == "/":
-            room = name + "/"
+            package = name + "/"
         else:
-            named.add((room if len(indent) > 2 else "") + name + kind)
+            listed.add((package if len(indent) > 2 else "") + name + kind)
     source = ROOT / "src" / "bertworks"
-    there = {str(path.relative_to(source)) for path in source.rglob("*.py") if not path.name.startswith("__")}
-    assert named == there, named ^ there
+    existing = {str(path.relative_to(source)) for path in source.rglob("*.py") if not path.name.startswith("__")}
+    assert listed == existing, listed ^ existing
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With the shards of exact-resume.md."""
+    """A folder with the shards of exact-resume.md."""
     folder = tmp_path_factory.mktemp("docs")
     page = (DOCS / "concepts" / "exact-resume.md").read_text(encoding="utf-8")
     (script,) = re.findall(r"<<'END'\n(.*?)^END$", page, re.MULTILINE | re.DOTALL)
@@ -63,7 +64,7 @@ def test_concept_page(page: Path, folder: Path) -> None:
     chinese = page.with_suffix(".zh.md").read_text(encoding="utf-8")
     assert FENCED.findall(text) == FENCED.findall(chinese)
     examples = EXAMPLE.findall(text)
-    assert len(examples) == text.count("```python\n") > 0, "a block of Python without what it prints"
+    assert len(examples) == text.count("```python\n") > 0, "every block of Python is followed by its output"
     for code, printed in examples:
-        done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
-        assert done.stdout.split() == printed.split(), done.stdout + done.stderr
+        process = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
+        assert process.stdout.split() == printed.split(), process.stdout + process.stderr

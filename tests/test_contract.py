@@ -24,88 +24,93 @@ from bertworks.presets import PRESETS, preset
 from refusals import figures, refused
 
 SMALL = {"vocab_size": 50, "hidden_size": 16, "n_heads": 2, "ffn_size": 24, "n_layers": 4, "init_range": 0.2}
-KINDS: dict[str, ModelConfig] = {
+CONFIGS: dict[str, ModelConfig] = {
     family: preset(f"{family}-mini").override(**SMALL) for family in ("bert", "roberta", "xlnet", "distilbert", "gpt")
 }
-KINDS["roberta"] = KINDS["roberta"].override(n_segments=2)
+CONFIGS["roberta"] = CONFIGS["roberta"].override(n_segments=2)
 for family in ("albert", "electra"):
-    KINDS[family] = preset(f"{family}-mini").override(**SMALL, embedding_size=8)
+    CONFIGS[family] = preset(f"{family}-mini").override(**SMALL, embedding_size=8)
 for sharing in ("attention", "ffn", "none"):
-    KINDS[f"albert sharing {sharing}"] = KINDS["albert"].override(sharing=sharing)
-KINDS["albert in groups"] = KINDS["albert"].override(n_groups=2, layers_per_group=2)
-KINDS["bert sinusoidal"] = KINDS["bert"].override(positions="sinusoidal")
-KINDS["bert additive"] = KINDS["bert"].override(attention="additive")
-KINDS["bert left to right"] = KINDS["bert"].override(causal=True)
-KINDS["xlnet left to right"] = KINDS["xlnet"].override(causal=True)
-KINDS["bert with segments and positions"] = KINDS["bert"].override(n_segments=5, n_positions=1500)
-KINDS["bert local"] = KINDS["bert"].override(reach=(2, None, 1, 3))
-KINDS["gpt local"] = KINDS["gpt"].override(reach=(2, None, 1, 3))
-KINDS["bert gated"] = KINDS["bert"].override(ffn="gated", norm_bias=False)
+    CONFIGS[f"albert sharing {sharing}"] = CONFIGS["albert"].override(sharing=sharing)
+CONFIGS["albert in groups"] = CONFIGS["albert"].override(n_groups=2, layers_per_group=2)
+CONFIGS["bert sinusoidal"] = CONFIGS["bert"].override(positions="sinusoidal")
+CONFIGS["bert additive"] = CONFIGS["bert"].override(attention="additive")
+CONFIGS["bert left to right"] = CONFIGS["bert"].override(causal=True)
+CONFIGS["xlnet left to right"] = CONFIGS["xlnet"].override(causal=True)
+CONFIGS["bert with segments and positions"] = CONFIGS["bert"].override(n_segments=5, n_positions=1500)
+CONFIGS["bert local"] = CONFIGS["bert"].override(reach=(2, None, 1, 3))
+CONFIGS["gpt local"] = CONFIGS["gpt"].override(reach=(2, None, 1, 3))
+CONFIGS["bert gated"] = CONFIGS["bert"].override(ffn="gated", norm_bias=False)
 LENGTHS = [5, 9, 9, 2, 1]
 
-kinds = pytest.mark.parametrize("kind", KINDS)
+every_config = pytest.mark.parametrize("kind", CONFIGS)
 
 
-def make(kind: str, heads: tuple[str, ...] = (), **changes: object) -> Model:
-    return Model.fresh(KINDS[kind].override(**changes), heads, seed=1).eval()
+def make_model(kind: str, heads: tuple[str, ...] = (), **changes: object) -> Model:
+    return Model.fresh(CONFIGS[kind].override(**changes), heads, seed=1).eval()
 
 
-def batch(lengths: list[int], seed: int = 0, vocab: int = 50) -> Tokens:
-    draw = torch.Generator().manual_seed(seed)
-    ids = torch.randint(3, vocab, (sum(lengths),), generator=draw)
+def random_batch(lengths: list[int], seed: int = 0, vocab: int = 50) -> Tokens:
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(3, vocab, (sum(lengths),), generator=generator)
     return Tokens.ragged(ids, lengths, torch.cat([torch.arange(n) * 2 // n for n in lengths]))
 
 
-def pick(tokens: Tokens, lengths: list[int], which: list[int]) -> Tokens:
-    starts = [sum(lengths[:i]) for i in which]
-    index = torch.cat([torch.arange(start, start + lengths[i]) for start, i in zip(starts, which, strict=True)])
-    return Tokens.ragged(tokens.ids[index], [lengths[i] for i in which], tokens.layout.queries.segments[index])
+def select_sequences(tokens: Tokens, lengths: list[int], sequences: list[int]) -> Tokens:
+    starts = [sum(lengths[:i]) for i in sequences]
+    index = torch.cat([torch.arange(start, start + lengths[i]) for start, i in zip(starts, sequences, strict=True)])
+    return Tokens.ragged(tokens.ids[index], [lengths[i] for i in sequences], tokens.layout.queries.segments[index])
 
 
-@kinds
+@every_config
 @torch.no_grad()
-def test_alone_is_as_in_a_batch(kind: str) -> None:
-    model, tokens = make(kind), batch(LENGTHS)
+def test_a_sequence_alone_is_as_in_a_batch(kind: str) -> None:
+    model = make_model(kind)
+    tokens = random_batch(LENGTHS)
     together = torch.split(model.encoder(tokens).last, LENGTHS)
     for i in range(len(LENGTHS)):
-        alone = model.encoder(pick(tokens, LENGTHS, [i])).last
+        alone = model.encoder(select_sequences(tokens, LENGTHS, [i])).last
         assert torch.allclose(alone, together[i], atol=1e-5, rtol=1e-5)
 
 
-@kinds
+@every_config
 @torch.no_grad()
-def test_neighbours_do_not_leak(kind: str) -> None:
-    model, tokens = make(kind).double(), batch(LENGTHS)
+def test_sequences_of_a_batch_do_not_leak(kind: str) -> None:
+    model = make_model(kind).double()
+    tokens = random_batch(LENGTHS)
     before = model.encoder(tokens).last[: LENGTHS[0]]
-    other = tokens.ids.clone()
-    other[LENGTHS[0] :] = 7
-    after = model.encoder(Tokens(other, tokens.layout)).last[: LENGTHS[0]]
+    other_ids = tokens.ids.clone()
+    other_ids[LENGTHS[0] :] = 7
+    after = model.encoder(Tokens(other_ids, tokens.layout)).last[: LENGTHS[0]]
     assert torch.equal(before, after)
-    changed = tokens.ids.clone()
-    changed[0] = (changed[0] + 1) % 50
-    assert not torch.equal(model.encoder(Tokens(changed, tokens.layout)).last[: LENGTHS[0]], before), (
-        "nothing would change this output"
+    changed_ids = tokens.ids.clone()
+    changed_ids[0] = (changed_ids[0] + 1) % 50
+    assert not torch.equal(model.encoder(Tokens(changed_ids, tokens.layout)).last[: LENGTHS[0]], before), (
+        "the output depends on its own tokens"
     )
 
 
-@kinds
+@every_config
 @torch.no_grad()
-def test_evaluation_is_still(kind: str) -> None:
-    model, tokens = make(kind, dropout=0.5, attention_dropout=0.5, ffn_dropout=0.5), batch(LENGTHS)
-    first, second = model.encoder(tokens).last, model.encoder(tokens).last
+def test_evaluation_is_deterministic(kind: str) -> None:
+    model = make_model(kind, dropout=0.5, attention_dropout=0.5, ffn_dropout=0.5)
+    tokens = random_batch(LENGTHS)
+    first = model.encoder(tokens).last
+    second = model.encoder(tokens).last
     assert torch.equal(first, second)
     model.train()
-    assert not torch.equal(model.encoder(tokens).last, model.encoder(tokens).last), "dropout does nothing in training"
+    assert not torch.equal(model.encoder(tokens).last, model.encoder(tokens).last), "dropout is active in training"
 
 
-@kinds
+@every_config
 @torch.no_grad()
-def test_recording_changes_no_bit(kind: str) -> None:
-    model, tokens = make(kind), batch(LENGTHS)
-    plain = model.encoder(tokens).last
+def test_recording_attention_changes_no_bit(kind: str) -> None:
+    model = make_model(kind)
+    tokens = random_batch(LENGTHS)
+    expected = model.encoder(tokens).last
     with record_attention() as recording:
-        watched = model.encoder(tokens).last
-    assert torch.equal(plain, watched)
+        recorded = model.encoder(tokens).last
+    assert torch.equal(expected, recorded)
     assert len(recording.layers) == model.config.encoder.n_layers
     for layer in recording.layers:
         assert [tuple(p.shape) for p in layer.probabilities] == [(2, n, n) for n in LENGTHS]
@@ -117,31 +122,33 @@ def test_recording_changes_no_bit(kind: str) -> None:
         for probabilities in layer.probabilities:
             assert torch.allclose(probabilities.sum(-1), torch.ones(probabilities.shape[:2]), atol=1e-5)
     model.encoder(tokens)
-    assert len(recording.layers) == model.config.encoder.n_layers, "it went on recording"
+    assert len(recording.layers) == model.config.encoder.n_layers, "recording ends with its context"
 
 
-@kinds
+@every_config
 @torch.no_grad()
-def test_recorded_probabilities_make_the_output(kind: str) -> None:
-    """The picture is of what happened: probabilities x values, projected, is what the attention layer gave."""
-    model, tokens = make(kind), batch([6, 6])
-    part = model.encoder.attentions[0]
-    seen: dict[str, Tensor] = {}
-    part.attn.v.register_forward_hook(lambda module, args, out: seen.setdefault("v", out))
-    part.attn.out.register_forward_hook(lambda module, args, out: seen.setdefault("joined", args[0]))
+def test_recorded_probabilities_give_the_output(kind: str) -> None:
+    """Recorded probabilities times values, before the output projection, are what the attention layer computed."""
+    model = make_model(kind)
+    tokens = random_batch([6, 6])
+    attention = model.encoder.attentions[0]
+    hooked: dict[str, Tensor] = {}
+    attention.attn.v.register_forward_hook(lambda module, args, out: hooked.setdefault("v", out))
+    attention.attn.out.register_forward_hook(lambda module, args, out: hooked.setdefault("joined", args[0]))
     with record_attention() as recording:
         model.encoder(tokens)
-    values = seen["v"].view(2, 6, 2, 8).transpose(1, 2)
+    values = hooked["v"].view(2, 6, 2, 8).transpose(1, 2)
     expected = (torch.stack(recording.layers[0].probabilities) @ values).transpose(1, 2).reshape(12, 16)
-    assert torch.allclose(seen["joined"], expected, atol=1e-5)
+    assert torch.allclose(hooked["joined"], expected, atol=1e-5)
 
 
-@kinds
+@every_config
 @torch.no_grad()
-def test_flat_is_rectangular(kind: str) -> None:
-    model, tokens = make(kind), batch(LENGTHS)
-    rows = [part.tolist() for part in torch.split(tokens.ids, LENGTHS)]
-    segments = [part.tolist() for part in torch.split(tokens.layout.queries.segments, LENGTHS)]
+def test_flat_and_rectangular_batches_agree(kind: str) -> None:
+    model = make_model(kind)
+    tokens = random_batch(LENGTHS)
+    rows = [row.tolist() for row in torch.split(tokens.ids, LENGTHS)]
+    segments = [row.tolist() for row in torch.split(tokens.layout.queries.segments, LENGTHS)]
     width = max(LENGTHS)
     ids = torch.tensor([row + [0] * (width - len(row)) for row in rows])
     padded_segments = torch.tensor([row + [0] * (width - len(row)) for row in segments])
@@ -154,62 +161,70 @@ def test_flat_is_rectangular(kind: str) -> None:
     assert torch.equal(rectangular.layout.lasts, torch.stack([flat_index[i, n - 1] for i, n in enumerate(LENGTHS)]))
 
 
-@kinds
+@every_config
 def test_every_parameter_gets_a_gradient(kind: str) -> None:
-    model, tokens = make(kind, tuple(HEADS)).train(), batch(LENGTHS)
+    model = make_model(kind, tuple(HEADS)).train()
+    tokens = random_batch(LENGTHS)
     states = model.encoder(tokens).last
     loss = sum(model.read(head, states, tokens.layout).square().sum() for head in model.heads)
     if kind.startswith("xlnet"):
         ranks = torch.tensor([(i * 7) % 5 for i in range(sum(LENGTHS))])
-        places = torch.tensor([0, 3, 6])
-        loss = loss + model.encoder.two_stream(tokens, ranks, places, [2, 1, 0, 0, 0]).square().sum()
+        targets = torch.tensor([0, 3, 6])
+        loss = loss + model.encoder.two_stream(tokens, ranks, targets, [2, 1, 0, 0, 0]).square().sum()
     loss.backward()  # type: ignore[union-attr]
-    silent = [name for name, p in model.named_parameters() if p.grad is None or not bool((p.grad != 0).any())]
-    # A bias on the keys shifts all scores of a query alike, and softmax does not see that.
-    assert [name for name in silent if not name.endswith("attn.k.bias")] == []
-
-
-@kinds
-def test_sharing_is_by_order(kind: str) -> None:
-    model = make(kind)
-    c = model.config.encoder
-    expected = {"none": (4, 4), "all": (c.n_groups * c.layers_per_group,) * 2, "attention": (1, 4), "ffn": (4, 1)}[
-        c.sharing
+    without_gradient = [
+        name
+        for name, parameter in model.named_parameters()
+        if parameter.grad is None or not bool((parameter.grad != 0).any())
     ]
+    # A bias on the keys shifts all scores of a query alike, and softmax does not see that.
+    assert [name for name in without_gradient if not name.endswith("attn.k.bias")] == []
+
+
+@every_config
+def test_number_of_shared_layers(kind: str) -> None:
+    model = make_model(kind)
+    config = model.config.encoder
+    expected = {
+        "none": (4, 4),
+        "all": (config.n_groups * config.layers_per_group,) * 2,
+        "attention": (1, 4),
+        "ffn": (4, 1),
+    }[config.sharing]
     assert (len(model.encoder.attentions), len(model.encoder.ffns)) == expected
     assert len(list(model.encoder.layers())) == 4
 
 
-def test_groups_take_turns() -> None:
-    c = KINDS["albert in groups"].encoder
-    assert c.order("attention") == (0, 1, 2, 3)
-    c = KINDS["albert"].override(n_layers=8, n_groups=2, layers_per_group=2).encoder
-    assert c.order("ffn") == (0, 1, 0, 1, 2, 3, 2, 3)
+def test_order_of_shared_groups() -> None:
+    config = CONFIGS["albert in groups"].encoder
+    assert config.order("attention") == (0, 1, 2, 3)
+    config = CONFIGS["albert"].override(n_layers=8, n_groups=2, layers_per_group=2).encoder
+    assert config.order("ffn") == (0, 1, 0, 1, 2, 3, 2, 3)
 
 
 @pytest.mark.parametrize("attention", ["dot", "relative", "additive"])
 def test_gradients_by_finite_differences(attention: str) -> None:
-    """float64, our own layers, every input and every parameter."""
-    base = KINDS["xlnet" if attention == "relative" else "bert"]
+    """In float64, our own layers, every input and every parameter."""
+    base = CONFIGS["xlnet" if attention == "relative" else "bert"]
     model = (
         Model.fresh(base.override(attention=attention, hidden_size=4, ffn_size=6, n_layers=2, vocab_size=9), seed=2)
         .double()
         .eval()
     )
-    layout = batch([3, 2], vocab=9).layout
+    layout = random_batch([3, 2], vocab=9).layout
     layers = list(model.encoder.layers())
     x = torch.randn(5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
     parameters = [*model.encoder.attentions.parameters(), *model.encoder.ffns.parameters()]
 
-    def run(x: Tensor, *_: Tensor) -> Tensor:
+    def run_layers(x: Tensor, *_: Tensor) -> Tensor:
         for layer in layers:
             x = layer.ffn(layer.attention(x, layout, AttentionCall()))
         return x
 
-    assert torch.autograd.gradcheck(run, (x, *parameters), atol=1e-6)
+    assert torch.autograd.gradcheck(run_layers, (x, *parameters), atol=1e-6)
 
 
-def test_weights_start_as_the_table_says() -> None:
+def test_initial_weights() -> None:
     bert = Model.fresh(preset("bert-mini"), ["lm"])
     state = bert.state_dict()
     for name, tensor in state.items():
@@ -227,70 +242,82 @@ def test_weights_start_as_the_table_says() -> None:
     assert float(xlnet["encoder.attentions.0.attn.content_bias"].std()) == pytest.approx(0.02, rel=0.2)
 
 
-LOOKING = ["bert-mini", "roberta-mini", "albert-mini", "electra-mini", "electra-mini-generator", "distilbert-mini"]
+LOCAL_PRESETS = [
+    "bert-mini",
+    "roberta-mini",
+    "albert-mini",
+    "electra-mini",
+    "electra-mini-generator",
+    "distilbert-mini",
+]
 
 
-@pytest.mark.parametrize("name", LOOKING)
-def test_heads_can_begin_with_their_neighbours(name: str) -> None:
-    """Wherever in the text, and in every layer."""
-    model, n = Model.fresh(preset(name)).eval(), 48
+@pytest.mark.parametrize("name", LOCAL_PRESETS)
+def test_local_attention_init(name: str) -> None:
+    """At every position and in every layer."""
+    model = Model.fresh(preset(name)).eval()
+    n = 48
     config = model.config.encoder
     init_local_attention(model.encoder)
     tokens = Tokens.ragged(torch.randint(1000, 20_000, (n,), generator=torch.Generator().manual_seed(0)), [n])
     with torch.no_grad(), record_attention() as recording:
         model.encoder(tokens)
-    expected, inside, near = itertools.cycle(LOCAL_OFFSETS), torch.arange(4, n - 4), torch.arange(-4, 5)
-    for number, layer in enumerate(recording.layers):
+    expected_offsets = itertools.cycle(LOCAL_OFFSETS)
+    inside = torch.arange(4, n - 4)
+    offsets = torch.arange(-4, 5)
+    for layer_index, layer in enumerate(recording.layers):
         if config.sharing == "all":
-            expected = itertools.cycle(LOCAL_OFFSETS)
+            expected_offsets = itertools.cycle(LOCAL_OFFSETS)
         for head, probabilities in enumerate(layer.probabilities[0]):
-            looked = probabilities[inside[:, None], inside[:, None] + near].mean(0)
+            mean_attention = probabilities[inside[:, None], inside[:, None] + offsets].mean(0)
             if head >= config.n_heads - config.n_heads // 4:
-                assert looked.max() < 0.1, "one in four is free"
+                assert mean_attention.max() < 0.1, "one head in four is not initialised"
             else:
-                assert near[looked.argmax()] == next(expected) and looked.max() > 0.4, (number, head, looked)
+                assert offsets[mean_attention.argmax()] == next(expected_offsets)
+                assert mean_attention.max() > 0.4, (layer_index, head, mean_attention)
 
 
 @pytest.mark.slow
-def test_every_process_begins_with_the_same_sines() -> None:
-    """Without the first call on one thread, one process in five to ten had others (two threads)."""
+def test_sinusoids_are_the_same_in_every_process() -> None:
+    """Without the first call on one thread, one process in five to ten differed (two threads)."""
     code = "import torch; torch.set_num_threads(2); from bertworks.model.attention import sinusoids; "
     code += "import hashlib; print(hashlib.sha256(sinusoids(torch.arange(512), 64, 100.0)[0].numpy().tobytes()).hexdigest())"
-    calls = (
+    processes = (
         subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True) for _ in range(30)
     )
-    assert len({call.stdout for call in calls}) == 1
+    assert len({process.stdout for process in processes}) == 1
 
 
-def test_who_can_begin_with_neighbours() -> None:
-    for name in LOOKING:
+def test_which_configs_can_use_local_attention_init() -> None:
+    for name in LOCAL_PRESETS:
         assert can_init_local_attention(preset(name).encoder)
-    odd = (
+    unsupported = (
         {"attention": "additive"},
         {"n_heads": 256},
         {"embedding_size": 4},
         {"hidden_size": 64, "embedding_size": 512},
     )
-    cannot = [preset("bert-mini").override(**changes) for changes in odd]
+    bert_variants = [preset("bert-mini").override(**changes) for changes in unsupported]
     for config in (
         preset("xlnet-mini"),
         preset("gpt-mini"),
         preset("distilbert-mini").override(positions="sinusoidal"),
-        *cannot,
+        *bert_variants,
     ):
         assert not can_init_local_attention(config.encoder), config
 
 
 @pytest.mark.parametrize("changes", [{"n_heads": 128}, {"embedding_size": 8}, {"n_heads": 1}, {"embedding_size": 512}])
-def test_odd_shapes_begin_with_neighbours_too(changes: dict[str, int]) -> None:
+def test_local_attention_init_with_odd_shapes(changes: dict[str, int]) -> None:
     model = Model.fresh(preset("bert-mini").override(**changes)).eval()
     init_local_attention(model.encoder)
     with torch.no_grad():
-        assert bool(model.encoder(batch([9, 5])).last.isfinite().all())
+        assert bool(model.encoder(random_batch([9, 5])).last.isfinite().all())
 
 
-def test_recordings_nest() -> None:
-    model, tokens = make("bert"), batch([3])
+def test_recordings_can_be_nested() -> None:
+    model = make_model("bert")
+    tokens = random_batch([3])
     with torch.no_grad(), record_attention() as outer:
         with record_attention() as inner:
             model.encoder(tokens)
@@ -298,8 +325,9 @@ def test_recordings_nest() -> None:
     assert (len(outer.layers), len(inner.layers)) == (8, 4)
 
 
-def test_embeddings_that_differ_cannot_be_shared() -> None:
-    generator, discriminator = make("electra"), make("electra", vocab_size=60)
+def test_embeddings_of_different_sizes_cannot_be_shared() -> None:
+    generator = make_model("electra")
+    discriminator = make_model("electra", vocab_size=60)
     with refused("embeddings-differ") as error:
         generator.encoder.share_embedding(discriminator.encoder)
     assert "vocab_size" in error.value.cause and figures(error.value.cause) == {"50", "60"}
@@ -308,54 +336,54 @@ def test_embeddings_that_differ_cannot_be_shared() -> None:
 @torch.no_grad()
 def test_embedding_sum_is_one_linear_layer_on_one_hots() -> None:
     """Token + segment + position is a single matrix on three concatenated one-hots."""
-    embed = make("bert").encoder.embed
-    tokens = batch(LENGTHS)
-    where = tokens.layout.queries
+    embed = make_model("bert").encoder.embed
+    tokens = random_batch(LENGTHS)
+    queries = tokens.layout.queries
     one_hot = nn.functional.one_hot
     assert isinstance(embed.positions, nn.Embedding) and isinstance(embed.segments, nn.Embedding)
-    joined = torch.cat(
+    one_hots = torch.cat(
         [
             one_hot(tokens.ids, embed.tokens.num_embeddings),
-            one_hot(where.positions, embed.positions.num_embeddings),
-            one_hot(where.segments, embed.segments.num_embeddings),
+            one_hot(queries.positions, embed.positions.num_embeddings),
+            one_hot(queries.segments, embed.segments.num_embeddings),
         ],
         dim=-1,
     ).float()
     matrix = torch.cat([embed.tokens.weight, embed.positions.weight, embed.segments.weight])
-    assert torch.allclose(embed.norm(joined @ matrix), embed(tokens), atol=1e-6)
+    assert torch.allclose(embed.norm(one_hots @ matrix), embed(tokens), atol=1e-6)
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
-def test_dropout_loses_its_share_and_keeps_the_mean(rate: float) -> None:
-    drop, x = Dropout(rate), torch.ones(300, 1001, requires_grad=True)
+def test_dropout_rate_and_mean(rate: float) -> None:
+    drop = Dropout(rate)
+    x = torch.ones(300, 1001, requires_grad=True)
     torch.manual_seed(0)
     y = drop(x)
     y.sum().backward()
     assert float((y == 0).double().mean()) == pytest.approx(rate, abs=3e-3)
     assert float(y[y > 0].min().detach()) == pytest.approx(1 / (1 - rate), rel=1e-4)
-    assert x.grad is not None and torch.equal(x.grad, y.detach()), "what is lost learns nothing"
+    assert x.grad is not None
+    assert torch.equal(x.grad, y.detach()), "dropped elements get no gradient"
     assert abs(float(((y[:, :-1] * y[:, 1:]).mean() - y.mean() ** 2).detach())) < 0.01 / (1 - rate), (
-        "neighbours are lost independently"
+        "neighbours are dropped independently"
     )
     torch.manual_seed(0)
     assert torch.equal(drop(x), y) and not torch.equal(drop(x), y)
     assert drop.eval()(x) is x
 
 
-def test_dropout_of_all_and_of_nothing() -> None:
+def test_dropout_of_everything_and_of_nothing() -> None:
     x = torch.randn(7, 5)
-    assert (
-        not Dropout(1.0)(x).any()
-        and torch.equal(Dropout(0.0)(x), x)
-        and torch.equal(Dropout(1e-9)(x), F.dropout(x, 1e-9))
-    )
+    assert not Dropout(1.0)(x).any()
+    assert torch.equal(Dropout(0.0)(x), x)
+    assert torch.equal(Dropout(1e-9)(x), F.dropout(x, 1e-9))
     assert Dropout(0.5)(torch.empty(0, 4)).shape == (0, 4)
     assert Dropout(0.5)(x.double().T).dtype == torch.float64
 
 
 @torch.no_grad()
-def test_sinusoids_are_the_papers() -> None:
-    table = make("bert sinusoidal").encoder.embed.positions(torch.arange(30))
+def test_sinusoids_match_the_paper() -> None:
+    table = make_model("bert sinusoidal").encoder.embed.positions(torch.arange(30))
     for position, channel in ((0, 0), (3, 0), (3, 1), (17, 6), (29, 15)):
         angle = position / 1e4 ** (2 * (channel // 2) / 16)
         assert table[position, channel].item() == pytest.approx(
@@ -364,58 +392,63 @@ def test_sinusoids_are_the_papers() -> None:
 
 
 @torch.no_grad()
-def test_additive_attention_is_a_small_network() -> None:
-    model, tokens = make("bert additive"), batch([4])
+def test_additive_attention_matches_its_formula() -> None:
+    model = make_model("bert additive")
+    tokens = random_batch([4])
     attn = model.encoder.attentions[0].attn
     x = torch.randn(4, 16, generator=torch.Generator().manual_seed(0))
-    q, k, v = (f(x).view(4, 2, 8) for f in (attn.q, attn.k, attn.v))
+    q, k, v = (project(x).view(4, 2, 8) for project in (attn.q, attn.k, attn.v))
     scores = torch.zeros(2, 4, 4)
-    for h in range(2):
+    for head in range(2):
         for i in range(4):
             for j in range(4):
-                scores[h, i, j] = torch.dot(torch.tanh(q[i, h] + k[j, h]), attn.compare[h])
+                scores[head, i, j] = torch.dot(torch.tanh(q[i, head] + k[j, head]), attn.compare[head])
     expected = torch.einsum("hij,jhd->ihd", scores.softmax(-1), v).reshape(4, 16)
     assert torch.allclose(attn(x, x, tokens.layout, AttentionCall()), attn.out(expected), atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["gpt", "bert left to right", "xlnet left to right"])
 @torch.no_grad()
-def test_left_to_right_sees_nothing_of_the_future(kind: str) -> None:
-    model, tokens = make(kind).double(), batch([8])
-    changed = tokens.ids.clone()
-    changed[5] = (changed[5] + 1) % 50
-    before, after = model.encoder(tokens).last, model.encoder(Tokens(changed, tokens.layout)).last
+def test_left_to_right_does_not_see_the_future(kind: str) -> None:
+    model = make_model(kind).double()
+    tokens = random_batch([8])
+    changed_ids = tokens.ids.clone()
+    changed_ids[5] = (changed_ids[5] + 1) % 50
+    before = model.encoder(tokens).last
+    after = model.encoder(Tokens(changed_ids, tokens.layout)).last
     assert torch.equal(before[:5], after[:5])
     assert all(not torch.equal(before[i], after[i]) for i in range(5, 8))
 
 
 @torch.no_grad()
-def test_a_query_stream_never_sees_its_token() -> None:
-    model, tokens = make("xlnet").double(), batch([9])
+def test_the_query_stream_does_not_see_its_own_token() -> None:
+    model = make_model("xlnet").double()
+    tokens = random_batch([9])
     ranks = torch.tensor([-1, 2, -1, 0, -1, 1, -1, -1, 3])
     targets = torch.tensor([1, 3, 5, 8])
     before = model.encoder.two_stream(tokens, ranks, targets, [4])
-    for place in range(9):
-        changed = tokens.ids.clone()
-        changed[place] = (changed[place] + 1) % 50
-        after = model.encoder.two_stream(Tokens(changed, tokens.layout), ranks, targets, [4])
+    for position in range(9):
+        changed_ids = tokens.ids.clone()
+        changed_ids[position] = (changed_ids[position] + 1) % 50
+        after = model.encoder.two_stream(Tokens(changed_ids, tokens.layout), ranks, targets, [4])
         for row, target in enumerate(targets.tolist()):
-            may_see = bool(ranks[place] < ranks[target])
-            assert torch.equal(before[row], after[row]) != may_see, (place, target)
+            may_see = bool(ranks[position] < ranks[target])
+            assert torch.equal(before[row], after[row]) != may_see, (position, target)
 
 
 @pytest.mark.parametrize("kind", ["bert", "xlnet", "bert additive"])
 @torch.no_grad()
-def test_a_query_that_sees_nothing_is_no_nan(kind: str) -> None:
-    model, tokens = make(kind), batch([4, 3])
-    part = model.encoder.attentions[0].attn
+def test_a_query_that_sees_nothing_gives_no_nan(kind: str) -> None:
+    model = make_model(kind)
+    tokens = random_batch([4, 3])
+    attention = model.encoder.attentions[0].attn
     layout = tokens.layout.ranked(torch.tensor([0, 1, 2, 3, 0, 1, 2])).targets(torch.arange(7), [4, 3])
     states = torch.randn(7, 16, generator=torch.Generator().manual_seed(0))
     with record_attention() as recording:
-        out = part(states, states, layout, AttentionCall())
+        out = attention(states, states, layout, AttentionCall())
     assert bool(out.isfinite().all())
     assert float(recording.layers[0].probabilities[0][:, 0].abs().sum()) == 0.0
-    assert torch.allclose(out[0], part.out(torch.zeros(1, 16))[0], atol=1e-6)
+    assert torch.allclose(out[0], attention.out(torch.zeros(1, 16))[0], atol=1e-6)
 
 
 def test_runs_are_views_of_the_flat_batch() -> None:
@@ -425,7 +458,7 @@ def test_runs_are_views_of_the_flat_batch() -> None:
     assert layout.starts.tolist() == [0, 3, 6, 8] and layout.lasts.tolist() == [2, 5, 7, 12]
 
 
-def test_the_axes_cover_the_presets() -> None:
+def test_the_presets_have_the_expected_families() -> None:
     assert {preset(name).family for name in PRESETS} == {
         "bert",
         "roberta",
@@ -435,4 +468,4 @@ def test_the_axes_cover_the_presets() -> None:
         "distilbert",
         "gpt2",
     }
-    assert isinstance(KINDS["bert"].encoder, TransformerConfig)
+    assert isinstance(CONFIGS["bert"].encoder, TransformerConfig)

@@ -1,5 +1,5 @@
-"""Files of any usual kind become documents; damage is counted or refused with its place, and nothing is lost in
-silence."""
+"""Files of every supported type become documents; damage is counted or refused with its place, and nothing is dropped
+silently."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def read(*paths: Path, **options: object) -> list[str]:
 
 
 def write_all(folder: Path) -> dict[str, Path]:
-    """The same documents in every kind of file."""
+    """Write the same documents in every file type."""
     plain = ("\n\n".join(TEXTS) + "\n").encode()
     rows = [{"id": number, "title": "t", "text": text} for number, text in enumerate(TEXTS)]
     files = {
@@ -54,7 +54,7 @@ def write_all(folder: Path) -> dict[str, Path]:
     return {path.name: path for path in folder.iterdir()}
 
 
-def test_every_kind_of_file_gives_the_same_documents(tmp_path: Path) -> None:
+def test_every_file_type_gives_the_same_documents(tmp_path: Path) -> None:
     for name, path in write_all(tmp_path).items():
         corpus = Corpus([str(path)])
         assert list(corpus) == TEXTS, name
@@ -66,13 +66,13 @@ def test_every_kind_of_file_gives_the_same_documents(tmp_path: Path) -> None:
     folder = Corpus([str(tmp_path)])
     assert list(folder) == TEXTS * 10
     remarks = folder.stats.remarks()
-    assert folder.stats.skipped_files == 1 and [remark.code for remark in remarks] == [
+    assert folder.stats.skipped_files == 1
+    assert [remark.code for remark in remarks] == [
         *["text-column"] * 4,
         "other-files",
     ]
-    assert (
-        any("e.jsonl" in remark.text and "'text'" in remark.text for remark in remarks[:4]) and "1" in remarks[4].text
-    )
+    assert any("e.jsonl" in remark.text and "'text'" in remark.text for remark in remarks[:4])
+    assert "1" in remarks[4].text
 
 
 def test_lines_as_documents(tmp_path: Path) -> None:
@@ -86,14 +86,16 @@ def test_columns(tmp_path: Path) -> None:
     corpus = Corpus([str(tmp_path / "a.csv")])
     assert list(corpus) == ["a much longer text", "another long text"]
     (remark,) = corpus.stats.remarks()
-    assert remark.code == "text-column" and str(tmp_path / "a.csv") in remark.text and "'long'" in remark.text
+    assert remark.code == "text-column"
+    assert str(tmp_path / "a.csv") in remark.text
+    assert "'long'" in remark.text
     assert corpus.stats.columns == {str(tmp_path / "a.csv"): "long"}
     assert read(tmp_path / "a.csv", column="short") == ["ab", "cd"]
     with refused("missing-column", place="a.csv", kind=BadText) as error:
         read(tmp_path / "a.csv", column="txt")
     assert "'txt'" in error.value.cause and "id, short, long" in str(error.value.remedy)
     pq.write_table(pa.table({"id": ["a", "b"], "story": ["once upon a time", "the end"]}), tmp_path / "c.parquet")
-    assert read(tmp_path / "c.parquet") == ["once upon a time", "the end"], "the longest"
+    assert read(tmp_path / "c.parquet") == ["once upon a time", "the end"], "the column with the longest texts"
     (tmp_path / "b.jsonl").write_text('{"n": 1}\n{"n": 2}\n')
     with refused("no-text-column", place="b.jsonl", kind=BadText) as error:
         read(tmp_path / "b.jsonl")
@@ -137,7 +139,8 @@ def test_bad_utf8_is_counted_or_refused(tmp_path: Path) -> None:
     assert [remark.code for remark in corpus.stats.remarks()] == ["replaced-characters"]
     with refused("not-utf8", kind=BadText) as error:
         read(tmp_path / "a.txt")
-    assert error.value.place == f"{tmp_path / 'a.txt'}, line 2" and re.search(r"\b4\b", error.value.cause), "the byte"
+    assert error.value.place == f"{tmp_path / 'a.txt'}, line 2"
+    assert re.search(r"\b4\b", error.value.cause), "the position of the byte"
 
 
 @pytest.mark.parametrize(
@@ -154,14 +157,16 @@ def test_bad_utf8_is_counted_or_refused(tmp_path: Path) -> None:
         ("a.parquet", b"PAR1 not really", BadText, "not-parquet"),
     ],
 )
-def test_what_is_no_text(tmp_path: Path, name: str, content: bytes, kind: type[BertworksError], code: str) -> None:
+def test_files_that_are_not_text_are_refused(
+    tmp_path: Path, name: str, content: bytes, kind: type[BertworksError], code: str
+) -> None:
     (tmp_path / name).write_bytes(content)
     with refused(code, place=name, kind=kind) as error:
         read(tmp_path / name)
     assert code != "duplicate-column" or "'text'" in error.value.cause
 
 
-def test_an_endless_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_that_is_too_long_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bertworks.data.tables.MAX_LINE_BYTES", 1000)
     (tmp_path / "a.txt").write_text("short\n" + "x" * 5000 + "\n")
     with refused("line-too-long", kind=BadText) as error:
@@ -169,7 +174,7 @@ def test_an_endless_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert error.value.place == f"{tmp_path / 'a.txt'}, line 2"
 
 
-def test_long_documents_become_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_documents_are_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bertworks.data.corpus.MAX_DOCUMENT_CHARACTERS", 100)
     text = " ".join(f"word{number}" for number in range(100))
     (tmp_path / "a.jsonl").write_text(json.dumps({"text": text}) + "\n")
@@ -177,11 +182,13 @@ def test_long_documents_become_several(tmp_path: Path, monkeypatch: pytest.Monke
     for name in ("a.jsonl", "b.txt"):
         corpus = Corpus([str(tmp_path / name)])
         parts = list(corpus)
-        assert 8 <= len(parts) <= 12 and " ".join(parts).split() == text.split() and corpus.stats.split_documents
+        assert 8 <= len(parts) <= 12
+        assert " ".join(parts).split() == text.split()
+        assert corpus.stats.split_documents
         assert corpus.stats.remarks()[-1].code == "split-documents"
 
 
-def test_missing_things(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_files_and_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with refused("not-found", place="none.txt", kind=NotFound):
         Corpus([str(tmp_path / "none.txt")])
     with refused("no-text-files", place=str(tmp_path), kind=NotFound):
@@ -192,9 +199,9 @@ def test_missing_things(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     with refused("not-a-file", place="pipe.txt", kind=NotFound):
         read(tmp_path / "pipe.txt")
     (tmp_path / "pipe.txt").unlink()
-    for strange, code in (("", "not-found"), ("x" * 300, "unreadable")):
+    for path, code in (("", "not-found"), ("x" * 300, "unreadable")):
         with refused(code, kind=NotFound):
-            Corpus([strange])
+            Corpus([path])
     import sys
 
     files = write_all(tmp_path)
@@ -207,10 +214,10 @@ def test_missing_things(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_names_that_are_not_utf8(tmp_path: Path) -> None:
-    odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/bad\xff.jsonl"))
-    odd.write_text('{"te\\ud800xt": "a longer text", "n": 1}\n')
-    corpus = Corpus([str(odd)], SKIP_BAD)
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/bad\xff.jsonl"))
+    path.write_text('{"te\\ud800xt": "a longer text", "n": 1}\n')
+    corpus = Corpus([str(path)], SKIP_BAD)
     assert list(corpus) == ["a longer text"]
     "".join(map(str, corpus.stats.remarks())).encode()
     with refused("lone-surrogate", kind=BadText):
-        read(odd)
+        read(path)

@@ -28,15 +28,15 @@ WITH_COMMANDS = (
     "index",
     "install",
     "quickstart",
-)  # and the guides; other pages show commands of other days too
+)  # and the guides; other pages also show commands that are no longer valid
 
 
 # ---------------------------------------------------------------------- the pages
 
 
 def test_generated_pages_are_current() -> None:
-    done = subprocess.run([sys.executable, DOCS / "generate.py", "--check"], capture_output=True, text=True)
-    assert done.returncode == 0, f"{done.stderr}\nonce more: python docs/generate.py"
+    process = subprocess.run([sys.executable, DOCS / "generate.py", "--check"], capture_output=True, text=True)
+    assert process.returncode == 0, f"{process.stderr}\nonce more: python docs/generate.py"
 
 
 def test_codes_that_tests_expect_are_listed() -> None:
@@ -56,7 +56,7 @@ def test_links(page: Path) -> None:
 
 
 def test_every_page_is_listed() -> None:
-    """The build of the site says so too, but not everybody has what it takes."""
+    """The build of the site checks this too, but needs the docs extra."""
     listed = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE)
     assert sorted(listed) == sorted({page.relative_to(DOCS).as_posix().replace(".zh.md", ".md") for page in PAGES})
 
@@ -79,16 +79,17 @@ def test_dead_links_are_noticed(tmp_path: Path) -> None:
     assert dead_links(page) == ["a.md", "b.png"]
 
 
-def stories() -> list[object]:
-    """Every page with something to run; a translation only if it runs something else than its original. Concept pages
-    also show what is printed: tests/test_concepts.py runs them."""
-    found: list[object] = []
+def pages_to_run() -> list[object]:
+    """Every page with something to run; a translation only if its code differs from the original's. Concept pages also
+    show what is printed: tests/test_concepts.py runs them."""
+    cases: list[object] = []
     for path in (ROOT / "README.md", *(page for page in PAGES if page.parent.name != "concepts")):
-        page, only_python = Page(path), not has_commands(path)
+        page = Page(path)
+        only_python = not has_commands(path)
         if is_worth_running(page, only_python):
             marks = [pytest.mark.slow] if page.is_slow else []
-            found.append(pytest.param(page, only_python, id=path.relative_to(ROOT).as_posix(), marks=marks))
-    return found
+            cases.append(pytest.param(page, only_python, id=path.relative_to(ROOT).as_posix(), marks=marks))
+    return cases
 
 
 def is_worth_running(page: Page, only_python: bool) -> bool:
@@ -106,17 +107,17 @@ def has_commands(path: Path) -> bool:
     return path.name.partition(".")[0] in WITH_COMMANDS or path.parent.name == "guides"
 
 
-@pytest.mark.parametrize(("page", "only_python"), stories())
-def test_story(page: Page, only_python: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("page", "only_python"), pages_to_run())
+def test_page_runs(page: Page, only_python: bool, tmp_path: Path) -> None:
     run(page, tmp_path, only_python=only_python)
 
 
-def test_every_verb_is_taught() -> None:
+def test_every_command_is_documented() -> None:
     pages = [ROOT / "README.md", *(page for page in PAGES if has_commands(page))]
     commands = [step.text for page in pages for step in Page(page).steps() if step.kind == "command"]
-    taught = {verb for command in commands for verb in re.findall(r"bertworks ([a-z-]+)", command)}
-    unrun = {"tour", "import"}  # minutes; a pickle of others: tests/test_cli.py runs both
-    assert taught >= VERBS.keys() - unrun, VERBS.keys() - taught
+    documented = {verb for command in commands for verb in re.findall(r"bertworks ([a-z-]+)", command)}
+    not_run = {"tour", "import"}  # minutes; a pickle of others: tests/test_cli.py runs both
+    assert documented >= VERBS.keys() - not_run, VERBS.keys() - documented
 
 
 # ---------------------------------------------------------------------- file formats
@@ -124,13 +125,15 @@ def test_every_verb_is_taught() -> None:
 
 def test_file_formats_name_every_field() -> None:
     page = (DOCS / "reference" / "file-formats.md").read_text("utf-8")
-    written = {one.name for kind in (State, Manifest, ShardCounts, ShardEntry) for one in fields(kind)}
-    written |= {*RunRecord.model_fields, *TaskArtifact.model_fields}
-    assert not [name for name in sorted(written) if f"`{name}`" not in page]
+    field_names = {
+        field.name for record_class in (State, Manifest, ShardCounts, ShardEntry) for field in fields(record_class)
+    }
+    field_names |= {*RunRecord.model_fields, *TaskArtifact.model_fields}
+    assert not [name for name in sorted(field_names) if f"`{name}`" not in page]
 
 
 def test_file_formats_name_every_file(tmp_path: Path) -> None:
-    """Of a run that is made here: pre-training and fine-tuning, every file, and the keys of `results.json`."""
+    """Every file of a pre-training and a fine-tuning run, and the keys of `results.json`."""
     page = (DOCS / "reference" / "file-formats.md").read_text("utf-8")
     (tmp_path / "vocab.txt").write_text("\n".join("[PAD] [UNK] [CLS] [SEP] [MASK] a of tea cup pot".split()))
     (tmp_path / "text.txt").write_text("a cup of tea. a pot of tea.\n\na pot. a cup.\n\na cup of a pot\n")
@@ -147,9 +150,9 @@ def test_file_formats_name_every_file(tmp_path: Path) -> None:
     assert keys and not [key for key in sorted(keys) if f"`{key}`" not in page]
 
 
-# ---------------------------------------------------------------------- the runner itself
+# ---------------------------------------------------------------------- the runner of pages
 
-STORY = """# A made-up page
+EXAMPLE_PAGE = """# A made-up page
 
 ```csv title="data/rows.csv"
 text,label
@@ -207,14 +210,14 @@ bertworks no-such-verb
 """
 
 
-def story(text: str, folder: Path) -> Page:
+def write_page(text: str, folder: Path) -> Page:
     path = folder / "story.md"
     path.write_text(text, encoding="utf-8")
     return Page(path)
 
 
 def test_runner(tmp_path: Path) -> None:
-    page = story(STORY, tmp_path)
+    page = write_page(EXAMPLE_PAGE, tmp_path)
     kinds = [step.kind for step in page.steps()]
     assert kinds == ["file", *["command"] * 6, "python", "python"] and not page.is_slow
     assert [step.line for step in page.steps()][:3] == [4, 9, 13]
@@ -223,7 +226,7 @@ def test_runner(tmp_path: Path) -> None:
     assert (tmp_path / "here" / "seen.txt").read_text() == "3"
     assert "--steps 100" in (tmp_path / "here" / "more.txt").read_text(), "files stay as they are"
     assert [step.kind for step in page.steps(only_python=True)] == ["python", "python"]
-    assert story("<!-- slow -->\n", tmp_path).is_slow
+    assert write_page("<!-- slow -->\n", tmp_path).is_slow
 
 
 @pytest.mark.parametrize(
@@ -238,12 +241,12 @@ def test_runner(tmp_path: Path) -> None:
 )
 def test_a_command_that_fails_fails_the_page(block: str, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="line"):
-        run(story(block, tmp_path), tmp_path)
+        run(write_page(block, tmp_path), tmp_path)
 
 
 def test_python_that_fails_fails_the_page(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
-        run(story("```python\n1 / 0\n```", tmp_path), tmp_path)
+        run(write_page("```python\n1 / 0\n```", tmp_path), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -262,12 +265,12 @@ def test_python_that_fails_fails_the_page(tmp_path: Path) -> None:
         "<!-- not run -->\n```bash\nfrobnicate\n```",
     ],
 )
-def test_what_cannot_be_read_fails_the_page(block: str, tmp_path: Path) -> None:
+def test_a_malformed_block_fails_the_page(block: str, tmp_path: Path) -> None:
     with pytest.raises(BadPage, match="line"):
-        run(story(block, tmp_path), tmp_path)
+        run(write_page(block, tmp_path), tmp_path)
 
 
-def test_trainings_are_short(tmp_path: Path) -> None:
+def test_trainings_are_shortened(tmp_path: Path) -> None:
     """For every verb that trains, however its length is given, and also if it is not."""
     for length in ("", " --budget 10m", " --epochs=3", " --steps 5000", " --set train.epochs=3"):
         assert shortened(f"bertworks pretrain shards{length} --out run").split() == (
@@ -287,4 +290,4 @@ def test_trainings_are_short(tmp_path: Path) -> None:
     assert shortened("bertworks vocab train a.txt --out v") == "bertworks vocab train a.txt --out v"
     code = "class Fake:\n    def finetune(self, **given):\n        self.given = given\nfake = Fake()\n"
     code += 'fake.finetune(budget="10m", seeds=9)\nassert fake.given == {"steps": 2, "seeds": 2}, fake.given\n'
-    run(story(f"```python\n{code}```", tmp_path), tmp_path)
+    run(write_page(f"```python\n{code}```", tmp_path), tmp_path)

@@ -51,7 +51,7 @@ DOCSTRING = """Return the sum of two numbers.
 """
 
 
-def test_cleaning() -> None:
+def test_clean_sentences() -> None:
     assert clean_sentences(DOCSTRING) == [
         "Return the sum of two numbers.",
         "The numbers may be of any kind that knows +; see add and the guide for more.",
@@ -66,7 +66,7 @@ def test_cleaning() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "is_one"),
+    ("text", "expected"),
     [
         ("This is a sentence.", True),
         ("Too short one.", False),
@@ -79,17 +79,17 @@ def test_cleaning() -> None:
         ("A b c d e f 1 2 3 4 5.", False),
     ],
 )
-def test_sentences_only(text: str, is_one: bool) -> None:
-    assert is_sentence(text) is is_one
+def test_is_sentence(text: str, expected: bool) -> None:
+    assert is_sentence(text) is expected
 
 
-def test_what_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small installation: modules and doc files, each sentence once, damaged files survived, in a fixed order."""
-    three = "This is the first sentence. Here is another one of them. And this is the third one."
+def test_documentation_of_a_small_installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Modules and doc files, each sentence once, in a fixed order; damaged files do no harm."""
+    sentences = "This is the first sentence. Here is another one of them. And this is the third one."
     for name, content in {
-        "lib/alpha.py": f'"""{three}"""\n',
-        "lib/beta.py": f"'''{three}'''\n",
-        "lib/test/gamma.py": f'"""{three} Of a test, that is."""\n',
+        "lib/alpha.py": f'"""{sentences}"""\n',
+        "lib/beta.py": f"'''{sentences}'''\n",
+        "lib/test/gamma.py": f'"""{sentences} Of a test, that is."""\n',
         "site/pkg/__init__.py": '"""A package of some sort. It has three sentences in it. They are all very short."""\n',
         "site/pkg/mod.py": "x = 1\n",
         "site/pkg/readme.md": "# Title\n\nRead me first of all things. Then read me once again. After that you may rest.\n",
@@ -112,13 +112,13 @@ def test_what_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert rows[2]["text"].split("\n")[0] == "This is the first sentence."
 
 
-def test_real_installation() -> None:
-    """A few packages of this very installation."""
-    found = []
+def test_documentation_of_the_real_installation() -> None:
+    """A few packages of this installation."""
+    entries = []
     for entry in documentation.read_documentation():
-        found.append(entry)
-        if len(found) == 60:
+        entries.append(entry)
+        if len(entries) == 60:
             break
-    sentences = [sentence for entry in found for sentence in entry.sentences]
+    sentences = [sentence for entry in entries for sentence in entry.sentences]
     assert len(sentences) == len(set(sentences)) > 300
     assert not any(re.search(r">>>|::|``|\bdef ", sentence) for sentence in sentences)

@@ -29,8 +29,8 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
         )
 
 
-def plan(shards: Shards, seed: int = 0, epoch: int = 0, part: str = "train", **values: object) -> Plan:
-    return make_plan(shards, check_data({"max_length": 48, **values}), part, seed, epoch)  # type: ignore[arg-type]
+def make_test_plan(shards: Shards, seed: int = 0, epoch: int = 0, split: str = "train", **values: object) -> Plan:
+    return make_plan(shards, check_data({"max_length": 48, **values}), split, seed, epoch)  # type: ignore[arg-type]
 
 
 def document_of(shards: Shards, token: int) -> int:
@@ -39,80 +39,92 @@ def document_of(shards: Shards, token: int) -> int:
     return int(shards.document_edges[shard] + np.searchsorted(shards[shard].documents, sentence, side="right"))
 
 
-def covered(found: Plan, total: int, *, own_only: bool) -> np.ndarray:
+def token_counts(plan: Plan, total: int, *, own_only: bool) -> np.ndarray:
     """How often each token is in an example; `own_only` leaves out a B from another document."""
-    times = np.zeros(total, dtype=int)
-    for row in found.examples:
-        times[row["a"] : row["a"] + row["a_size"]] += 1
+    counts = np.zeros(total, dtype=int)
+    for row in plan.examples:
+        counts[row["a"] : row["a"] + row["a_size"]] += 1
         if not (own_only and row["label"] == NEGATIVE_PAIR):
-            times[row["b"] : row["b"] + row["b_size"]] += 1
-    return times
+            counts[row["b"] : row["b"] + row["b_size"]] += 1
+    return counts
 
 
 @pytest.mark.parametrize("pairs", PAIRS)
 @pytest.mark.parametrize("held_out", [0.0, 0.05])
 @pytest.mark.parametrize("max_length", [16, 48, 512])
-def test_tokens_in_are_tokens_out_and_said_losses(shards: Shards, pairs: str, held_out: float, max_length: int) -> None:
-    found = plan(shards, pairs=pairs, held_out=held_out, max_length=max_length)
-    tally, total = found.stats, shards.manifest.counts.tokens
-    assert tally.tokens_in + tally.repeated == tally.tokens_out + tally.lost
-    assert found.lengths.max() <= max_length and found.lengths.min() > found.n_special
-    times = covered(found, total, own_only=pairs == "nsp")
-    assert times.max() == 1, "a token is used once"
-    assert times.sum() == tally.tokens_out - tally.repeated == tally.tokens_in - tally.lost
+def test_tokens_in_are_tokens_out_and_counted_losses(
+    shards: Shards, pairs: str, held_out: float, max_length: int
+) -> None:
+    plan = make_test_plan(shards, pairs=pairs, held_out=held_out, max_length=max_length)
+    stats = plan.stats
+    total = shards.manifest.counts.tokens
+    assert stats.tokens_in + stats.repeated == stats.tokens_out + stats.lost
+    assert plan.lengths.max() <= max_length and plan.lengths.min() > plan.n_special
+    counts = token_counts(plan, total, own_only=pairs == "nsp")
+    assert counts.max() == 1, "every token is used at most once"
+    assert counts.sum() == stats.tokens_out - stats.repeated == stats.tokens_in - stats.lost
     if pairs in ("none", "stream"):
-        assert tally.lost == tally.repeated == 0
+        assert stats.lost == stats.repeated == 0
     if not held_out:
-        assert tally.tokens_in == total
+        assert stats.tokens_in == total
     else:
-        rest = plan(shards, pairs=pairs, held_out=held_out, max_length=max_length, part="held_out")
-        assert rest.stats.tokens_in + tally.tokens_in == total
-        assert 0.02 * total < rest.stats.tokens_in < 0.1 * total
+        held_out_plan = make_test_plan(shards, pairs=pairs, held_out=held_out, max_length=max_length, split="held_out")
+        assert held_out_plan.stats.tokens_in + stats.tokens_in == total
+        assert 0.02 * total < held_out_plan.stats.tokens_in < 0.1 * total
 
 
 @pytest.mark.parametrize("pairs", PAIRS)
 def test_held_out_text_is_never_trained_on(shards: Shards, pairs: str) -> None:
     options = {"pairs": pairs, "held_out": 0.1}
-    trained = covered(plan(shards, **options), shards.manifest.counts.tokens, own_only=False)
-    held = covered(plan(shards, part="held_out", **options), shards.manifest.counts.tokens, own_only=pairs == "nsp")
-    assert not (trained.astype(bool) & held.astype(bool)).any()
-    other = covered(plan(shards, seed=5, epoch=3, **options), shards.manifest.counts.tokens, own_only=False)
-    assert not (other.astype(bool) & held.astype(bool)).any(), "whatever the seed"
+    trained = token_counts(make_test_plan(shards, **options), shards.manifest.counts.tokens, own_only=False)
+    held_out = token_counts(
+        make_test_plan(shards, split="held_out", **options), shards.manifest.counts.tokens, own_only=pairs == "nsp"
+    )
+    assert not (trained.astype(bool) & held_out.astype(bool)).any()
+    other_seed = token_counts(
+        make_test_plan(shards, seed=5, epoch=3, **options), shards.manifest.counts.tokens, own_only=False
+    )
+    assert not (other_seed.astype(bool) & held_out.astype(bool)).any(), "whatever the seed"
 
 
-def test_every_document_but_one_held_out(tmp_path: Path) -> None:
+def test_too_few_documents_are_left_for_training(tmp_path: Path) -> None:
     shards = make_shards(tmp_path, ["Bado fike lumo.", "Rate sipa to."])
-    ends = 0
+    n_refused = 0
     for seed in range(6):
         try:
-            plan(shards, pairs="nsp", held_out=0.5, seed=seed)
+            make_test_plan(shards, pairs="nsp", held_out=0.5, seed=seed)
         except BadText as error:
-            ends += error.code == "too-few-documents"
-    assert ends
+            n_refused += error.code == "too-few-documents"
+    assert n_refused
 
 
-def test_damaged_plans_are_made_again(shards: Shards, tmp_path: Path) -> None:
+def test_damaged_plans_are_rebuilt(shards: Shards, tmp_path: Path) -> None:
     config = DataConfig(pairs="nsp", max_length=48)
     first = make_plan(shards, config, "train", 0, 0, tmp_path)
-    path, record = next(tmp_path.glob("*.plan")), next(tmp_path.glob("*.json"))
-    whole, said, rows = path.read_bytes(), record.read_bytes(), first.examples.tobytes()
-    for content in (whole[:-1], b"", whole[:100] + b"x" + whole[101:]):
+    path = next(tmp_path.glob("*.plan"))
+    record = next(tmp_path.glob("*.json"))
+    plan_content = path.read_bytes()
+    record_content = record.read_bytes()
+    rows = first.examples.tobytes()
+    for content in (plan_content[:-1], b"", plan_content[:100] + b"x" + plan_content[101:]):
         path.write_bytes(content)
         assert make_plan(shards, config, "train", 0, 0, tmp_path).examples.tobytes() == rows
     for text in (b"{}", b"[]", b"not json", b'{"tally": {"x": 1}, "sha256": 5}'):
         record.write_bytes(text)
         assert make_plan(shards, config, "train", 0, 0, tmp_path).examples.tobytes() == rows
-        assert record.read_bytes() == said
+        assert record.read_bytes() == record_content
     path.unlink()
     assert make_plan(shards, config, "train", 0, 0, tmp_path).examples.tobytes() == rows
 
 
-def test_next_sentences(shards: Shards) -> None:
-    found = plan(shards, pairs="nsp", short_seq_prob=0.1).examples
-    labels = found["label"]
-    assert len(labels) > 500 and abs((labels == NEGATIVE_PAIR).mean() - 0.5) < 4 * 0.5 / np.sqrt(len(labels))
-    for row in found:
-        a, b = document_of(shards, int(row["a"])), document_of(shards, int(row["b"]))
+def test_next_sentence_pairs(shards: Shards) -> None:
+    examples = make_test_plan(shards, pairs="nsp", short_seq_prob=0.1).examples
+    labels = examples["label"]
+    assert len(labels) > 500
+    assert abs((labels == NEGATIVE_PAIR).mean() - 0.5) < 4 * 0.5 / np.sqrt(len(labels))
+    for row in examples:
+        a = document_of(shards, int(row["a"]))
+        b = document_of(shards, int(row["b"]))
         assert row["a_size"] and row["b_size"]
         if row["label"] == NEGATIVE_PAIR:
             assert a != b, "from another document"
@@ -121,12 +133,13 @@ def test_next_sentences(shards: Shards) -> None:
             assert document_of(shards, int(row["b"] + row["b_size"]) - 1) == a
 
 
-def test_swapped_sentences(shards: Shards) -> None:
-    found = plan(shards, pairs="sop").examples
-    labels = found["label"]
+def test_sentence_order_pairs(shards: Shards) -> None:
+    examples = make_test_plan(shards, pairs="sop").examples
+    labels = examples["label"]
     assert abs((labels == NEGATIVE_PAIR).mean() - 0.5) < 4 * 0.5 / np.sqrt(len(labels))
-    for row in found:
-        a, b = int(row["a"]), int(row["b"])
+    for row in examples:
+        a = int(row["a"])
+        b = int(row["b"])
         first, second = (b, a) if row["label"] == NEGATIVE_PAIR else (a, b)
         size = int(row["b_size"] if row["label"] == NEGATIVE_PAIR else row["a_size"])
         assert first + size <= second and document_of(shards, a) == document_of(shards, b)
@@ -135,82 +148,94 @@ def test_swapped_sentences(shards: Shards) -> None:
 @settings(max_examples=40)
 @given(
     max_length=st.integers(8, 200),
-    cross=st.booleans(),
+    cross_documents=st.booleans(),
     pairs=st.sampled_from(["none", "stream"]),
-    short=st.sampled_from([0.0, 0.3]),
+    short_seq_prob=st.sampled_from([0.0, 0.3]),
 )
-def test_packing(shards: Shards, max_length: int, cross: bool, pairs: str, short: float) -> None:
-    found = plan(shards, pairs=pairs, max_length=max_length, cross_documents=cross, short_seq_prob=short, held_out=0)
-    assert covered(found, shards.manifest.counts.tokens, own_only=False).tolist() == [1] * shards.manifest.counts.tokens
-    assert (found.examples["label"] == NO_LABEL).all() and (found.lengths <= max_length).all()
-    for row in found.examples[:: max(1, len(found.examples) // 50)]:
-        begin, end = int(row["a"]), int(row["a"] + row["a_size"])
+def test_packing(shards: Shards, max_length: int, cross_documents: bool, pairs: str, short_seq_prob: float) -> None:
+    plan = make_test_plan(
+        shards,
+        pairs=pairs,
+        max_length=max_length,
+        cross_documents=cross_documents,
+        short_seq_prob=short_seq_prob,
+        held_out=0,
+    )
+    assert (
+        token_counts(plan, shards.manifest.counts.tokens, own_only=False).tolist()
+        == [1] * shards.manifest.counts.tokens
+    )
+    assert (plan.examples["label"] == NO_LABEL).all() and (plan.lengths <= max_length).all()
+    for row in plan.examples[:: max(1, len(plan.examples) // 50)]:
+        begin = int(row["a"])
+        end = int(row["a"] + row["a_size"])
         crossed = document_of(shards, end - 1) - document_of(shards, begin)
-        follows = (
+        starts_after_break = (
             pairs == "stream"
             and begin not in shards.token_edges
             and document_of(shards, begin - 1) != document_of(shards, begin)
         )
-        assert crossed + follows == row["breaks"]
-        if pairs == "none" and not cross:
+        assert crossed + starts_after_break == row["breaks"]
+        if pairs == "none" and not cross_documents:
             assert crossed == 0
 
 
-def test_full_sentences_end_with_sentences(shards: Shards) -> None:
+def test_examples_end_at_sentence_boundaries(shards: Shards) -> None:
     ends = {int(end + shards.token_edges[index]) for index in range(len(shards)) for end in shards[index].sentences}
-    found = plan(shards, pairs="none", max_length=256, short_seq_prob=0)
-    assert all(int(row["a"] + row["a_size"]) in ends for row in found.examples)
-    cut = plan(shards, pairs="none", max_length=10, short_seq_prob=0)
-    assert any(int(row["a"] + row["a_size"]) not in ends for row in cut.examples), (
-        "a sentence longer than the room is cut"
+    plan = make_test_plan(shards, pairs="none", max_length=256, short_seq_prob=0)
+    assert all(int(row["a"] + row["a_size"]) in ends for row in plan.examples)
+    short_plan = make_test_plan(shards, pairs="none", max_length=10, short_seq_prob=0)
+    assert any(int(row["a"] + row["a_size"]) not in ends for row in short_plan.examples), (
+        "a sentence longer than the limit is cut"
     )
 
 
 def test_short_examples(shards: Shards) -> None:
-    """Mostly as long as may be; sometimes anything."""
-    lengths = {rate: plan(shards, pairs="none", short_seq_prob=rate).lengths for rate in (0.0, 1.0)}
+    """Mostly of full length, sometimes of any length."""
+    lengths = {rate: make_test_plan(shards, pairs="none", short_seq_prob=rate).lengths for rate in (0.0, 1.0)}
     assert lengths[1.0].mean() < 0.75 * lengths[0.0].mean()
     assert set(range(6, 48)) <= set(lengths[1.0].tolist())
 
 
 @pytest.mark.parametrize("pairs", PAIRS)
 def test_a_plan_is_a_function_of_seed_and_epoch(shards: Shards, pairs: str, tmp_path: Path) -> None:
-    def examples(seed: int, epoch: int, cache: Path) -> bytes:
-        made: bytes = make_plan(
+    def plan_bytes(seed: int, epoch: int, cache: Path) -> bytes:
+        content: bytes = make_plan(
             shards, DataConfig(pairs=pairs, max_length=48), "train", seed, epoch, cache
         ).examples.tobytes()  # type: ignore[arg-type]
-        return made
+        return content
 
-    first = examples(1, 2, tmp_path / "a")
-    assert first == examples(1, 2, tmp_path / "b") == examples(1, 2, tmp_path / "a")
-    drawn = pairs != "stream"
-    assert (examples(1, 3, tmp_path / "a") != first) is drawn and (examples(2, 2, tmp_path / "a") != first) is drawn
+    first = plan_bytes(1, 2, tmp_path / "a")
+    assert first == plan_bytes(1, 2, tmp_path / "b") == plan_bytes(1, 2, tmp_path / "a")
+    is_random = pairs != "stream"
+    assert (plan_bytes(1, 3, tmp_path / "a") != first) is is_random
+    assert (plan_bytes(2, 2, tmp_path / "a") != first) is is_random
     for epoch in range(40):
-        examples(1, epoch, tmp_path / "a")
+        plan_bytes(1, epoch, tmp_path / "a")
     assert len(list((tmp_path / "a").glob("*.plan"))) <= 32
 
 
-def test_too_little_for_pairs(tmp_path: Path, shards: Shards) -> None:
+def test_too_little_text_for_pairs(tmp_path: Path, shards: Shards) -> None:
     single = make_shards(tmp_path, ["Bado fike. Lumo."])
     with refused("single-document", place=str(single.folder), kind=BadText):
-        plan(single, pairs="nsp")
-    assert plan(single, pairs="sop", held_out=0).stats.examples == 1
+        make_test_plan(single, pairs="nsp")
+    assert make_test_plan(single, pairs="sop", held_out=0).stats.examples == 1
     with refused("no-room", kind=BadConfig):
         make_plan(shards, DataConfig(pairs="nsp").model_copy(update={"max_length": 4}), "train", 0, 0)
 
 
 @settings(max_examples=100)
-@given(sentences=st.integers(1, 5000), share=st.sampled_from([0.0, 0.005, 0.01, 0.1, 0.35, 0.45, 0.5]))
-def test_held_out_passages(sentences: int, share: float) -> None:
-    held = HeldOut(sentences, share)
-    flags, at = [], 0
-    while at < sentences:
-        flag, stop = held.lookup(at)
-        assert stop > at
-        flags += [flag] * (min(stop, sentences) - at)
-        at = stop
-    assert flags == [held.lookup(sentence)[0] for sentence in range(sentences)]
-    if share == 0:
+@given(sentences=st.integers(1, 5000), rate=st.sampled_from([0.0, 0.005, 0.01, 0.1, 0.35, 0.45, 0.5]))
+def test_held_out_passages(sentences: int, rate: float) -> None:
+    held_out = HeldOut(sentences, rate)
+    flags, sentence = [], 0
+    while sentence < sentences:
+        flag, stop = held_out.lookup(sentence)
+        assert stop > sentence
+        flags += [flag] * (min(stop, sentences) - sentence)
+        sentence = stop
+    assert flags == [held_out.lookup(sentence)[0] for sentence in range(sentences)]
+    if rate == 0:
         assert not any(flags)
-    elif sentences >= 2 / share:
-        assert 0.5 * share * sentences - 1 <= sum(flags) <= 1.5 * share * sentences + held.passage
+    elif sentences >= 2 / rate:
+        assert 0.5 * rate * sentences - 1 <= sum(flags) <= 1.5 * rate * sentences + held_out.passage

@@ -1,4 +1,4 @@
-"""The door to ONNX: torch.export of every kind of encoder on a rectangular layout, with free batch and length."""
+"""A step towards ONNX: torch.export of every encoder on a rectangular layout, with dynamic batch size and length."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from bertworks.model.layout import Tokens
 from bertworks.model.model import Model
-from test_contract import KINDS, make
+from test_contract import CONFIGS, make_model
 
 
 class Rectangular(nn.Module):
@@ -20,21 +20,21 @@ class Rectangular(nn.Module):
         return self.model.encoder(Tokens.rectangular(ids, mask, segments)).last.view(*ids.shape, -1)
 
 
-def inputs(rows: int, length: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    draw = torch.Generator().manual_seed(seed)
-    lengths = torch.randint(1, length + 1, (rows,), generator=draw)
+def random_inputs(rows: int, length: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(1, length + 1, (rows,), generator=generator)
     lengths[0] = length
-    ids = torch.randint(3, 50, (rows, length), generator=draw)
-    return ids, torch.arange(length) < lengths[:, None], torch.randint(0, 2, (rows, length), generator=draw)
+    ids = torch.randint(3, 50, (rows, length), generator=generator)
+    return ids, torch.arange(length) < lengths[:, None], torch.randint(0, 2, (rows, length), generator=generator)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", CONFIGS)
 def test_export(kind: str) -> None:
-    module = Rectangular(make(kind))
-    free = {0: torch.export.Dim("rows", min=1, max=64), 1: torch.export.Dim("length", min=2, max=30)}
+    module = Rectangular(make_model(kind))
+    dynamic = {0: torch.export.Dim("rows", min=1, max=64), 1: torch.export.Dim("length", min=2, max=30)}
     program = torch.export.export(
-        module, inputs(3, 7, seed=0), dynamic_shapes={"ids": free, "mask": free, "segments": free}
+        module, random_inputs(3, 7, seed=0), dynamic_shapes={"ids": dynamic, "mask": dynamic, "segments": dynamic}
     )
-    other = inputs(5, 11, seed=1)
+    other_inputs = random_inputs(5, 11, seed=1)
     with torch.no_grad():
-        assert torch.allclose(program.module()(*other), module(*other), atol=1e-6)
+        assert torch.allclose(program.module()(*other_inputs), module(*other_inputs), atol=1e-6)

@@ -32,7 +32,7 @@ TEXT = [
 NAMES = ("bert-base-uncased", "bert-base-cased", "roberta", "albert-base-v2", "xlnet", "gpt2")
 
 
-def tokenizer_of(pieces: str) -> Tokenizer:
+def make_tokenizer(pieces: str) -> Tokenizer:
     vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *pieces.split()]
     backend = word_piece({piece: id for id, piece in enumerate(vocab)}, {"do_lower_case": True})
     return Tokenizer.from_json(json.loads(backend.to_str()), {"do_lower_case": True})
@@ -43,23 +43,24 @@ def ids_of(tokenizer: Tokenizer, text: str) -> list[int]:
     return ids
 
 
-def extended(
+def extend_tokenizer(
     tokenizer: Tokenizer, texts: list[str], add: int, aliases: dict[str, str] | None = None
 ) -> tuple[Extension, Coverage]:
-    found = measure_coverage(tokenizer, texts)
-    return extend(tokenizer, found, add, aliases), found
+    coverage = measure_coverage(tokenizer, texts)
+    return extend(tokenizer, coverage, add, aliases), coverage
 
 
-def test_examination() -> None:
-    tokenizer = tokenizer_of("the cat ##s un ##aff ##able , 中 1 ##9")
-    found = measure_coverage(tokenizer, ["The cats, unaffable!", "the CATS 中国 \U0001f600 199"])
-    assert {word: (use.count, len(use.ids)) for word, use in found.uses.items()} == {
+def test_coverage() -> None:
+    tokenizer = make_tokenizer("the cat ##s un ##aff ##able , 中 1 ##9")
+    coverage = measure_coverage(tokenizer, ["The cats, unaffable!", "the CATS 中国 \U0001f600 199"])
+    assert {word: (use.count, len(use.ids)) for word, use in coverage.uses.items()} == {
         "the": (2, 1), "cats": (2, 2), ",": (1, 1), "unaffable": (1, 3), "!": (1, 1),
         "中": (1, 1), "国": (1, 1), "\U0001f600": (1, 1), "199": (1, 3),
     }  # fmt: skip
-    assert {kind.code: count for kind, count in found.unknown_kinds().items()} == {"signs": 1, "cjk": 1, "emoji": 1}
-    scripts = found.scripts(worst=5)
-    assert scripts["latin"].pieces_per_word == (2 + 4 + 3) / 5 and [word for word, _ in scripts["latin"].worst] == [
+    assert {kind.code: count for kind, count in coverage.unknown_kinds().items()} == {"signs": 1, "cjk": 1, "emoji": 1}
+    scripts = coverage.scripts(worst=5)
+    assert scripts["latin"].pieces_per_word == (2 + 4 + 3) / 5
+    assert [word for word, _ in scripts["latin"].worst] == [
         "cats",
         "unaffable",
     ]
@@ -77,53 +78,55 @@ def test_examination() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_new_words_are_one_piece_and_transformers_agrees(name: str, shared: Path, tmp_path: Path) -> None:
     tokenizer = Tokenizer.load(shared / "vocab" / name)
-    result, found = extended(tokenizer, TEXT, 20)
+    result, before = extend_tokenizer(tokenizer, TEXT, 20)
     assert result.words and "cytokine" in [word.lower().lstrip("▁") for word in result.words]
     for word in result.words:
-        assert len(found.uses[word].ids) > 1
+        assert len(before.uses[word].ids) > 1
     new = result.tokenizer
     after = measure_coverage(new, TEXT)
     assert all(len(after.uses[word].ids) == 1 for word in result.words)
-    assert after.pieces_per_word < found.pieces_per_word
-    assert new.vocab_size == tokenizer.vocab_size + len(result.rows) and not json.loads(
-        new.files["tokenizer.json"]
-    ).get("truncation")
+    assert after.pieces_per_word < before.pieces_per_word
+    assert new.vocab_size == tokenizer.vocab_size + len(result.rows)
+    assert not json.loads(new.files["tokenizer.json"]).get("truncation")
     assert len(json.loads(new.files["tokenizer.json"])["added_tokens"]) == len(
         json.loads(tokenizer.files["tokenizer.json"])["added_tokens"]
     )
     new.save(tmp_path)
-    theirs, again = transformers.AutoTokenizer.from_pretrained(tmp_path), Tokenizer.load(tmp_path)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    reloaded = Tokenizer.load(tmp_path)
     for text in [*NASTY, *TEXT[:2], *documents(10)]:
-        assert theirs(text, "pair")["input_ids"] == new.pieces(text, "pair").ids == again.pieces(text, "pair").ids
+        assert theirs(text, "pair")["input_ids"] == new.pieces(text, "pair").ids == reloaded.pieces(text, "pair").ids
     for text in [*NASTY, *documents(30, seed=4)]:
         assert (ids_of(new, text) == ids_of(tokenizer, text)) or max(ids_of(new, text)) >= tokenizer.vocab_size
 
 
-def test_harm_is_weighed_by_occurrences() -> None:
+def test_longer_splits_are_weighed_by_occurrences() -> None:
     """WordPiece is greedy: with "strawb", strawberries (straw ##berries) becomes strawb ##er ##ries."""
-    tokenizer = tokenizer_of("straw ##berries ##b ##er ##ries ##un")
-    both, _ = extended(tokenizer, ["strawb " * 10 + "strawberries " * 11], 2)
-    assert both.words == ["strawberries", "strawb"] and not both.skipped, "an entry of its own protects the longer word"
+    tokenizer = make_tokenizer("straw ##berries ##b ##er ##ries ##un")
+    protected, _ = extend_tokenizer(tokenizer, ["strawb " * 10 + "strawberries " * 11], 2)
+    assert protected.words == ["strawberries", "strawb"]
+    assert not protected.skipped, "the longer word keeps one piece if it has an entry of its own"
     longer = "strawberries" + "un" * 25  # too long for an entry
     texts = ["strawb " * 10 + f"{longer} " * 11]
-    result, before = extended(tokenizer, texts, 2)
+    result, before = extend_tokenizer(tokenizer, texts, 2)
     assert result.words == [] and result.skipped == ["strawb"], "11 occurrences worse, 10 better"
-    more = [texts[0] + " strawb" * 5]
-    result, before = extended(tokenizer, more, 2)
+    more_texts = [texts[0] + " strawb" * 5]
+    result, before = extend_tokenizer(tokenizer, more_texts, 2)
     assert result.words == ["strawb"] and not result.skipped
-    changes = compare_splits(before, measure_coverage(result.tokenizer, more), result.words)
+    changes = compare_splits(before, measure_coverage(result.tokenizer, more_texts), result.words)
     assert (changes.words, changes.occurrences, changes.longer, changes.shorter) == (
         1,
         11,
         11,
         0,
-    ) and changes.examples == [longer]
+    )
+    assert changes.examples == [longer]
 
 
 def test_words_after_a_space_are_not_those_after_a_bracket(shared: Path) -> None:
     for name in ("roberta", "xlnet", "albert-base-v2"):
         tokenizer = Tokenizer.load(shared / "vocab" / name)
-        result, _ = extended(tokenizer, ["the zorblax " * 9 + "(zorblax) " * 2], 1)
+        result, _ = extend_tokenizer(tokenizer, ["the zorblax " * 9 + "(zorblax) " * 2], 1)
         assert result.words == ["▁zorblax"]
         assert len(ids_of(result.tokenizer, "a zorblax here")) == len(ids_of(tokenizer, "a cat here"))
 
@@ -133,12 +136,12 @@ def test_old_files_with_merges_as_strings(shared: Path) -> None:
     layout = json.loads(tokenizer.files["tokenizer.json"])
     layout["model"]["merges"] = [" ".join(pair) for pair in layout["model"]["merges"]]
     old = Tokenizer.from_json(layout, {})
-    assert len(extended(old, TEXT, 3)[0].words) == 3
+    assert len(extend_tokenizer(old, TEXT, 3)[0].words) == 3
 
 
-def test_endless_words_cost_nothing() -> None:
-    tokenizer = tokenizer_of("straw ##b ##er")
-    assert extended(tokenizer, ["strawb " * 3 + "strawb" + "er" * 100_000], 2)[0].words == ["strawb"]
+def test_very_long_words_do_not_slow_down_extension() -> None:
+    tokenizer = make_tokenizer("straw ##b ##er")
+    assert extend_tokenizer(tokenizer, ["strawb " * 3 + "strawb" + "er" * 100_000], 2)[0].words == ["strawb"]
 
 
 def test_aliases(tmp_path: Path, shared: Path) -> None:
@@ -148,7 +151,7 @@ def test_aliases(tmp_path: Path, shared: Path) -> None:
     )
     aliases = read_aliases(tmp_path / "a.tsv")
     tokenizer = Tokenizer.load(shared / "vocab" / "bert-base-uncased")
-    result, _ = extended(tokenizer, TEXT, 3, aliases)
+    result, _ = extend_tokenizer(tokenizer, TEXT, 3, aliases)
     new = result.tokenizer
     assert result.aliases == 7 and result.forms == ["北京大学"] and result.freed == 1, result
     texts = {
@@ -179,25 +182,23 @@ def test_aliases(tmp_path: Path, shared: Path) -> None:
         "a:-)b",
     ]:
         assert new.pieces(text).ids == theirs(text)["input_ids"]
-        if not any(sign in text for sign in ("北", "n.y", ":-")):
+        if not any(part in text for part in ("北", "n.y", ":-")):
             assert new.pieces(text).ids == tokenizer.pieces(text).ids or "colou" in text, text
     pieces = new.pieces("in New York City, now")
-    at = pieces.ids.index(new.pieces("nyc").ids[1])
-    assert pieces.offsets[at] == (3, 16), "offsets point into the user's text"
-    again = Tokenizer.load(tmp_path / "x")
+    index = pieces.ids.index(new.pieces("nyc").ids[1])
+    assert pieces.offsets[index] == (3, 16), "offsets point into the user's text"
+    reloaded = Tokenizer.load(tmp_path / "x")
     for _ in range(2):
-        assert (
-            again.piece(new.pieces("color").ids[1]) == "color"
-            and again.decode(new.pieces("colour").ids[1:-1]) == "color"
-        )
+        assert reloaded.piece(new.pieces("color").ids[1]) == "color"
+        assert reloaded.decode(new.pieces("colour").ids[1:-1]) == "color"
 
 
 def test_an_aliased_vocabulary_can_be_extended_again(shared: Path) -> None:
-    first, _ = extended(Tokenizer.load(shared / "vocab" / "bert-base-uncased"), TEXT, 1, {"colour": "color"})
-    again, _ = extended(first.tokenizer, TEXT, 1)
-    assert ids_of(again.tokenizer, "colour") == ids_of(again.tokenizer, "color")
-    assert len(ids_of(again.tokenizer, again.words[0])) == len(ids_of(again.tokenizer, first.words[0])) == 1
-    assert "vocab.txt" not in again.tokenizer.files, "a line per id cannot say it"
+    first, _ = extend_tokenizer(Tokenizer.load(shared / "vocab" / "bert-base-uncased"), TEXT, 1, {"colour": "color"})
+    second, _ = extend_tokenizer(first.tokenizer, TEXT, 1)
+    assert ids_of(second.tokenizer, "colour") == ids_of(second.tokenizer, "color")
+    assert len(ids_of(second.tokenizer, second.words[0])) == len(ids_of(second.tokenizer, first.words[0])) == 1
+    assert "vocab.txt" not in second.tokenizer.files, "one line per id cannot express aliases"
 
 
 @settings(max_examples=300)
@@ -206,13 +207,13 @@ def test_the_pattern_splits_as_bert_does(text: str) -> None:
     from tokenizers import Tokenizer as Backend
     from tokenizers import models, pre_tokenizers
 
-    plain = Backend(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
-    plain.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    layout = json.loads(plain.to_str())
+    bert = Backend(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
+    bert.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    layout = json.loads(bert.to_str())
     layout["pre_tokenizer"] = pre_tokenizer_keeping(["zz qq"])
     pattern = Backend.from_str(json.dumps(layout))
-    if not any("\ud800" <= sign <= "\udfff" for sign in text):
-        assert pattern.pre_tokenizer.pre_tokenize_str(text) == plain.pre_tokenizer.pre_tokenize_str(text)
+    if not any("\ud800" <= character <= "\udfff" for character in text):
+        assert pattern.pre_tokenizer.pre_tokenize_str(text) == bert.pre_tokenizer.pre_tokenize_str(text)
 
 
 def test_the_pattern_agrees_on_every_character() -> None:
@@ -223,17 +224,17 @@ def test_the_pattern_agrees_on_every_character() -> None:
     layout["pre_tokenizer"] = pre_tokenizer_keeping(["zz qq", "zz", "a.b"])
     pattern = Backend.from_str(json.dumps(layout)).pre_tokenizer
     bert = pre_tokenizers.BertPreTokenizer()
-    differ = []
+    differing = []
     for code in range(0x110000):
         if not 0xD800 <= code < 0xE000:
             text = f"x{chr(code)}y"
             if pattern.pre_tokenize_str(text) != bert.pre_tokenize_str(text):
-                differ.append(hex(code))
-    assert not differ, differ[:20]
+                differing.append(hex(code))
+    assert not differing, differing[:20]
 
 
 @pytest.mark.parametrize(
-    ("content", "code", "line", "named"),
+    ("content", "code", "line", "mentioned"),
     [
         ("colour color\n", "bad-line", 1, []),
         ("colour\t\n", "bad-line", 1, []),
@@ -241,16 +242,16 @@ def test_the_pattern_agrees_on_every_character() -> None:
         ("colour\tcolor\ncolour\tcollar\n", "conflicting-alias", 2, ["'colour'", "'color'", "'collar'"]),
     ],
 )
-def test_bad_alias_files(tmp_path: Path, content: str, code: str, line: int, named: list[str]) -> None:
+def test_bad_alias_files(tmp_path: Path, content: str, code: str, line: int, mentioned: list[str]) -> None:
     (tmp_path / "a.tsv").write_text(content)
     with refused(code, place=f"a.tsv, line {line}") as error:
         read_aliases(tmp_path / "a.tsv")
-    assert all(name in error.value.cause for name in named)
+    assert all(name in error.value.cause for name in mentioned)
 
 
-def test_aliases_that_cannot_be(shared: Path) -> None:
+def test_impossible_aliases_are_refused(shared: Path) -> None:
     uncased, roberta = (Tokenizer.load(shared / "vocab" / name) for name in ("bert-base-uncased", "roberta"))
-    for aliases, code, named in (
+    for aliases, code, mentioned in (
         ({"a1": "b1", "b1": "c1"}, "chained-alias", "'b1'"),
         ({"A": "b1", "B1": "c1"}, "chained-alias", "'b1'"),
         ({"Colour": "color", "colour": "colore"}, "conflicting-alias", "'colore'"),
@@ -261,22 +262,22 @@ def test_aliases_that_cannot_be(shared: Path) -> None:
         ({"\u200b": "b1"}, "no-tokens", "'b1'"),
     ):
         with refused(code, kind=BadConfig) as error:
-            extended(uncased, TEXT, 1, aliases)
-        assert named in error.value.cause
+            extend_tokenizer(uncased, TEXT, 1, aliases)
+        assert mentioned in error.value.cause
     with refused("needs-wordpiece") as error:
-        extended(roberta, TEXT, 1, {"a": "b"})
+        extend_tokenizer(roberta, TEXT, 1, {"a": "b"})
     assert roberta.kind in error.value.cause
 
 
 @pytest.mark.parametrize("preset", ["bert-tiny", "albert-mini", "distilbert-mini"])
 def test_the_model_grows_with_its_vocabulary(preset: str, tmp_path: Path) -> None:
-    """New rows are means of old ones, the language head's bias likewise, everything else is as it was; it opens in
-    transformers."""
-    tokenizer = tokenizer_of("straw ##berry the ##s cyto ##kine a b c")
+    """New rows are means of old ones, also in the bias of the language head; all else is unchanged, and the model opens
+    in transformers."""
+    tokenizer = make_tokenizer("straw ##berry the ##s cyto ##kine a b c")
     bench = bertworks.new(preset, heads=["lm"], tokenizer=tokenizer, n_layers=2, hidden_size=16, n_heads=2, ffn_size=32)
     torch.nn.init.normal_(bench.model.heads["lm"].bias)
     bench.save(tmp_path / "old")
-    done = extend_model(
+    result = extend_model(
         str(tmp_path / "old"),
         ["the cytokine strawberry"],
         5,
@@ -284,15 +285,19 @@ def test_the_model_grows_with_its_vocabulary(preset: str, tmp_path: Path) -> Non
         tmp_path / "new",
         max_characters=1000,
     )
-    assert sorted(done.extension.words) == ["cytokine", "strawberry"] and done.extension.aliases == 1
+    assert sorted(result.extension.words) == ["cytokine", "strawberry"]
+    assert result.extension.aliases == 1
     new = bertworks.load(tmp_path / "new")
-    old_rows, rows = (one.model.encoder.embed.tokens.weight for one in (bench, new))
-    old_bias, bias = (one.model.heads["lm"].bias for one in (bench, new))
+    old_rows, rows = (each.model.encoder.embed.tokens.weight for each in (bench, new))
+    old_bias, bias = (each.model.heads["lm"].bias for each in (bench, new))
     assert rows.shape[0] == old_rows.shape[0] + 2 == bias.shape[0] == new.config.encoder.vocab_size
-    assert torch.equal(rows[: len(old_rows)], old_rows) and torch.equal(bias[: len(old_bias)], old_bias)
+    assert torch.equal(rows[: len(old_rows)], old_rows)
+    assert torch.equal(bias[: len(old_bias)], old_bias)
     for word in ("cytokine", "strawberry"):
-        (id,), parts = ids_of(new.tokenizer, word), ids_of(tokenizer, word)
-        assert torch.allclose(rows[id], old_rows[parts].mean(0)) and torch.allclose(bias[id], old_bias[parts].mean(0))
+        (id,) = ids_of(new.tokenizer, word)
+        old_ids = ids_of(tokenizer, word)
+        assert torch.allclose(rows[id], old_rows[old_ids].mean(0))
+        assert torch.allclose(bias[id], old_bias[old_ids].mean(0))
     assert ids_of(new.tokenizer, "cytokin") == ids_of(new.tokenizer, "cytokine")
     assert np.array_equal(new.encode("the a b c"), bench.encode("the a b c")), "ids unchanged, vectors unchanged"
     theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "new")
@@ -304,12 +309,12 @@ def test_the_model_grows_with_its_vocabulary(preset: str, tmp_path: Path) -> Non
         extend_model(str(tmp_path / "old"), ["the"], 1, {}, tmp_path / "new", max_characters=1000)
 
 
-def test_minilm_extended_opens_in_sentence_transformers_shape(tmp_path: Path) -> None:
+def test_extended_minilm_keeps_its_vectors_and_modules(tmp_path: Path) -> None:
     extend_model("minilm", TEXT, 4, {}, tmp_path / "new", max_characters=10**6)
-    before, after = bertworks.load("minilm"), bertworks.load(tmp_path / "new")
-    same = ["The cat is asleep on the sofa.", "We sat on the bank of the river."]
-    assert np.array_equal(before.encode(same), after.encode(same))
+    before = bertworks.load("minilm")
+    after = bertworks.load(tmp_path / "new")
+    unchanged_texts = ["The cat is asleep on the sofa.", "We sat on the bank of the river."]
+    assert np.array_equal(before.encode(unchanged_texts), after.encode(unchanged_texts))
     assert not np.array_equal(before.encode("a cytokine storm"), after.encode("a cytokine storm"))
-    assert {path.name for path in locate("minilm").iterdir()} >= {"modules.json"} and (
-        tmp_path / "new" / "modules.json"
-    ).is_file()
+    assert {path.name for path in locate("minilm").iterdir()} >= {"modules.json"}
+    assert (tmp_path / "new" / "modules.json").is_file()

@@ -1,4 +1,4 @@
-"""Fine-tuning runs: from a file to a model that says the same elsewhere, through pauses, with one trainer for all."""
+"""Fine-tuning runs: from a table to a model that also works in transformers, with interruptions, seeds, and the CLI."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from bertworks.measure.metrics import entities
 from bertworks.model.folder import config_values
 from bertworks.page.html import escape
 from bertworks.reports.finetune import SPLIT_TITLES_ZH, _confusion
-from bertworks.runs import finetune as runs_of_tasks
+from bertworks.runs import finetune as finetune_module
 from bertworks.runs.compare import compare
 from bertworks.runs.context import ProcessContext
 from bertworks.runs.finetune import (
@@ -65,18 +65,17 @@ from bertworks.train.runtime import own_process
 from commands import refusal, run, run_json
 from refusals import figures, refused
 from test_cli import BERTWORKS
-from test_tasks import SMALL, WORDS, fresh, reader, sizes, small
-from test_tasks import examples as made_examples
+from test_tasks import SMALL, WORDS, new_task, sliding_windows, small_sizes, small_task, synthetic_examples
 from test_trainer import free_port, weights
 from texts import tiny_tokenizer
 from training import digest, events
 
 QUICK = ["train.evaluations=4", "optim.lr=3e-3", "train.batch_size=16", "train.checkpoint_every=2"]
-QUICK_OPTIONS = [part for setting in ("train.threads=1", *QUICK) for part in ("--set", setting)]  # of a command
+QUICK_OPTIONS = [part for setting in ("train.threads=1", *QUICK) for part in ("--set", setting)]  # for the command line
 
 
 @pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def base_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model to start from: random, but a folder like any other."""
     bench = bertworks.new(
         "bert-mini", tokenizer=tiny_tokenizer(), n_positions=48, init_range=0.1, seed=3, **{**SMALL, "dropout": 0.1}
@@ -86,135 +85,147 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Which of two words comes first."""
-    draw = random.Random(5)
+    """Classify which of two words the text contains."""
+    rng = random.Random(5)
     rows = []
-    for at in range(120):
-        words = draw.choices([word for word in WORDS if word not in ("ba", "ku")], k=6)
-        words.insert(draw.randrange(6), ["ba", "ku"][at % 2])
-        rows.append(f"{' '.join(words)},{['first', 'second'][at % 2]}")
+    for i in range(120):
+        words = rng.choices([word for word in WORDS if word not in ("ba", "ku")], k=6)
+        words.insert(rng.randrange(6), ["ba", "ku"][i % 2])
+        rows.append(f"{' '.join(words)},{['first', 'second'][i % 2]}")
     path = tmp_path_factory.mktemp("table") / "rows.csv"
     path.write_text("\n".join(["text,label", *rows]) + "\n")
     return path
 
 
-def prepared(start: Path, table: Path, *settings: str, **limit: Any) -> tuple[TaskData, Source, FinetuneConfig]:
+def prepare_job(base_model: Path, table: Path, *settings: str, **limit: Any) -> tuple[TaskData, Source, FinetuneConfig]:
     source = find_source("classify", train=str(table))
     data = read_data(source)
     config = resolve_finetune(
-        bertworks.load(start), describe_task(data, source), settings=[*QUICK, *settings], options=limit or {"steps": 8}
+        bertworks.load(base_model),
+        describe_task(data, source),
+        settings=[*QUICK, *settings],
+        options=limit or {"steps": 8},
     )
     return data, source, config
 
 
-def unsure(said: str) -> tuple[int, ...]:
-    """Of how many answers, and of how many texts, a command says that they were less sure than 1.0."""
-    (line,) = (line for line in said.splitlines() if re.search(r"\b1\.0\b", line))
+def low_confidence_counts(output: str) -> tuple[int, ...]:
+    """How many predictions, of how many texts, a command reports as below a confidence of 1.0."""
+    (line,) = (line for line in output.splitlines() if re.search(r"\b1\.0\b", line))
     return tuple(map(int, re.findall(r"\b\d+\b(?!\.)", line.replace("1.0", ""))))
 
 
-def tune(start: Path, table: Path, out: Path, *settings: str, **limit: Any) -> tuple[TaskData, Source]:
-    data, source, config = prepared(start, table, *settings, **limit)
-    finetune(FinetuneJob(config, data, source, str(start)), out, ProcessContext.library())
+def run_finetune(base_model: Path, table: Path, out: Path, *settings: str, **limit: Any) -> tuple[TaskData, Source]:
+    data, source, config = prepare_job(base_model, table, *settings, **limit)
+    finetune(FinetuneJob(config, data, source, str(base_model)), out, ProcessContext.library())
     return data, source
 
 
-def test_a_run_learns_and_its_model_answers(start: Path, table: Path, tmp_path: Path) -> None:
+def test_a_run_learns_and_its_model_predicts(base_model: Path, table: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    data, _ = tune(start, table, out, "train.evaluations=20", steps=60)
-    looks = [event["metrics"]["accuracy"] for event in events(out, "eval")]
-    assert looks[-1] == 1.0 and looks[0] < 0.9
+    data, _ = run_finetune(base_model, table, out, "train.evaluations=20", steps=60)
+    accuracies = [event["metrics"]["accuracy"] for event in events(out, "eval")]
+    assert accuracies[-1] == 1.0 and accuracies[0] < 0.9
     bench = bertworks.load(out)
-    said = bench.predict([example.texts[0] for example in data.dev])
-    assert [one.label for one in said] == [example.answer for example in data.dev]
-    assert all(abs(sum(one.scores.values()) - 1) < 1e-6 for one in said) and said.ledger.texts == len(data.dev)
-    assert bench.lineage[-2] == "finetune classify" and bench.config.heads.labels == ("first", "second")
+    predictions = bench.predict([example.texts[0] for example in data.dev])
+    assert [prediction.label for prediction in predictions] == [example.answer for example in data.dev]
+    assert all(abs(sum(prediction.scores.values()) - 1) < 1e-6 for prediction in predictions)
+    assert predictions.ledger.texts == len(data.dev)
+    assert bench.lineage[-2] == "finetune classify"
+    assert bench.config.heads.labels == ("first", "second")
     results = json.loads((out / "results.json").read_text())
-    assert results["metrics"]["accuracy"] == 1.0 and results["artifact"]["temperature"] == bench.artifact.temperature  # type: ignore[union-attr]
+    assert results["metrics"]["accuracy"] == 1.0
+    assert results["artifact"]["temperature"] == bench.artifact.temperature  # type: ignore[union-attr]
     page = (out / "report.html").read_text()
-    assert (
-        page.count(f"{out.name}</span>") == 2 and 'lang="en"' in page and 'lang="zh"' in page and "<script" not in page
-    )
+    assert page.count(f"{out.name}</span>") == 2
+    assert 'lang="en"' in page
+    assert 'lang="zh"' in page
+    assert "<script" not in page
 
 
-def test_answers_leave_a_model_as_it_was(start: Path, table: Path, tmp_path: Path) -> None:
+def test_predict_leaves_the_model_unchanged(base_model: Path, table: Path, tmp_path: Path) -> None:
     """A task shares its model with whoever else uses it: no dropout may be left on."""
-    tune(start, table, tmp_path / "run", steps=2)
+    run_finetune(base_model, table, tmp_path / "run", steps=2)
     bench = bertworks.load(tmp_path / "run")
     before = bench.encode(["a text of some words"])
     bench.predict(["a text of some words"])
-    assert not bench.model.training and np.array_equal(bench.encode(["a text of some words"]), before)
+    assert not bench.model.training
+    assert np.array_equal(bench.encode(["a text of some words"]), before)
 
 
-def test_equal_looks_keep_the_last_and_do_not_restart_patience() -> None:
-    looks, state = EvaluationPolicy(evaluate=dict, save_model=lambda: None, monitor="error", patience=2), State()
+def test_equal_evaluations_keep_the_last_and_do_not_restart_patience() -> None:
+    policy = EvaluationPolicy(evaluate=dict, save_model=lambda: None, monitor="error", patience=2)
+    state = State()
     for step, error in ((1, 0.5), (2, 0.2), (3, 0.2), (4, 0.2)):
-        assert looks.stop_reason(state) is None
-        state = looks.update(replace(state, step=step), {"error": error})
-    assert (state.best, state.best_step, state.evaluations_without_improvement) == (0.2, 4, 2) and looks.stop_reason(
-        state
-    ) is not None
+        assert policy.stop_reason(state) is None
+        state = policy.update(replace(state, step=step), {"error": error})
+    assert (state.best, state.best_step, state.evaluations_without_improvement) == (0.2, 4, 2)
+    assert policy.stop_reason(state) is not None
 
 
-def test_what_was_found_is_in_the_report(start: Path, tmp_path: Path) -> None:
-    rows = [f"{'ba de' if at % 2 else 'ku go'} {'fi ' * (at % 5)},{'ab'[at % 2]}" for at in range(40)]
+def test_remarks_about_the_data_are_in_the_report(base_model: Path, tmp_path: Path) -> None:
+    rows = [f"{'ba de' if i % 2 else 'ku go'} {'fi ' * (i % 5)},{'ab'[i % 2]}" for i in range(40)]
     (tmp_path / "rows.csv").write_text("\n".join(["text,label", *rows, ",a"]) + "\n")
     source = find_source("classify", train=str(tmp_path / "rows.csv"), skip_bad=True)
     data = read_data(source)
-    config = resolve_finetune(bertworks.load(start), describe_task(data, source), settings=QUICK, options={"steps": 2})
-    finetune(FinetuneJob(config, data, source, str(start)), tmp_path / "run", ProcessContext.library())
+    config = resolve_finetune(
+        bertworks.load(base_model), describe_task(data, source), settings=QUICK, options={"steps": 2}
+    )
+    finetune(FinetuneJob(config, data, source, str(base_model)), tmp_path / "run", ProcessContext.library())
     page = (tmp_path / "run/report.html").read_text()
     assert {"bad-rows", "labels"} <= {remark.code for remark in data.remarks}
     assert all(escape(remark) in page for remark in data.remarks)
+    assert all(remark.chinese and escape(remark.chinese) in page for remark in data.remarks)
     assert "rows.csv, line 42" in page
     assert all(f"{label} {sum(example.answer == label for example in data.train)}" in page for label in "ab")
 
 
-def test_what_the_vocabulary_does_not_know_is_said(start: Path, table: Path, tmp_path: Path) -> None:
-    tune(start, table, tmp_path / "run", steps=2)
+def test_unknown_tokens_are_reported(base_model: Path, table: Path, tmp_path: Path) -> None:
+    run_finetune(base_model, table, tmp_path / "run", steps=2)
     ledger = bertworks.load(tmp_path / "run").predict(["ba de fi", "ba 漢 字"]).ledger
     assert ledger.unknown == 2 and ledger.has_many_unknown and "33.3%" in str(ledger)
     few = bertworks.Ledger(texts=1, tokens=1000, unknown=3)
     assert not few.has_many_unknown and "3" not in str(few)
 
 
-def test_others_cut_no_later_than_the_model_can_read(start: Path) -> None:
+def test_transformers_truncates_at_the_models_limit(base_model: Path) -> None:
     import transformers
 
-    folder = bertworks.load(start).save(start.parent / "again")
+    folder = bertworks.load(base_model).save(base_model.parent / "again")
     config = json.loads((folder / "tokenizer_config.json").read_text())
     (folder / "tokenizer_config.json").write_text(json.dumps({**config, "model_max_length": 512}))
-    bertworks.load(folder).save(start.parent / "cut")
-    assert transformers.AutoTokenizer.from_pretrained(start.parent / "cut").model_max_length == 48
+    bertworks.load(folder).save(base_model.parent / "cut")
+    assert transformers.AutoTokenizer.from_pretrained(base_model.parent / "cut").model_max_length == 48
 
 
-def test_long_texts_are_learned_in_portions() -> None:
-    """A step is cut by its own tokens, not by those of a usual one; examples stay whole."""
+def test_long_texts_are_trained_in_micro_batches() -> None:
+    """A step is split by its own number of tokens, not by the average one; examples are never split."""
     order = ShuffledExamples([SimpleNamespace(length=length) for length in (10, 10, 10, 10, 400, 400, 400, 10)], 4, 0)  # type: ignore[list-item]
     epoch = order.epoch(0)
     epoch.gather = lambda members: members  # type: ignore[assignment,method-assign]
     for batch in range(2):
-        portions = [portion.batch for portion in RankShard(micro_tokens=400)(epoch, batch)]
-        assert np.array_equal(np.concatenate(portions), epoch.examples_of(batch))
-        assert max(order.lengths[members].sum() for members in portions) <= 440
+        micro_batches = [micro_batch.batch for micro_batch in RankShard(micro_tokens=400)(epoch, batch)]
+        assert np.array_equal(np.concatenate(micro_batches), epoch.examples_of(batch))
+        assert max(order.lengths[members].sum() for members in micro_batches) <= 440
     for world in (1, 2, 3):
-        shares = [RankShard(rank, world, micro_tokens=10)(epoch, 0) for rank in range(world)]
-        assert all(portion.is_counted for portions in shares for portion in portions), (
-            "an example more than once is work for nothing"
+        shards = [RankShard(rank, world, micro_tokens=10)(epoch, 0) for rank in range(world)]
+        assert all(micro_batch.is_counted for micro_batches in shards for micro_batch in micro_batches), (
+            "computing an example twice would be wasted work"
         )
-        assert len({len(portions) for portions in shares}) == 1, (
+        assert len({len(micro_batches) for micro_batches in shards}) == 1, (
             "as many for each process: they exchange their gradients"
         )
 
 
-def test_long_texts_are_read_in_windows(start: Path, table: Path, tmp_path: Path) -> None:
+def test_long_texts_are_read_in_windows(base_model: Path, table: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    tune(start, table, out, "data.max_length=8", steps=60)
-    of_train = {"texts": 108, "limit": 6, "windowed_texts": 108, "cut_texts": 0}
-    counted = json.loads((out / "results.json").read_text())["ledgers"]["train"][""]
-    assert counted | of_train == counted
-    said = [event["text"] for event in events(out, "remark") if event["code"] == "ledger"]
-    assert f"train: {bertworks.Ledger(**counted)}" in said and len(said) == 2, "of train and of dev"
+    run_finetune(base_model, table, out, "data.max_length=8", steps=60)
+    expected = {"texts": 108, "limit": 6, "windowed_texts": 108, "cut_texts": 0}
+    train_ledger = json.loads((out / "results.json").read_text())["ledgers"]["train"][""]
+    assert train_ledger | expected == train_ledger
+    ledger_remarks = [event["text"] for event in events(out, "remark") if event["code"] == "ledger"]
+    assert f"train: {bertworks.Ledger(**train_ledger)}" in ledger_remarks
+    assert len(ledger_remarks) == 2, "of train and of dev"
     ledger = bertworks.Ledger()
     long = " ".join(["de", "fi", "go"] * 60)
     bench = bertworks.load(out)
@@ -224,107 +235,117 @@ def test_long_texts_are_read_in_windows(start: Path, table: Path, tmp_path: Path
     assert ledger.cut_texts == 1 and ledger.cut_tokens == 180 - 6
 
 
-def test_the_same_seed_gives_the_same_bits_and_another_does_not(start: Path, table: Path, tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_bits_and_another_does_not(base_model: Path, table: Path, tmp_path: Path) -> None:
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
-        tune(start, table, tmp_path / name, f"train.seed={seed}")
+        run_finetune(base_model, table, tmp_path / name, f"train.seed={seed}")
     assert digest(tmp_path / "a") == digest(tmp_path / "b") != digest(tmp_path / "c")
 
 
 def test_resume_in_the_middle_gives_the_same_bits(
-    start: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    base_model: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    uninterrupted = tmp_path / "whole"
+    stopped = tmp_path / "stopped"
     monkeypatch.chdir(table.parent)
-    tune(start, Path(table.name), whole, "train.keep_checkpoints=9")
-    shutil.copytree(whole, stopped)
+    run_finetune(base_model, Path(table.name), uninterrupted, "train.keep_checkpoints=9")
+    shutil.copytree(uninterrupted, stopped)
     for step in (6, 8):
         shutil.rmtree(stopped / f"checkpoints/step-{step:08}")
     monkeypatch.chdir(tmp_path)  # the files are found from anywhere
     resume(stopped, ProcessContext.library())
-    assert digest(stopped) == digest(whole)
-    assert (stopped / "model/model.safetensors").read_bytes() == (whole / "model/model.safetensors").read_bytes()
-    results = [json.loads((out / "results.json").read_text()) for out in (whole, stopped)]
+    assert digest(stopped) == digest(uninterrupted)
+    assert (stopped / "model/model.safetensors").read_bytes() == (
+        uninterrupted / "model/model.safetensors"
+    ).read_bytes()
+    results = [json.loads((out / "results.json").read_text()) for out in (uninterrupted, stopped)]
     for error in (error for result in results for error in result["errors"]):
         error["place"] = Path(error["place"]).name  # as it was named, and from the root
     assert results[0] == results[1]
 
 
 @pytest.mark.parametrize("number", [0, 2, 3])
-def test_a_signal_breaks_a_look_off_and_resume_makes_up_for_it(
-    number: int, start: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_signal_interrupts_an_evaluation_and_resume_repeats_it(
+    number: int, base_model: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first look, one in the middle, and the last."""
-    looks, look = 0, DevEvaluation.__call__
+    """The first evaluation, one in the middle, and the last."""
+    n_evaluations = 0
+    evaluate_dev = DevEvaluation.__call__
 
-    def asked_to_stop(self: DevEvaluation) -> dict[str, float]:
-        nonlocal looks
-        if looks == number:
+    def signalled_evaluation(self: DevEvaluation) -> dict[str, float]:
+        nonlocal n_evaluations
+        if n_evaluations == number:
             os.kill(os.getpid(), signal.SIGTERM)
-        looks += 1
-        return look(self)
+        n_evaluations += 1
+        return evaluate_dev(self)
 
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    tune(start, table, whole)
+    uninterrupted = tmp_path / "whole"
+    stopped = tmp_path / "stopped"
+    run_finetune(base_model, table, uninterrupted)
     with monkeypatch.context() as patch:
-        patch.setattr(DevEvaluation, "__call__", asked_to_stop)
-        data, source, config = prepared(start, table, "train.threads=1")
+        patch.setattr(DevEvaluation, "__call__", signalled_evaluation)
+        data, source, config = prepare_job(base_model, table, "train.threads=1")
         with own_process(time.monotonic()) as runtime:
-            outcome = finetune(FinetuneJob(config, data, source, str(start)), stopped, ProcessContext(runtime))
-    assert outcome.exit_code == 143 and looks == number + 1
+            outcome = finetune(FinetuneJob(config, data, source, str(base_model)), stopped, ProcessContext(runtime))
+    assert outcome.exit_code == 143 and n_evaluations == number + 1
     assert [event["step"] for event in events(stopped, "eval")] == [2, 4, 6, 8][:number]
     assert not (stopped / "results.json").exists()
     resume(stopped, ProcessContext.library())
-    assert digest(stopped) == digest(whole)
-    looks_of = [[(event["step"], event["metrics"]) for event in events(out, "eval")] for out in (stopped, whole)]
-    assert looks_of[0] == looks_of[1] and len(looks_of[0]) == 4
-    assert (stopped / "results.json").read_text() == (whole / "results.json").read_text()
+    assert digest(stopped) == digest(uninterrupted)
+    evaluations = [
+        [(event["step"], event["metrics"]) for event in events(out, "eval")] for out in (stopped, uninterrupted)
+    ]
+    assert evaluations[0] == evaluations[1] and len(evaluations[0]) == 4
+    assert (stopped / "results.json").read_text() == (uninterrupted / "results.json").read_text()
 
 
 def test_a_model_that_could_not_be_saved_is_not_the_best(
-    start: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    base_model: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk is full at the first look that has no error."""
-    keep, full = runs_of_tasks.save_model, []
+    """The disk is full at the first evaluation without errors."""
+    save_model = finetune_module.save_model
+    failed_steps = []
 
-    def save(task: Any, artifact: Any, start: Any, lineage: Any, out: Path) -> None:
-        looks = events(out, "eval")
-        if looks and looks[-1]["metrics"]["accuracy"] == 1.0 and not full:
-            full.append(looks[-1]["step"])
+    def save_unless_full(task: Any, artifact: Any, base_model: Any, lineage: Any, out: Path) -> None:
+        evaluations = events(out, "eval")
+        if evaluations and evaluations[-1]["metrics"]["accuracy"] == 1.0 and not failed_steps:
+            failed_steps.append(evaluations[-1]["step"])
             raise SaveFailed("no space left")
-        keep(task, artifact, start, lineage, out)
+        save_model(task, artifact, base_model, lineage, out)
 
-    monkeypatch.setattr(runs_of_tasks, "save_model", save)
-    tune(start, table, tmp_path / "run", "train.evaluations=20", steps=60)
-    assert len(full) == 1 and [event["step"] for event in events(tmp_path / "run", "save failed")] == full
+    monkeypatch.setattr(finetune_module, "save_model", save_unless_full)
+    run_finetune(base_model, table, tmp_path / "run", "train.evaluations=20", steps=60)
+    assert len(failed_steps) == 1
+    assert [event["step"] for event in events(tmp_path / "run", "save failed")] == failed_steps
     assert json.loads((tmp_path / "run/results.json").read_text())["metrics"]["accuracy"] == 1.0, (
         "the next one that is as good"
     )
 
 
-def test_a_last_save_that_failed_is_made_up_for(
-    start: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_resume_repeats_a_last_save_that_failed(
+    base_model: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk is full at the end, and has room again when the run goes on."""
-    whole, out = tmp_path / "whole", tmp_path / "run"
-    tune(start, table, whole, "train.evaluations=1")
-    keep = runs_of_tasks.save_model
+    """The disk is full at the end, and has space again when the run is resumed."""
+    uninterrupted = tmp_path / "whole"
+    out = tmp_path / "run"
+    run_finetune(base_model, table, uninterrupted, "train.evaluations=1")
+    save_model = finetune_module.save_model
 
-    def save(task: Any, artifact: Any, start: Any, lineage: Any, out: Path) -> None:
+    def fail_after_evaluation(task: Any, artifact: Any, base_model: Any, lineage: Any, out: Path) -> None:
         if events(out, "eval"):
             raise SaveFailed("no space left")
-        keep(task, artifact, start, lineage, out)
+        save_model(task, artifact, base_model, lineage, out)
 
     with monkeypatch.context() as patch:
-        patch.setattr(runs_of_tasks, "save_model", save)
+        patch.setattr(finetune_module, "save_model", fail_after_evaluation)
         with pytest.raises(SaveFailed):
-            tune(start, table, out, "train.evaluations=1")
+            run_finetune(base_model, table, out, "train.evaluations=1")
     resume(out, ProcessContext.library())
-    assert (out / "model/model.safetensors").read_bytes() == (whole / "model/model.safetensors").read_bytes()
+    assert (out / "model/model.safetensors").read_bytes() == (uninterrupted / "model/model.safetensors").read_bytes()
 
 
-def test_what_is_said_of_runs_that_are_not_at_their_end(start: Path, table: Path, tmp_path: Path) -> None:
+def test_remarks_about_unfinished_runs(base_model: Path, table: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    tune(start, table, out, steps=4)
+    run_finetune(base_model, table, out, steps=4)
     (out / "results.json").unlink()
     assert [remark.code for remark in remarks_if_unfinished(out)] == ["unfinished-run"]
     lines = (out / "metrics.jsonl").read_text().splitlines()
@@ -335,58 +356,63 @@ def test_what_is_said_of_runs_that_are_not_at_their_end(start: Path, table: Path
         bertworks.load(out)
 
 
-def test_what_made_a_model(start: Path, table: Path, tmp_path: Path) -> None:
+def test_lineage_names_each_training_once(base_model: Path, table: Path, tmp_path: Path) -> None:
     """Each training once, in order, whether it was stopped in between or not."""
-    tune(start, table, tmp_path / "one", steps=4)
-    tune(tmp_path / "one/model", table, tmp_path / "two", steps=4)
+    run_finetune(base_model, table, tmp_path / "one", steps=4)
+    run_finetune(tmp_path / "one/model", table, tmp_path / "two", steps=4)
     for step in sorted((tmp_path / "two/checkpoints").iterdir())[1:]:
         shutil.rmtree(step)
     resume(tmp_path / "two", ProcessContext.library())
-    own = json.loads((tmp_path / "two/model/bertworks.json").read_text())["lineage"]
-    loaded = [f"loaded {start}", f"loaded {tmp_path / 'one/model'}"]
-    assert [*own[-4:]] == [loaded[0], "finetune classify", loaded[1], "finetune classify"]
+    lineage = json.loads((tmp_path / "two/model/bertworks.json").read_text())["lineage"]
+    loaded = [f"loaded {base_model}", f"loaded {tmp_path / 'one/model'}"]
+    assert [*lineage[-4:]] == [loaded[0], "finetune classify", loaded[1], "finetune classify"]
 
 
-def test_several_classes_from_the_command_line(start: Path, tmp_path: Path) -> None:
+def test_multilabel_from_the_command_line(base_model: Path, tmp_path: Path) -> None:
     rows = [
-        f"{'ba' if at % 2 else 'de'} {'ku' if at % 3 else 'go'} {'fi ' * (at % 4)},{at % 2},{int(at % 3 > 0)}"
-        for at in range(60)
+        f"{'ba' if i % 2 else 'de'} {'ku' if i % 3 else 'go'} {'fi ' * (i % 4)},{i % 2},{int(i % 3 > 0)}"
+        for i in range(60)
     ]
     (tmp_path / "rows.csv").write_text("\n".join(["text,odd,even,extra", *(f"{row},1" for row in rows)]) + "\n")
     labels = ["--label", "odd", "--label", "even"]
-    call = [
+    command = [
         "finetune",
         "multilabel",
         "--train",
         tmp_path / "rows.csv",
         "--model",
-        start,
+        base_model,
         "--steps",
         "60",
         "--out",
         tmp_path / "run",
     ]
-    run(*call, *labels, *QUICK_OPTIONS)
-    done = run("evaluate", tmp_path / "run", tmp_path / "rows.csv", *labels, "--json")
-    assert str(Columns(("text",), ("odd", "even"))) in done.stderr and "f1" in json.loads(done.stdout)["metrics"]
+    run(*command, *labels, *QUICK_OPTIONS)
+    process = run("evaluate", tmp_path / "run", tmp_path / "rows.csv", *labels, "--json")
+    assert str(Columns(("text",), ("odd", "even"))) in process.stderr
+    assert "f1" in json.loads(process.stdout)["metrics"]
     ledgers = json.loads((tmp_path / "run/results.json").read_text())["ledgers"]["train"]
-    assert {"", "odd", "even"} == set(ledgers) and ledgers[""]["texts"] > ledgers["odd"]["texts"] > 0
-    (tmp_path / "given.txt").write_text("ba ku\n")
-    said = json.loads(run("predict", tmp_path / "run", tmp_path / "given.txt", "--json").stdout)
-    assert said["predicted_labels"] == ["even", "odd"] and not said["predicted_undecided"]
-    done = run("predict", tmp_path / "run", tmp_path / "given.txt", "--min-confidence", "1")
-    assert done.stdout == "\teven, odd\n" and unsure(done.stderr) == (1, 1)
+    assert {"", "odd", "even"} == set(ledgers)
+    assert ledgers[""]["texts"] > ledgers["odd"]["texts"] > 0
+    (tmp_path / "inputs.txt").write_text("ba ku\n")
+    prediction = json.loads(run("predict", tmp_path / "run", tmp_path / "inputs.txt", "--json").stdout)
+    assert prediction["predicted_labels"] == ["even", "odd"]
+    assert not prediction["predicted_undecided"]
+    process = run("predict", tmp_path / "run", tmp_path / "inputs.txt", "--min-confidence", "1")
+    assert process.stdout == "\teven, odd\n" and low_confidence_counts(process.stderr) == (1, 1)
+    process = run("predict", tmp_path / "run", tmp_path / "inputs.txt", "--min-confidence", "0.01")
+    assert "0.01" not in process.stderr, "nothing is said of none"
 
 
-def test_no_confidence_beyond_its_range(start: Path, table: Path, tmp_path: Path) -> None:
-    tune(start, table, tmp_path / "run", steps=2)
-    for least in (-0.1, 1.1, float("nan")):
+def test_min_confidence_out_of_range_is_refused(base_model: Path, table: Path, tmp_path: Path) -> None:
+    run_finetune(base_model, table, tmp_path / "run", steps=2)
+    for min_confidence in (-0.1, 1.1, float("nan")):
         with refused("out-of-range", kind=BadConfig) as error:
-            bertworks.load(tmp_path / "run").predict(["ba"], min_confidence=least)
+            bertworks.load(tmp_path / "run").predict(["ba"], min_confidence=min_confidence)
         assert error.value.fields == ["min_confidence"]  # type: ignore[attr-defined]
 
 
-def test_a_number_has_no_confidence() -> None:
+def test_regression_has_no_confidence() -> None:
     bench = bertworks.new(
         "bert-mini", tokenizer=tiny_tokenizer(), heads=["sequence"], n_positions=48, **{**SMALL, "labels": ("value",)}
     )
@@ -394,23 +420,24 @@ def test_a_number_has_no_confidence() -> None:
         bench.predict(["ba de"], min_confidence=0.5)
 
 
-def test_other_examples_are_refused(start: Path, table: Path, tmp_path: Path) -> None:
-    own = tmp_path / "rows.csv"
-    own.write_text(table.read_text())
-    tune(start, own, tmp_path / "run")
-    own.write_text(table.read_text().replace("ba", "ku", 1))
+def test_resume_refuses_changed_examples(base_model: Path, table: Path, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text(table.read_text())
+    run_finetune(base_model, rows, tmp_path / "run")
+    rows.write_text(table.read_text().replace("ba", "ku", 1))
     with refused("examples-changed", place=str(tmp_path / "run"), kind=BadText):
         resume(tmp_path / "run", ProcessContext.library())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("preset", ["bert-mini", "xlnet-mini"])
-def test_two_processes_are_one(preset: str, table: Path, tmp_path: Path) -> None:
+def test_two_processes_train_as_one(preset: str, table: Path, tmp_path: Path) -> None:
     """torchrun with two processes against one, in float64 without dropout."""
     bench = bertworks.new(
-        preset, tokenizer=tiny_tokenizer(), **{**sizes(preset), "head_dropout": 0.0, "ffn_dropout": 0.0}
+        preset, tokenizer=tiny_tokenizer(), **{**small_sizes(preset), "head_dropout": 0.0, "ffn_dropout": 0.0}
     )
-    start, script = bench.save(tmp_path / "start"), str(Path(__file__).with_name("in_float64.py"))
+    base_model = bench.save(tmp_path / "start")
+    script = str(Path(__file__).with_name("in_float64.py"))
     torchrun = [
         sys.executable,
         "-m",
@@ -421,7 +448,7 @@ def test_two_processes_are_one(preset: str, table: Path, tmp_path: Path) -> None
         str(free_port()),
     ]
     for name, command in (("one", [sys.executable]), ("two", torchrun)):
-        call = [
+        arguments = [
             *command,
             script,
             "finetune",
@@ -429,53 +456,64 @@ def test_two_processes_are_one(preset: str, table: Path, tmp_path: Path) -> None
             "--train",
             str(table),
             "--model",
-            str(start),
+            str(base_model),
             "--out",
             str(tmp_path / name),
         ]
         options = [*QUICK_OPTIONS, "--set", "train.keep_checkpoints=9"]
-        done = subprocess.run([*call, "--steps", "6", *options], capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-    one, two, before = weights(tmp_path / "one", 6), weights(tmp_path / "two", 6), weights(tmp_path / "one", 0)
-    assert max(float((one[name] - two[name]).abs().max()) for name in one) < 1e-9
-    assert max(float((one[name] - before[name]).abs().max()) for name in one) > 1e-3
-    said = [json.loads((tmp_path / name / "results.json").read_text())["example_scores"] for name in ("one", "two")]
-    assert said[0] == said[1]
+        process = subprocess.run([*arguments, "--steps", "6", *options], capture_output=True, text=True)
+        assert process.returncode == 0, process.stderr
+    single = weights(tmp_path / "one", 6)
+    double = weights(tmp_path / "two", 6)
+    initial = weights(tmp_path / "one", 0)
+    assert max(float((single[name] - double[name]).abs().max()) for name in single) < 1e-9
+    assert max(float((single[name] - initial[name]).abs().max()) for name in single) > 1e-3
+    example_scores = [
+        json.loads((tmp_path / name / "results.json").read_text())["example_scores"] for name in ("one", "two")
+    ]
+    assert example_scores[0] == example_scores[1]
 
 
-def test_it_stops_when_nothing_gets_better(start: Path, table: Path, tmp_path: Path) -> None:
-    tune(start, table, tmp_path / "run", "train.patience=2", "train.evaluations=20", "optim.lr=1e-9", steps=40)
+def test_early_stopping(base_model: Path, table: Path, tmp_path: Path) -> None:
+    run_finetune(
+        base_model, table, tmp_path / "run", "train.patience=2", "train.evaluations=20", "optim.lr=1e-9", steps=40
+    )
     assert events(tmp_path / "run", "end")[0]["step"] < 10
-    (said,) = (event["text"] for event in events(tmp_path / "run", "remark") if event["code"] == "early-stopping")
-    assert "2" in said
+    (remark,) = (event["text"] for event in events(tmp_path / "run", "remark") if event["code"] == "early-stopping")
+    assert "2" in remark
     resume(tmp_path / "run", ProcessContext.library())
     assert events(tmp_path / "run", "end")[-1]["step"] < 10, "a run that has ended does not go on"
 
 
-def test_lower_layers_learn_more_slowly(start: Path, table: Path) -> None:
+def test_layer_decay_lowers_the_learning_rate_of_lower_layers(base_model: Path, table: Path) -> None:
     from bertworks.train.optim import make_optimizer, set_learning_rate
 
-    data, _, config = prepared(start, table, "optim.layer_decay=0.5")
-    task = build_task(config, bertworks.load(start), data.train)
+    data, _, config = prepare_job(base_model, table, "optim.layer_decay=0.5")
+    task = build_task(config, bertworks.load(base_model), data.train)
     optimiser = make_optimizer(task, config.optim)
     set_learning_rate(optimiser, 1.0)
     rates = {id(p): group["lr"] for group in optimiser.param_groups for p in group["params"]}
-    named = {name: rates[id(parameter)] for name, parameter in task.named_parameters()}
-    assert named["model.heads.sequence.out.weight"] == 1.0
-    assert named["model.encoder.ffns.1.down.weight"] == 0.5 and named["model.encoder.attentions.0.attn.q.bias"] == 0.25
-    assert named["model.encoder.embed.tokens.weight"] == 0.125
+    rate_of = {name: rates[id(parameter)] for name, parameter in task.named_parameters()}
+    assert rate_of["model.heads.sequence.out.weight"] == 1.0
+    assert rate_of["model.encoder.ffns.1.down.weight"] == 0.5
+    assert rate_of["model.encoder.attentions.0.attn.q.bias"] == 0.25
+    assert rate_of["model.encoder.embed.tokens.weight"] == 0.125
 
 
-def test_frozen_layers_stay_and_renewed_ones_are_new(start: Path, table: Path, tmp_path: Path) -> None:
-    tune(start, table, tmp_path / "run", "train.freeze=1", "train.reinit=1", steps=60)
-    before, after = (bertworks.load(path).model.state_dict() for path in (start, tmp_path / "run"))
-    same = {name for name in before if name in after and torch.equal(before[name], after[name])}
-    assert {"encoder.embed.tokens.weight", "encoder.ffns.0.down.weight", "encoder.attentions.0.attn.q.weight"} <= same
-    moved = float((before["encoder.ffns.1.down.weight"] - after["encoder.ffns.1.down.weight"]).std())
-    assert moved > 0.1, "two draws apart, not a few steps"
+def test_frozen_layers_stay_and_reinitialised_layers_change(base_model: Path, table: Path, tmp_path: Path) -> None:
+    run_finetune(base_model, table, tmp_path / "run", "train.freeze=1", "train.reinit=1", steps=60)
+    before, after = (bertworks.load(path).model.state_dict() for path in (base_model, tmp_path / "run"))
+    unchanged = {name for name in before if name in after and torch.equal(before[name], after[name])}
+    assert {
+        "encoder.embed.tokens.weight",
+        "encoder.ffns.0.down.weight",
+        "encoder.attentions.0.attn.q.weight",
+    } <= unchanged
+    difference = float((before["encoder.ffns.1.down.weight"] - after["encoder.ffns.1.down.weight"]).std())
+    assert difference > 0.1, "two draws apart, not a few steps"
 
 
-def test_shared_layers_are_frozen_or_renewed_together(table: Path) -> None:
+def test_shared_layers_are_frozen_or_reinitialised_together(table: Path) -> None:
     source = find_source("classify", train=str(table))
     task = describe_task(read_data(source), source)
     albert = bertworks.new("albert-mini", tokenizer=tiny_tokenizer(), n_positions=48, **SMALL)
@@ -491,60 +529,60 @@ def test_shared_layers_are_frozen_or_renewed_together(table: Path) -> None:
     assert not any(parameter.requires_grad for parameter in frozen.model.encoder.parameters())
 
 
-def test_renewed_layers_start_as_new_ones_do(table: Path) -> None:
+def test_reinitialised_layers_start_as_new_ones_do(table: Path) -> None:
     source = find_source("classify", train=str(table))
     gpt = bertworks.new("gpt-mini", tokenizer=tiny_tokenizer(), n_positions=48, **SMALL)
     config = resolve_finetune(
         gpt, describe_task(read_data(source), source), settings=["train.reinit=1"], options={"steps": 1}
     )
-    old, new = (
+    new_std, reinitialised_std = (
         model.encoder.ffns[-1].down.weight.std().item() for model in (gpt.model, build_task(config, gpt, []).model)
     )  # type: ignore[union-attr]
-    assert new == pytest.approx(old, rel=0.1), "narrower before a norm"
+    assert reinitialised_std == pytest.approx(new_std, rel=0.1), "narrower before a norm"
 
 
 @pytest.mark.parametrize("shape", ["span", "choice"])
-def test_what_has_no_classes_does_not_keep_those_of_before(shape: Any) -> None:
-    judge = bertworks.new(
+def test_tasks_without_labels_drop_those_of_the_base_model(shape: Any) -> None:
+    classifier = bertworks.new(
         "bert-mini", tokenizer=tiny_tokenizer(), heads=["sequence"], labels=("a", "b", "c"), n_positions=48, **SMALL
     )
     config = resolve_finetune(
-        judge, TaskConfig(shape=shape, metric="f1" if shape == "span" else "accuracy"), options={"steps": 1}
+        classifier, TaskConfig(shape=shape, metric="f1" if shape == "span" else "accuracy"), options={"steps": 1}
     )
-    task = build_task(config, judge, [])
+    task = build_task(config, classifier, [])
     assert config_values(task.model, {})["model_type"] == "bert", "so that it opens in transformers"
 
 
-def test_attention_drops_nothing_unless_asked(start: Path, table: Path) -> None:
-    for settings, rate, own in (
+def test_attention_dropout_is_off_by_default(base_model: Path, table: Path) -> None:
+    for settings, training_dropout, saved_dropout in (
         ([], 0.0, 0.0),
         (["train.attention_dropout=0.3"], 0.3, 0.0),
         (["model.attention_dropout=0.1"], 0.1, 0.1),
         (["model.attention_dropout=0.1", "train.attention_dropout=0.3"], 0.3, 0.1),
     ):
-        data, _, config = prepared(start, table, *settings)
-        model = build_task(config, bertworks.load(start), data.train).model
-        assert {attention.attn.drop.p for attention in model.encoder.attentions} == {rate}  # type: ignore[union-attr]
-        assert model.config.encoder.attention_dropout == own, "what is saved is the model's own"
+        data, _, config = prepare_job(base_model, table, *settings)
+        model = build_task(config, bertworks.load(base_model), data.train).model
+        assert {attention.attn.drop.p for attention in model.encoder.attentions} == {training_dropout}  # type: ignore[union-attr]
+        assert model.config.encoder.attention_dropout == saved_dropout, "what is saved is the model's own"
 
 
-def test_classes_weigh_the_same_if_asked(start: Path, table: Path) -> None:
+def test_balanced_class_weights(base_model: Path, table: Path) -> None:
     source = find_source("classify", train=str(table))
     data = read_data(source)
     data.train = [example for example in data.train if example.answer == "first"][:10] + [
-        e for e in data.train if e.answer == "second"
+        example for example in data.train if example.answer == "second"
     ][:40]
     config = resolve_finetune(
-        bertworks.load(start),
+        bertworks.load(base_model),
         describe_task(data, source),
         settings=["task.class_weights=balanced"],
         options={"steps": 1},
     )
-    assert build_task(config, bertworks.load(start), data.train).weights.tolist() == pytest.approx([2.5, 0.625])  # type: ignore[union-attr, operator]
+    assert build_task(config, bertworks.load(base_model), data.train).weights.tolist() == pytest.approx([2.5, 0.625])  # type: ignore[union-attr, operator]
 
 
-def test_a_foreign_folder_predicts_too(start: Path, tmp_path: Path) -> None:
-    bench = bertworks.load(start)
+def test_a_transformers_folder_predicts_too(base_model: Path, tmp_path: Path) -> None:
+    bench = bertworks.load(base_model)
     with refused("not-fine-tuned", kind=Unsupported):
         bench.predict(["ba de"])
     tagger = bertworks.new(
@@ -552,109 +590,112 @@ def test_a_foreign_folder_predicts_too(start: Path, tmp_path: Path) -> None:
     )
     folder = tagger.save(tmp_path / "tagger")
     (folder / "bertworks.json").unlink()
-    (said,) = bertworks.load(folder).predict(["Ba de, fi!"])
-    assert said.words == ["Ba", "de", ",", "fi", "!"] and len(said.tags) == 5
-    judge = bertworks.new(
+    (prediction,) = bertworks.load(folder).predict(["Ba de, fi!"])
+    assert prediction.words == ["Ba", "de", ",", "fi", "!"] and len(prediction.tags) == 5
+    classifier = bertworks.new(
         "bert-tiny", tokenizer=tiny_tokenizer(), heads=["sequence"], labels=("a", "b"), n_positions=48
     )
-    folder = judge.save(tmp_path / "judge")
+    folder = classifier.save(tmp_path / "judge")
     (folder / "bertworks.json").unlink()
-    one, two = bertworks.load(folder).predict(["ba", ("ba", "de")])  # its files do not say which it takes
-    assert one.scores != two.scores
+    single_text, text_pair = bertworks.load(folder).predict(["ba", ("ba", "de")])  # its files do not say which it takes
+    assert single_text.scores != text_pair.scores
     (tmp_path / "lines.txt").write_text("ba\nba\tde\n")
     assert len(run("predict", folder, tmp_path / "lines.txt").stdout.splitlines()) == 2
 
 
-def test_one_text_is_not_a_list_of_texts(start: Path) -> None:
+def test_one_text_is_not_a_list_of_texts(base_model: Path) -> None:
     with refused("not-a-list", kind=BadText):
-        bertworks.load(start).predict("ba de")
+        bertworks.load(base_model).predict("ba de")
 
 
-def test_a_table_is_not_a_list_of_texts(start: Path) -> None:
-    for given in ({"text": "ba de"}, SimpleNamespace(columns=["text"]), None, 7):
+def test_a_table_is_not_a_list_of_texts(base_model: Path) -> None:
+    for inputs in ({"text": "ba de"}, SimpleNamespace(columns=["text"]), None, 7):
         with refused("not-a-list", kind=BadText) as error:
-            bertworks.load(start).predict(given)  # type: ignore[arg-type]
-        assert type(given).__name__ in error.value.cause
+            bertworks.load(base_model).predict(inputs)  # type: ignore[arg-type]
+        assert type(inputs).__name__ in error.value.cause
 
 
-def test_by_the_clock_looks_read_a_part_of_a_large_dev(
-    start: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_with_a_time_budget_evaluations_read_a_subset_of_a_large_dev(
+    base_model: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dev = small("bert-mini", "classify").features(made_examples("classify", 64), reader())
-    some = token_subset(dev, sum(one.length for one in dev) // 4)
-    assert (
-        token_subset(dev, 10**6) == list(range(64))
-        and 10 < len(some) < 20
-        and some == token_subset(dev, sum(one.length for one in dev) // 4)
-    )
-    monkeypatch.setattr(runs_of_tasks, "EVALUATION_TOKENS", 50)
-    seen: list[int] = []
-    monkeypatch.setattr(DevEvaluation, "_progress", lambda self, done, total: seen.append(total))
-    data, _ = tune(start, table, tmp_path / "run", budget=3.0)
-    (said,) = (event for event in events(tmp_path / "run", "remark") if event["code"] == "dev-sampled")
-    assert (
-        len(set(seen)) == 1
-        and max(seen) < len(data.dev)
-        and figures(said["text"]) == {str(seen[0]), str(len(data.dev))}
-    )
+    dev = small_task("bert-mini", "classify").features(synthetic_examples("classify", 64), sliding_windows())
+    subset = token_subset(dev, sum(feature.length for feature in dev) // 4)
+    assert token_subset(dev, 10**6) == list(range(64))
+    assert 10 < len(subset) < 20
+    assert subset == token_subset(dev, sum(feature.length for feature in dev) // 4)
+    monkeypatch.setattr(finetune_module, "EVALUATION_TOKENS", 50)
+    n_evaluated: list[int] = []
+    monkeypatch.setattr(DevEvaluation, "_progress", lambda self, done, total: n_evaluated.append(total))
+    data, _ = run_finetune(base_model, table, tmp_path / "run", budget=3.0)
+    (remark,) = (event for event in events(tmp_path / "run", "remark") if event["code"] == "dev-sampled")
+    assert len(set(n_evaluated)) == 1
+    assert max(n_evaluated) < len(data.dev)
+    assert figures(remark["text"]) == {str(n_evaluated[0]), str(len(data.dev))}
     assert len(json.loads((tmp_path / "run/results.json").read_text())["example_scores"]) == len(data.dev), (
         "the end reads all"
     )
 
 
-def test_looks_are_judged_as_the_end_is() -> None:
-    """Where a model may be silent, by the F1 of the best threshold, on the way as at the end."""
-    task = fresh("bert-mini", "span")
+def test_evaluations_use_the_metric_of_the_final_results() -> None:
+    """Where a model may abstain: by the F1 at the best threshold, during training as at the end."""
+    task = new_task("bert-mini", "span")
     assert isinstance(task, SpanTask)
     task.no_answer = 0.0
-    some = [
-        replace(example, answer=example.answer if at % 2 else ()) for at, example in enumerate(made_examples("span"))
+    examples = [
+        replace(example, answer=example.answer if i % 2 else ()) for i, example in enumerate(synthetic_examples("span"))
     ]
-    features = task.features(some, reader())
-    seen = DevEvaluation(task, features, some, "f1")()
-    results, _ = calibrate_and_score(task, features, some, TaskArtifact(task=TaskConfig(shape="span", no_answer=True)))
-    assert seen["f1"] == results.metrics["f1"] >= 0.5, "silence alone is right for half of them"
+    features = task.features(examples, sliding_windows())
+    metrics = DevEvaluation(task, features, examples, "f1")()
+    results, _ = calibrate_and_score(
+        task, features, examples, TaskArtifact(task=TaskConfig(shape="span", no_answer=True))
+    )
+    assert metrics["f1"] == results.metrics["f1"] >= 0.5, "always abstaining is right for half of them"
 
 
-def test_a_head_goes_on_only_where_its_answers_mean_the_same(tmp_path: Path) -> None:
-    """Numbers are learned in units of their spread; a head that is finished speaks in the user's."""
-    draw = random.Random(1)
-    rows = [(" ".join(draw.choices(WORDS, k=6)), 100 + at % 20) for at in range(60)]
-    numbers = tmp_path / "n.csv"
-    numbers.write_text("text,score\n" + "".join(f"{text},{score}\n" for text, score in rows))
+def test_a_head_is_reused_only_for_the_same_labels(tmp_path: Path) -> None:
+    """Regression targets are standardised in training; a finished head predicts in the user's units."""
+    rng = random.Random(1)
+    rows = [(" ".join(rng.choices(WORDS, k=6)), 100 + i % 20) for i in range(60)]
+    table = tmp_path / "n.csv"
+    table.write_text("text,score\n" + "".join(f"{text},{score}\n" for text, score in rows))
     bench = bertworks.new("bert-mini", tokenizer=tiny_tokenizer(), n_positions=48, **SMALL)
-    for at, model in enumerate([bench.save(tmp_path / "start"), tmp_path / "run-0"]):
-        source = find_source("regress", train=str(numbers))
+    for i, model in enumerate([bench.save(tmp_path / "start"), tmp_path / "run-0"]):
+        source = find_source("regress", train=str(table))
         data = read_data(source)
         config = resolve_finetune(
             bertworks.load(model), describe_task(data, source), settings=QUICK, options={"steps": 2}
         )
-        finetune(FinetuneJob(config, data, source, str(model)), tmp_path / f"run-{at}", ProcessContext.library())
+        finetune(FinetuneJob(config, data, source, str(model)), tmp_path / f"run-{i}", ProcessContext.library())
         assert all(
-            80 < said.value < 140
-            for said in bertworks.load(tmp_path / f"run-{at}").predict([text for text, _ in rows[:8]])
+            80 < prediction.value < 140
+            for prediction in bertworks.load(tmp_path / f"run-{i}").predict([text for text, _ in rows[:8]])
         )
 
-    def head(labels: tuple[str, ...]) -> torch.Tensor:
-        config = resolve_finetune(judge, TaskConfig(shape="classify", labels=labels), options={"steps": 1})
-        return build_task(config, judge, []).model.state_dict()["heads.sequence.out.weight"]
+    def initial_head(labels: tuple[str, ...]) -> torch.Tensor:
+        config = resolve_finetune(classifier, TaskConfig(shape="classify", labels=labels), options={"steps": 1})
+        return build_task(config, classifier, []).model.state_dict()["heads.sequence.out.weight"]
 
-    judge = bertworks.new(
+    classifier = bertworks.new(
         "bert-mini", tokenizer=tiny_tokenizer(), heads=["sequence"], labels=("a", "b"), seed=5, n_positions=48, **SMALL
     )
-    old = judge.model.state_dict()["heads.sequence.out.weight"]
-    assert head(("a", "b")).equal(old) and not head(("b", "a")).equal(old) and not head(("c", "d")).equal(old)
+    old = classifier.model.state_dict()["heads.sequence.out.weight"]
+    assert initial_head(("a", "b")).equal(old)
+    assert not initial_head(("b", "a")).equal(old)
+    assert not initial_head(("c", "d")).equal(old)
 
 
-def test_every_key_is_explained() -> None:
-    found = setting_keys(FINETUNE)
-    shown = run("finetune", "--help").stdout
-    assert all(found.values()) and all((f" {key} " in shown) == is_settable(key) for key in found)
-    assert is_settable("model.dropout") and not is_settable("model.n_layers") and not is_settable("task.shape")
+def test_every_setting_key_has_help() -> None:
+    help_texts = setting_keys(FINETUNE)
+    help_page = run("finetune", "--help").stdout
+    assert all(help_texts.values())
+    assert all((f" {key} " in help_page) == is_settable(key) for key in help_texts)
+    assert is_settable("model.dropout")
+    assert not is_settable("model.n_layers")
+    assert not is_settable("task.shape")
 
 
 @pytest.mark.parametrize(
-    ("settings", "code", "fields", "said"),
+    ("settings", "code", "fields", "expected_in_message"),
     [
         (["data.max_length=999"], "bad-config", ["data.max_length", "model.n_positions"], "48"),
         (["train.freeze=3"], "bad-config", ["train.freeze", "train.reinit"], "2"),
@@ -671,40 +712,41 @@ def test_every_key_is_explained() -> None:
         (['task.labels=["first"]'], "different-labels", ["task.labels"], '["first", "second"]'),
     ],
 )
-def test_wrong_settings_are_named(
-    settings: list[str], code: str, fields: list[str], said: str, start: Path, table: Path
+def test_wrong_settings_are_refused(
+    settings: list[str], code: str, fields: list[str], expected_in_message: str, base_model: Path, table: Path
 ) -> None:
     source = find_source("classify", train=str(table))
     with refused(code, kind=BadConfig) as error:
         resolve_finetune(
-            bertworks.load(start),
+            bertworks.load(base_model),
             describe_task(read_data(source), source),
             settings=settings,
             options={"steps": 1},
             sizes=(9, 9),
         )
-    assert error.value.fields == fields and said in str(error.value)  # type: ignore[attr-defined]
+    assert error.value.fields == fields and expected_in_message in str(error.value)  # type: ignore[attr-defined]
 
 
-def test_transitions_may_be_turned_off_but_not_made_up(start: Path) -> None:
-    usual = (("O", "B", False), ("B", "O", False))
-    task = TaskConfig(shape="tag", labels=("B-x", "I-x", "O"), metric="entity_f1", transitions=usual)
+def test_transitions_may_be_turned_off_but_not_set(base_model: Path) -> None:
+    transitions = (("O", "B", False), ("B", "O", False))
+    task = TaskConfig(shape="tag", labels=("B-x", "I-x", "O"), metric="entity_f1", transitions=transitions)
 
-    def settled(setting: str) -> FinetuneConfig:
-        return resolve_finetune(bertworks.load(start), task, settings=[setting], options={"steps": 1})
+    def resolved(setting: str) -> FinetuneConfig:
+        return resolve_finetune(bertworks.load(base_model), task, settings=[setting], options={"steps": 1})
 
-    assert settled("task.transitions=[]").task.transitions == () and len(settled("train.seed=1").task.transitions) == 2
+    assert resolved("task.transitions=[]").task.transitions == ()
+    assert len(resolved("train.seed=1").task.transitions) == 2
     with refused("follows-from-examples", kind=BadConfig) as error:
-        settled('task.transitions=[["B","I",true]]')
+        resolved('task.transitions=[["B","I",true]]')
     assert error.value.fields == ["task.transitions"]  # type: ignore[attr-defined]
 
 
-def test_more_positions_are_for_longer_windows(start: Path, table: Path) -> None:
-    assert prepared(start, table)[2].data.max_length == 48
-    assert prepared(start, table, "model.n_positions=1024")[2].data.max_length == 1024
-    endless = bertworks.new("xlnet-mini", tokenizer=tiny_tokenizer(), **SMALL)
+def test_more_positions_make_longer_windows(base_model: Path, table: Path) -> None:
+    assert prepare_job(base_model, table)[2].data.max_length == 48
+    assert prepare_job(base_model, table, "model.n_positions=1024")[2].data.max_length == 1024
+    unlimited = bertworks.new("xlnet-mini", tokenizer=tiny_tokenizer(), **SMALL)
     config = resolve_finetune(
-        endless,
+        unlimited,
         TaskConfig(shape="classify", labels=("a", "b")),
         settings=["model.n_positions=null"],
         options={"steps": 1},
@@ -713,7 +755,7 @@ def test_more_positions_are_for_longer_windows(start: Path, table: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("sizes", "limit", "settings", "looks"),
+    ("sizes", "limit", "settings", "n_evaluations"),
     [
         ((4000, 400), {"epochs": 4}, [], 10),
         ((4000, 2000), {"epochs": 2}, [], 4),
@@ -725,44 +767,44 @@ def test_more_positions_are_for_longer_windows(start: Path, table: Path) -> None
         (None, {}, [], 10),
     ],
 )
-def test_looks_at_a_large_dev_are_few(
-    sizes: Any, limit: dict[str, float], settings: list[str], looks: int, start: Path
+def test_a_large_dev_is_evaluated_less_often(
+    sizes: Any, limit: dict[str, float], settings: list[str], n_evaluations: int, base_model: Path
 ) -> None:
     config = resolve_finetune(
-        bertworks.load(start),
+        bertworks.load(base_model),
         TaskConfig(shape="classify", labels=("a", "b")),
         settings=settings,
         options=limit,
         sizes=sizes,
     )
-    assert config.train.evaluations == looks
+    assert config.train.evaluations == n_evaluations
 
 
-def test_a_step_has_as_many_texts_whatever_the_shape(start: Path) -> None:
-    def size(shape: Any, *settings: str) -> int:
+def test_default_batch_size_counts_texts_not_examples(base_model: Path) -> None:
+    def batch_size(shape: Any, *settings: str) -> int:
         return resolve_finetune(
-            bertworks.load(start), TaskConfig(shape=shape), settings=settings, options={"steps": 1}
+            bertworks.load(base_model), TaskConfig(shape=shape), settings=settings, options={"steps": 1}
         ).train.batch_size
 
-    assert (size("classify"), size("choice"), size("choice", "train.batch_size=5")) == (32, 8, 5)
+    assert (batch_size("classify"), batch_size("choice"), batch_size("choice", "train.batch_size=5")) == (32, 8, 5)
 
 
-def test_labels_may_change_their_order(start: Path, table: Path, tmp_path: Path) -> None:
-    tune(start, table, tmp_path / "run", 'task.labels=["second", "first"]', steps=60)
+def test_labels_may_change_their_order(base_model: Path, table: Path, tmp_path: Path) -> None:
+    run_finetune(base_model, table, tmp_path / "run", 'task.labels=["second", "first"]', steps=60)
     assert json.loads((tmp_path / "run/model/config.json").read_text())["id2label"] == {"0": "second", "1": "first"}
     bench = bertworks.load(tmp_path / "run")
     assert bench.config.heads.labels == bench.artifact.task.labels == ("second", "first")  # type: ignore[union-attr]
-    assert [said.label for said in bench.predict(["de ba", "de ku"])] == ["first", "second"]
+    assert [prediction.label for prediction in bench.predict(["de ba", "de ku"])] == ["first", "second"]
 
 
-def test_seeds_that_never_began_leave_nothing(start: Path, tmp_path: Path) -> None:
-    long = tmp_path / "long.csv"
-    long.write_text("text,label\n" + "".join(f"{'ba ' * 60},{at % 2}\n" for at in range(40)))
+def test_seeds_that_never_started_leave_nothing_behind(base_model: Path, tmp_path: Path) -> None:
+    long_texts = tmp_path / "long.csv"
+    long_texts.write_text("text,label\n" + "".join(f"{'ba ' * 60},{i % 2}\n" for i in range(40)))
     options = [
         "--train",
-        long,
+        long_texts,
         "--model",
-        start,
+        base_model,
         "--seeds",
         "2",
         "--steps",
@@ -776,120 +818,128 @@ def test_seeds_that_never_began_leave_nothing(start: Path, tmp_path: Path) -> No
     run("finetune", "classify", *options, "--on-long", "truncate")
 
 
-def test_several_seeds(start: Path, table: Path, tmp_path: Path) -> None:
-    """Each is a run of its own, the best one's model is the run's; a stop in the middle changes nothing."""
-    out, other = tmp_path / "run", tmp_path / "other"
-    data, source, config = prepared(start, table, steps=24)
-    seen: list[Event] = []
-    finetune_seeds(FinetuneJob(config, data, source, str(start)), out, ProcessContext.library(seen.append), 3)
-    assert [isinstance(event, Finished) for event in seen].count(True) == 1 and isinstance(seen[-1], Finished), (
-        "the end of a seed is not the end"
-    )
+def test_several_seeds(base_model: Path, table: Path, tmp_path: Path) -> None:
+    """Each seed is a run of its own, the best seed's model is the run's; an interruption changes nothing."""
+    out = tmp_path / "run"
+    interrupted = tmp_path / "other"
+    data, source, config = prepare_job(base_model, table, steps=24)
+    heard: list[Event] = []
+    finetune_seeds(FinetuneJob(config, data, source, str(base_model)), out, ProcessContext.library(heard.append), 3)
+    assert [isinstance(event, Finished) for event in heard].count(True) == 1
+    assert isinstance(heard[-1], Finished), "the end of a seed is not the end"
     results = json.loads((out / "results.json").read_text())
-    over = results["seeds"]
-    single = {seed: json.loads((out / f"seed-{seed}/results.json").read_text()) for seed in range(3)}
-    assert over["metrics"] == {str(seed): one["metrics"] for seed, one in single.items() if not one["pruned"]}
-    values = [one["metrics"]["accuracy"] for one in single.values() if not one["pruned"]]
-    assert (
-        over["mean"]["accuracy"] == pytest.approx(sum(values) / len(values))
-        and max(values) == results["metrics"]["accuracy"]
-    )
-    low, high = over["intervals"]["accuracy"]
-    assert low <= over["mean"]["accuracy"] <= high and over["std"]["accuracy"] >= 0
-    best = out / f"seed-{over['best']}/model/model.safetensors"
+    seeds = results["seeds"]
+    results_of = {seed: json.loads((out / f"seed-{seed}/results.json").read_text()) for seed in range(3)}
+    assert seeds["metrics"] == {
+        str(seed): result["metrics"] for seed, result in results_of.items() if not result["pruned"]
+    }
+    values = [result["metrics"]["accuracy"] for result in results_of.values() if not result["pruned"]]
+    assert seeds["mean"]["accuracy"] == pytest.approx(sum(values) / len(values))
+    assert max(values) == results["metrics"]["accuracy"]
+    low, high = seeds["intervals"]["accuracy"]
+    assert low <= seeds["mean"]["accuracy"] <= high and seeds["std"]["accuracy"] >= 0
+    best = out / f"seed-{seeds['best']}/model/model.safetensors"
     assert (out / "model/model.safetensors").read_bytes() == best.read_bytes()
     page = (out / "report.html").read_text()
     assert all(page.count(f"</span> {seed}</th>") == 1 for seed in range(3)), "a column for each seed"
     assert bertworks.load(out).predict(["ba de fi"])[0].label in ("first", "second")
     assert len(evaluate(out, table).results.example_scores) == 120
-    shutil.copytree(out, other)
-    shutil.rmtree(other / "seed-2")
+    shutil.copytree(out, interrupted)
+    shutil.rmtree(interrupted / "seed-2")
     for name in ("results.json", "seed-1/results.json"):
-        (other / name).unlink()
-    for step in sorted((other / "seed-1/checkpoints").iterdir())[1:]:
+        (interrupted / name).unlink()
+    for step in sorted((interrupted / "seed-1/checkpoints").iterdir())[1:]:
         shutil.rmtree(step)  # as if it had been killed in the middle
-    resume_seeds(other, ProcessContext.library())
-    again = json.loads((other / "results.json").read_text())
-    assert again == results
+    resume_seeds(interrupted, ProcessContext.library())
+    resumed = json.loads((interrupted / "results.json").read_text())
+    assert resumed == results
 
 
-def test_seeds_are_judged_without_copies_too(start: Path, table: Path, tmp_path: Path) -> None:
+def test_seeds_are_also_evaluated_without_copies(base_model: Path, table: Path, tmp_path: Path) -> None:
     lines = table.read_text().splitlines()
     (tmp_path / "dev.csv").write_text("\n".join([*lines[:11], "go de ba fi,first", "la ku fi,second"]) + "\n")
     source = find_source("classify", train=str(table), dev=str(tmp_path / "dev.csv"))
     data = read_data(source)
-    config = resolve_finetune(bertworks.load(start), describe_task(data, source), settings=QUICK, options={"steps": 4})
-    seen: list[Event] = []
+    config = resolve_finetune(
+        bertworks.load(base_model), describe_task(data, source), settings=QUICK, options={"steps": 4}
+    )
+    heard: list[Event] = []
     finetune_seeds(
-        FinetuneJob(config, data, source, str(start)), tmp_path / "run", ProcessContext.library(seen.append), 2
+        FinetuneJob(config, data, source, str(base_model)), tmp_path / "run", ProcessContext.library(heard.append), 2
     )
-    over = json.loads((tmp_path / "run/results.json").read_text())["seeds"]["extra_eval"][WITHOUT_COPIES]
-    mean = sum(one["accuracy"] for one in over.values()) / 2
-    end = seen[-1]
-    assert (
-        isinstance(end, Finished)
-        and end.extra_eval[WITHOUT_COPIES]["accuracy"] == mean
-        and mean in (0.0, 0.25, 0.5, 0.75, 1.0)
-    )
+    metrics_of_seeds = json.loads((tmp_path / "run/results.json").read_text())["seeds"]["extra_eval"][WITHOUT_COPIES]
+    mean = sum(metrics["accuracy"] for metrics in metrics_of_seeds.values()) / 2
+    finished = heard[-1]
+    assert isinstance(finished, Finished)
+    assert finished.extra_eval[WITHOUT_COPIES]["accuracy"] == mean
+    assert mean in (0.0, 0.25, 0.5, 0.75, 1.0)
     assert SPLIT_TITLES_ZH[WITHOUT_COPIES] in (tmp_path / "run/report.html").read_text()
 
 
-def test_a_seed_that_learns_nothing_is_given_up(start: Path, table: Path, tmp_path: Path) -> None:
-    """The third seed's rate is broken after the others have run: the same run, but for the rate."""
+def test_a_seed_that_learns_nothing_is_pruned(base_model: Path, table: Path, tmp_path: Path) -> None:
+    """The third seed is replaced by the same run with a learning rate that learns nothing."""
     out = tmp_path / "run"
-    data, source, config = prepared(start, table, "train.evaluations=10", steps=40)
-    finetune_seeds(FinetuneJob(config, data, source, str(start)), out, ProcessContext.library(), 3)
-    behind = SeedPruner.from_runs([out / "seed-0", out / "seed-1"], "accuracy")
-    assert not behind(0.4, 1.0), "too early to say"
-    assert behind(0.9, 0.9) and not behind(0.9, behind.noise), "the others have no error at the end"
+    data, source, config = prepare_job(base_model, table, "train.evaluations=10", steps=40)
+    finetune_seeds(FinetuneJob(config, data, source, str(base_model)), out, ProcessContext.library(), 3)
+    is_behind = SeedPruner.from_runs([out / "seed-0", out / "seed-1"], "accuracy")
+    assert not is_behind(0.4, 1.0), "too early to say"
+    assert is_behind(0.9, 0.9)
+    assert not is_behind(0.9, is_behind.noise), "the others have no error at the end"
     assert not SeedPruner.from_runs([out / "seed-0"], "accuracy")(0.9, 1.0), "a single other one may have been lucky"
     slow = config.model_copy(update={"optim": config.optim.model_copy(update={"lr": 1e-9})})
     finetune(
-        FinetuneJob(slow, data, source, str(start)),
+        FinetuneJob(slow, data, source, str(base_model)),
         tmp_path / "slow",
         ProcessContext.library(),
-        pruner=replace(behind, noise=0.0),
+        pruner=replace(is_behind, noise=0.0),
     )
     assert json.loads((tmp_path / "slow/results.json").read_text())["pruned"]
     assert "pruned" in [event["code"] for event in events(tmp_path / "slow", "remark")]
     assert 0.5 <= max(event["progress"] for event in events(tmp_path / "slow", "eval")) < 0.95
     shutil.rmtree(out / "seed-2")
     shutil.copytree(tmp_path / "slow", out / "seed-2")
-    said: list[Event] = []
-    resume_seeds(out, ProcessContext.library(said.append))
-    end = said[-1]
-    assert isinstance(end, Finished) and end.pruned_seeds == [2] and end.n_seeds == 2
-    over = json.loads((out / "results.json").read_text())["seeds"]
-    assert list(over["metrics"]) == ["0", "1"] and list(over["pruned"]) == ["2"] and over["best"] != 2
-    found = compare(out, out / "seed-0")
-    assert found.n_seeds == (2, 1) and [remark.code for remark in found.remarks] == ["seeds-pruned", "single-seed"]
-    assert str(out) in found.remarks[0].text and "1" in found.remarks[0].text.replace(str(out), "")
+    heard: list[Event] = []
+    resume_seeds(out, ProcessContext.library(heard.append))
+    finished = heard[-1]
+    assert isinstance(finished, Finished)
+    assert finished.pruned_seeds == [2]
+    assert finished.n_seeds == 2
+    seeds = json.loads((out / "results.json").read_text())["seeds"]
+    assert list(seeds["metrics"]) == ["0", "1"]
+    assert list(seeds["pruned"]) == ["2"]
+    assert seeds["best"] != 2
+    comparison = compare(out, out / "seed-0")
+    assert comparison.n_seeds == (2, 1)
+    assert [remark.code for remark in comparison.remarks] == ["seeds-pruned", "single-seed"]
+    assert str(out) in comparison.remarks[0].text
+    assert "1" in comparison.remarks[0].text.replace(str(out), "")
 
 
-def test_two_runs_are_compared(start: Path, table: Path, tmp_path: Path) -> None:
-    tune(start, table, tmp_path / "good", steps=60)
-    tune(start, table, tmp_path / "bad", "optim.lr=1e-9", steps=2)
-    found = compare(tmp_path / "bad", tmp_path / "good")
-    remarks = found.remarks
-    accuracy = next(one for one in found.metrics if one.metric.name == "accuracy")
-    assert found.n_seeds == (1, 1) and accuracy.significant and accuracy.second == 1.0 and accuracy.interval[0] > 0
-    assert not any(one.significant for one in compare(tmp_path / "good", tmp_path / "good").metrics)
+def test_two_runs_are_compared(base_model: Path, table: Path, tmp_path: Path) -> None:
+    run_finetune(base_model, table, tmp_path / "good", steps=60)
+    run_finetune(base_model, table, tmp_path / "bad", "optim.lr=1e-9", steps=2)
+    comparison = compare(tmp_path / "bad", tmp_path / "good")
+    remarks = comparison.remarks
+    accuracy = next(metric for metric in comparison.metrics if metric.metric.name == "accuracy")
+    assert comparison.n_seeds == (1, 1)
+    assert accuracy.significant
+    assert accuracy.second == 1.0
+    assert accuracy.interval[0] > 0
+    assert not any(metric.significant for metric in compare(tmp_path / "good", tmp_path / "good").metrics)
     assert [remark.code for remark in remarks] == ["single-seed"]
-    shown = [run("compare", tmp_path / name, tmp_path / "good") for name in ("bad", "good")]
-    verdicts = [re.search(r"^ *accuracy .*\d\b(.*)$", one.stdout, re.MULTILINE) for one in shown]
-    assert (
-        all(verdicts)
-        and len({verdict[1] for verdict in verdicts if verdict}) == 2
-        and remarks[0].text in shown[0].stderr
-    )
-    said = run_json("compare", tmp_path / "bad", tmp_path / "good")
-    assert said["metrics"]["accuracy"]["significant"] and said["remarks"] == [remarks[0].text]
-    tune(start, table, tmp_path / "turned", 'task.labels=["second", "first"]')
+    processes = [run("compare", tmp_path / name, tmp_path / "good") for name in ("bad", "good")]
+    verdicts = [re.search(r"^ *accuracy .*\d\b(.*)$", process.stdout, re.MULTILINE) for process in processes]
+    assert all(verdicts)
+    assert len({verdict[1] for verdict in verdicts if verdict}) == 2
+    assert remarks[0].text in processes[0].stderr
+    output = run_json("compare", tmp_path / "bad", tmp_path / "good")
+    assert output["metrics"]["accuracy"]["significant"] and output["remarks"] == [remarks[0].text]
+    run_finetune(base_model, table, tmp_path / "turned", 'task.labels=["second", "first"]')
     with refused("different-label-order", kind=Unsupported):
         compare(tmp_path / "good", tmp_path / "turned")
-    own = tmp_path / "rows.csv"
-    own.write_text("\n".join(table.read_text().splitlines()[:100]) + "\n")
-    tune(start, own, tmp_path / "elsewhere")
+    fewer_rows = tmp_path / "rows.csv"
+    fewer_rows.write_text("\n".join(table.read_text().splitlines()[:100]) + "\n")
+    run_finetune(base_model, fewer_rows, tmp_path / "elsewhere")
     with refused("different-dev", kind=Unsupported):
         compare(tmp_path / "good", tmp_path / "elsewhere")
     (tmp_path / "elsewhere/results.json").unlink()
@@ -897,208 +947,249 @@ def test_two_runs_are_compared(start: Path, table: Path, tmp_path: Path) -> None
         compare(tmp_path / "good", tmp_path / "elsewhere")
 
 
-def test_tables_are_answered_beside_their_columns(start: Path, table: Path, tmp_path: Path) -> None:
-    tune(start, table, tmp_path / "run", steps=60)
-    given, said = tmp_path / "new.csv", tmp_path / "said.csv"
-    given.write_text('id,text,label\n7,"de, fi ba",x\n8,go ku,y\n')
-    done = run("predict", tmp_path / "run", given, "--out", said)
-    rows = list(csv.DictReader(said.open()))
+def test_predictions_are_written_beside_the_columns_of_a_table(base_model: Path, table: Path, tmp_path: Path) -> None:
+    run_finetune(base_model, table, tmp_path / "run", steps=60)
+    inputs = tmp_path / "new.csv"
+    predictions = tmp_path / "predictions.csv"
+    inputs.write_text('id,text,label\n7,"de, fi ba",x\n8,go ku,y\n')
+    process = run("predict", tmp_path / "run", inputs, "--out", predictions)
+    rows = list(csv.DictReader(predictions.open()))
     assert [(row["id"], row["label"], row["predicted_label"]) for row in rows] == [
         ("7", "x", "first"),
         ("8", "y", "second"),
     ]
-    assert 0.5 < float(rows[0]["predicted_confidence"]) <= 1 and re.search(r"\btext$", done.stderr, re.MULTILINE), (
-        "which column it was"
-    )
-    run("predict", tmp_path / "run", given, "--out", tmp_path / "said.jsonl", "--min-confidence", "1")
-    lines = [json.loads(line) for line in (tmp_path / "said.jsonl").read_text().splitlines()]
-    assert [line["predicted_label"] for line in lines] == [None, None] and lines[0]["place"].endswith("line 2")
+    assert 0.5 < float(rows[0]["predicted_confidence"]) <= 1
+    assert re.search(r"\btext$", process.stderr, re.MULTILINE), "which column it was"
+    run("predict", tmp_path / "run", inputs, "--out", tmp_path / "predictions.jsonl", "--min-confidence", "1")
+    lines = [json.loads(line) for line in (tmp_path / "predictions.jsonl").read_text().splitlines()]
+    assert [line["predicted_label"] for line in lines] == [None, None]
+    assert lines[0]["place"].endswith("line 2")
     assert [line["id"] for line in lines] == ["7", "8"], "a table keeps its columns"
-    assert refusal("predict", tmp_path / "run", given, "--out", given)["code"] == "would-replace-input"
-    done = run("predict", tmp_path / "run", given, "--min-confidence", "1")
-    assert unsure(done.stderr) == (2, 2) and done.stdout.startswith("\t0.")
-    given.write_text("text,label\nde ba,x\ngo ku,\n")
-    said_lines = [json.loads(line) for line in run("predict", tmp_path / "run", given, "--json").stdout.splitlines()]
-    assert [line["predicted_label"] for line in said_lines] == ["first", "second"]
-    given.write_text('text\nde ba\n""\n')
-    said_wrong = run("predict", tmp_path / "run", given, code=2).stderr
-    assert "(bad-rows)" in said_wrong and "new.csv, line 3" in said_wrong
+    assert refusal("predict", tmp_path / "run", inputs, "--out", inputs)["code"] == "would-replace-input"
+    process = run("predict", tmp_path / "run", inputs, "--min-confidence", "1")
+    assert low_confidence_counts(process.stderr) == (2, 2) and process.stdout.startswith("\t0.")
+    inputs.write_text("text,label\nde ba,x\ngo ku,\n")
+    output_lines = [json.loads(line) for line in run("predict", tmp_path / "run", inputs, "--json").stdout.splitlines()]
+    assert [line["predicted_label"] for line in output_lines] == ["first", "second"]
+    inputs.write_text('text\nde ba\n""\n')
+    error_output = run("predict", tmp_path / "run", inputs, code=2).stderr
+    assert "(bad-rows)" in error_output and "new.csv, line 3" in error_output
     with refused("bad-rows", kind=BadRows) as error:
-        inputs_for(bertworks.load(tmp_path / "run").predictor, str(given))
+        inputs_for(bertworks.load(tmp_path / "run").predictor, str(inputs))
     assert [row.code for row in error.value.rows] == ["empty-text"]  # type: ignore[attr-defined]
-    lines = run("predict", tmp_path / "run", given, "--skip-bad").stdout.split("\n")
+    lines = run("predict", tmp_path / "run", inputs, "--skip-bad").stdout.split("\n")
     assert lines[0].startswith("first\t") and lines[1:] == ["", ""], "a line for each row"
-    run("predict", tmp_path / "run", given, "--skip-bad", "--out", said)
-    assert [(row["text"], row["predicted_label"]) for row in csv.DictReader(said.open())] == [
+    run("predict", tmp_path / "run", inputs, "--skip-bad", "--out", predictions)
+    assert [(row["text"], row["predicted_label"]) for row in csv.DictReader(predictions.open())] == [
         ("de ba", "first"),
         ("", ""),
     ]
-    assert refusal("predict", tmp_path / "run", given, "--out", tmp_path / "a.xls")["code"] == "unknown-file-type"
-    given.write_text(
+    assert refusal("predict", tmp_path / "run", inputs, "--out", tmp_path / "a.xls")["code"] == "unknown-file-type"
+    inputs.write_text(
         "".join('{"text": "de ba"}\n' for _ in range(INPUT_BATCH_SIZE + 3)) + '{"text": "go ku", "late": [1]}\n'
     )
-    done = run("predict", tmp_path / "run", given.rename(tmp_path / "long.jsonl"), "--out", said)
-    rows = list(csv.DictReader(said.open()))
-    assert [row["predicted_label"] for row in rows] == ["first"] * (INPUT_BATCH_SIZE + 3) + ["second"] and rows[-1][
-        "late"
-    ] == "[1]"
-    assert f"{INPUT_BATCH_SIZE + 4:,}" in done.stderr
-    given.write_text("body\nde ba\n")
-    assert run("predict", tmp_path / "run", given, "--json").stdout.startswith('{"place"')
+    process = run("predict", tmp_path / "run", inputs.rename(tmp_path / "long.jsonl"), "--out", predictions)
+    rows = list(csv.DictReader(predictions.open()))
+    assert [row["predicted_label"] for row in rows] == ["first"] * (INPUT_BATCH_SIZE + 3) + ["second"]
+    assert rows[-1]["late"] == "[1]"
+    assert f"{INPUT_BATCH_SIZE + 4:,}" in process.stderr
+    inputs.write_text("body\nde ba\n")
+    assert run("predict", tmp_path / "run", inputs, "--json").stdout.startswith('{"place"')
 
 
-def test_entities_are_found_again_in_the_text() -> None:
+def test_entities_have_offsets_into_the_text() -> None:
     example = as_example("Mr. Li of New-York, Inc.!", Tag.schema, False, 0)
     words = list(example.texts)
     assert words == ["Mr", ".", "Li", "of", "New-York", ",", "Inc", ".", "!"]
-    tagged = [
-        entity_of(example, *found, confidence=1.0)
-        for found in entities(["O", "O", "B-x", "O", "B-x", "I-x", "I-x", "I-x", "O"])
+    predicted = [
+        entity_of(example, *entity, confidence=1.0)
+        for entity in entities(["O", "O", "B-x", "O", "B-x", "I-x", "I-x", "I-x", "O"])
     ]
-    assert [(one.text, one.start, one.end) for one in tagged] == [("Li", 4, 6), ("New-York, Inc.", 10, 24)]
-    assert all(example.source_text[one.start : one.end] == one.text for one in tagged)
+    assert [(entity.text, entity.start, entity.end) for entity in predicted] == [
+        ("Li", 4, 6),
+        ("New-York, Inc.", 10, 24),
+    ]
+    assert all(example.source_text[entity.start : entity.end] == entity.text for entity in predicted)
 
 
-def test_an_error_shows_what_differs() -> None:
+def test_an_error_shows_the_entities_that_differ() -> None:
     example = Example(tuple("Ann saw Bob in Rome".split()), ("B-per", "O", "B-per", "O", "B-loc"))
-    said = TagPrediction(list(example.texts), ["B-per", "O", "B-loc", "O", "B-loc"], [0.9, 0.8, 0.7, 0.9, 0.9], [])
+    prediction = TagPrediction(
+        list(example.texts), ["B-per", "O", "B-loc", "O", "B-loc"], [0.9, 0.8, 0.7, 0.9, 0.9], []
+    )
     task = Tag(bertworks.new("bert-tiny").model, TaskConfig(shape="tag", labels=("B-per", "B-loc", "O")))
-    (score,) = task.scores([said], [example])
+    (score,) = task.scores([prediction], [example])
     assert (score.is_wrong, score.severity, score.expected, score.predicted) == (True, 0.7, "Bob (per)", "Bob (loc)")
 
 
 def test_no_column_of_a_table_is_lost(tmp_path: Path) -> None:
-    """Rows may have more keys than the first, lists, and columns that an earlier answer added."""
+    """Rows may have more keys than the first, lists, and columns that an earlier prediction added."""
     rows = [{"text": "a", "label": "x", "predicted_label": "y"}, {"text": "b", "note": ["keep", "me"]}]
-    asked = InputBatch([Example(("a",)), Example(("b",))], rows)
-    with open_output(tmp_path / "said.tsv", ["text", "label", "predicted_label", "note"], as_json=False) as write:
-        write(asked, [ClassPrediction("p", 0.5, {}), ClassPrediction(None, 0.4, {})])
-    found = list(csv.DictReader((tmp_path / "said.tsv").open(), delimiter="\t"))
-    assert found[0]["predicted_label"] == "y" and found[0]["predicted_predicted_label"] == "p"
-    assert json.loads(found[1]["note"]) == ["keep", "me"] and found[1]["predicted_predicted_label"] == ""
+    batch = InputBatch([Example(("a",)), Example(("b",))], rows)
+    with open_output(
+        tmp_path / "predictions.tsv", ["text", "label", "predicted_label", "note"], as_json=False
+    ) as write:
+        write(batch, [ClassPrediction("p", 0.5, {}), ClassPrediction(None, 0.4, {})])
+    written = list(csv.DictReader((tmp_path / "predictions.tsv").open(), delimiter="\t"))
+    assert written[0]["predicted_label"] == "y" and written[0]["predicted_predicted_label"] == "p"
+    assert json.loads(written[1]["note"]) == ["keep", "me"]
+    assert written[1]["predicted_predicted_label"] == ""
 
 
 @pytest.mark.parametrize("shape", ["tag", "span", "choice"])
-def test_other_shapes_answer_files(shape: str, tmp_path: Path) -> None:
+def test_other_shapes_predict_files(shape: str, tmp_path: Path) -> None:
     heads = {"tag": "token", "span": "span", "choice": "choice"}
     labels = {"labels": ("O", "B-x")} if shape == "tag" else {}
     bench = bertworks.new(
         "bert-mini", tokenizer=tiny_tokenizer(), heads=[heads[shape]], n_positions=48, **{**SMALL, **labels}
     )
-    folder, given = bench.save(tmp_path / "model"), tmp_path / "given.txt"
-    given.write_text({"tag": "Ba de, fi!\n", "span": "ba?\tde fi ba\n", "choice": "ba\tde\tfi\n"}[shape])
-    (line,) = map(json.loads, run("predict", folder, given, "--json").stdout.splitlines())
-    run("predict", folder, given, "--out", tmp_path / "said.csv")
-    (row,) = csv.DictReader((tmp_path / "said.csv").open())
+    folder = bench.save(tmp_path / "model")
+    inputs = tmp_path / "inputs.txt"
+    inputs.write_text({"tag": "Ba de, fi!\n", "span": "ba?\tde fi ba\n", "choice": "ba\tde\tfi\n"}[shape])
+    (line,) = map(json.loads, run("predict", folder, inputs, "--json").stdout.splitlines())
+    run("predict", folder, inputs, "--out", tmp_path / "predictions.csv")
+    (row,) = csv.DictReader((tmp_path / "predictions.csv").open())
     if shape == "tag":
-        assert line["predicted_words"] == ["Ba", "de", ",", "fi", "!"] and row["predicted_tags"] == " ".join(
-            line["predicted_tags"]
-        )
+        assert line["predicted_words"] == ["Ba", "de", ",", "fi", "!"]
+        assert row["predicted_tags"] == " ".join(line["predicted_tags"])
         assert row["text"] == "Ba de, fi!" and "predicted_entities" not in row
-        done = run("predict", folder, given, "--min-confidence", "1")
-        assert done.stdout.split("\t")[1].strip() == "? ? ? ? ?" and unsure(done.stderr) == (1, 1)
+        process = run("predict", folder, inputs, "--min-confidence", "1")
+        assert process.stdout.split("\t")[1].strip() == "? ? ? ? ?"
+        assert low_confidence_counts(process.stderr) == (1, 1)
     else:
-        said = "predicted_answer" if shape == "span" else "predicted_text"
-        assert line[said] and (line[said] in "de fi ba" if shape == "span" else line[said] in ("de", "fi"))
-        assert row[said] == line[said] and row["context"] == ("de fi ba" if shape == "span" else "ba")
+        field = "predicted_answer" if shape == "span" else "predicted_text"
+        assert line[field]
+        assert line[field] in "de fi ba" if shape == "span" else line[field] in ("de", "fi")
+        assert row[field] == line[field]
+        assert row["context"] == ("de fi ba" if shape == "span" else "ba")
         assert (
             line["question"] == row["question"] == "ba?"
             if shape == "span"
             else line["choices"] == json.loads(row["choices"])
         )
-        done = run("predict", folder, given, "--min-confidence", "1")
-        assert done.stdout.startswith("?\t-1" if shape == "span" else "\t\t0.") and unsure(done.stderr) == (1, 1)
-        (again,) = map(json.loads, run("predict", folder, tmp_path / "said.csv", "--json").stdout.splitlines())
-        assert again[f"predicted_{said}"] == line[said], "what was written can be asked again"
+        process = run("predict", folder, inputs, "--min-confidence", "1")
+        assert process.stdout.startswith("?\t-1" if shape == "span" else "\t\t0.")
+        assert low_confidence_counts(process.stderr) == (1, 1)
+        (second_prediction,) = map(
+            json.loads, run("predict", folder, tmp_path / "predictions.csv", "--json").stdout.splitlines()
+        )
+        assert second_prediction[f"predicted_{field}"] == line[field], "the output can be an input again"
     if shape != "tag":
-        given.write_text("one text alone\n")
-        assert "given.txt, line 1" in run("predict", folder, given, code=2).stderr
+        inputs.write_text("one text alone\n")
+        assert "inputs.txt, line 1" in run("predict", folder, inputs, code=2).stderr
 
 
-def test_answers_go_where_they_are_sent_while_a_terminal_shows_progress(
-    start: Path, table: Path, tmp_path: Path
+def test_redirected_predictions_while_the_terminal_shows_progress(
+    base_model: Path, table: Path, tmp_path: Path
 ) -> None:
     """`bertworks predict RUN FILE > answers`, typed into a terminal."""
-    tune(start, table, tmp_path / "run", steps=2)
+    run_finetune(base_model, table, tmp_path / "run", steps=2)
     (tmp_path / "texts.txt").write_text("ba de\nku fi\n")
     master, slave = os.openpty()
-    with (tmp_path / "answers").open("wb") as answers:
-        call = [BERTWORKS, "predict", str(tmp_path / "run"), str(tmp_path / "texts.txt")]
-        process = subprocess.Popen(call, stdout=answers, stderr=slave, env={**os.environ, "TERM": "xterm"})
+    with (tmp_path / "answers").open("wb") as output:
+        command = [BERTWORKS, "predict", str(tmp_path / "run"), str(tmp_path / "texts.txt")]
+        process = subprocess.Popen(command, stdout=output, stderr=slave, env={**os.environ, "TERM": "xterm"})
     os.close(slave)
-    shown = b""
+    terminal = b""
     with suppress(OSError):  # the other side is closed
-        while part := os.read(master, 4096):
-            shown += part
+        while chunk := os.read(master, 4096):
+            terminal += chunk
     os.close(master)
     ledger = bertworks.load(tmp_path / "run").predict(["ba de", "ku fi"]).ledger
-    assert process.wait() == 0 and str(ledger).encode() in shown
+    assert process.wait() == 0 and str(ledger).encode() in terminal
     assert len((tmp_path / "answers").read_text().splitlines()) == 2
 
 
-def test_from_the_command_line(start: Path, table: Path, tmp_path: Path) -> None:
-    out, texts = tmp_path / "run", tmp_path / "texts.txt"
-    done = run(
-        "finetune", "classify", "--train", table, "--model", start, "--steps", "60", "--out", out, *QUICK_OPTIONS
+def test_finetune_predict_and_evaluate_from_the_command_line(base_model: Path, table: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    texts = tmp_path / "texts.txt"
+    process = run(
+        "finetune", "classify", "--train", table, "--model", base_model, "--steps", "60", "--out", out, *QUICK_OPTIONS
     )
-    assert re.search(r"\b108\b.*\b12\b", done.stderr) and str(Columns(("text",), ("label",))) in done.stderr
-    assert re.search(r"\baccuracy\W+100\.0%", done.stdout) and "report.html" in done.stdout
+    assert re.search(r"^step 60: eval", process.stderr, re.MULTILINE)
+    assert "step-0000" not in process.stderr
+    assert re.search(r"\b108\b.*\b12\b", process.stderr)
+    assert str(Columns(("text",), ("label",))) in process.stderr
+    assert re.search(r"\baccuracy\W+100\.0%", process.stdout) and "report.html" in process.stdout
     texts.write_text("de fi ba go\n\nku de fi\n")
-    done = run("predict", out, texts)
-    assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["first", "", "second"], (
+    process = run("predict", out, texts)
+    assert [line.split("\t")[0] for line in process.stdout.splitlines()] == ["first", "", "second"], (
         "as many as the file has"
     )
-    assert str(bertworks.load(out).predict(["de fi ba go", "ku de fi"]).ledger) in done.stderr
+    assert str(bertworks.load(out).predict(["de fi ba go", "ku de fi"]).ledger) in process.stderr
     piped = run("predict", out, "-", stdin="de fi ba go\n\u200d\nku de fi\n".encode(), code=2)
     assert "(bad-rows)" in piped.stderr and "line 2" in piped.stderr and not piped.stdout
     piped = run("predict", out, "-", "--skip-bad", stdin="de fi ba go\n\u200d\nku de fi\n".encode())
-    endless = "Q" * 20_000
-    run("predict", out, "-", "--skip-bad", "--out", tmp_path / "lines.csv", stdin=f"de fi\n{endless}\n".encode())
-    assert endless in (tmp_path / "lines.csv").read_text(), "what is not answered is not lost"
-    assert piped.stdout == done.stdout and piped.stdout.count("\n") == 3 and "line 2" in piped.stderr
+    no_spaces = "Q" * 20_000
+    run("predict", out, "-", "--skip-bad", "--out", tmp_path / "lines.csv", stdin=f"de fi\n{no_spaces}\n".encode())
+    assert no_spaces in (tmp_path / "lines.csv").read_text(), "a skipped row is not lost"
+    assert piped.stdout == process.stdout
+    assert piped.stdout.count("\n") == 3
+    assert "line 2" in piped.stderr
     assert refusal("predict", out, "-", stdin=b"\n")["code"] == "no-inputs"
-    resumed, last = run("resume", out).stderr, events(out, "remark")[-1]
-    assert last["code"] == "already-ended" and last["text"] in resumed
-    measured = json.loads(run("evaluate", out, table, "--json").stdout)
-    assert measured["metrics"]["accuracy"] == 1.0 and measured["ledger"]["texts"] == 120
-    other = tmp_path / "other.csv"
-    other.write_text("text,label\nba de,first\nku de,third\n")
-    said = run("evaluate", out, other, code=2).stderr
-    assert "(bad-rows)" in said and "other.csv, line 3" in said and "'third'" in said
+    for text in ("de fi ba go", "de fi " * 100):
+        error = refusal("predict", out, text)
+        assert error["code"] == "not-found"
+        assert f"echo '{text}' | bertworks predict {out} -" in error["what to do"]
+    resumed = run("resume", out).stderr
+    last = events(out, "remark")[-1]
+    assert last["code"] == "already-ended"
+    assert resumed.strip() == last["text"], "and nothing else"
+    evaluation = json.loads(run("evaluate", out, table, "--json").stdout)
+    assert evaluation["metrics"]["accuracy"] == 1.0 and evaluation["ledger"]["texts"] == 120
+    eval_table = tmp_path / "other.csv"
+    eval_table.write_text("text,label\nba de,first\nku de,third\n")
+    error_output = run("evaluate", out, eval_table, code=2).stderr
+    assert "(bad-rows)" in error_output
+    assert "other.csv, line 3" in error_output
+    assert "'third'" in error_output
     with refused("bad-rows", kind=BadRows) as error:
-        evaluate(out, other)
+        evaluate(out, eval_table)
     assert [row.code for row in error.value.rows] == ["unknown-label"]  # type: ignore[attr-defined]
-    assert "1.0000" in run("evaluate", out, other, "--skip-bad").stdout
-    other.write_text("a,b\nba de,first\nku de,second\n")
-    assert "1.0000" in run("evaluate", out, other, "--text", "a", "--label", "b").stdout
+    assert "1.0000" in run("evaluate", out, eval_table, "--skip-bad").stdout
+    eval_table.write_text("a,b\nba de,first\nku de,second\n")
+    assert "1.0000" in run("evaluate", out, eval_table, "--text", "a", "--label", "b").stdout
     (out / "results.json").unlink()
     assert remarks_if_unfinished(out)[0].text in run("predict", out, texts).stderr
     assert refusal("compare", out, out)["code"] == "unfinished-run"
-    wrong = refusal("finetune", "classify", "--train", table, "--model", start, "--set", "lr=1", "--show")
-    assert wrong["code"] == "unknown-key" and "'optim.lr'" in wrong["what to do"]
-    nowhere = refusal("finetune", "classify", "--train", "nowhere.csv", "--model", start)
-    assert nowhere["code"] == "missing-option" and "--out" in nowhere["what to do"], "before anything is read"
+    unknown_key = refusal("finetune", "classify", "--train", table, "--model", base_model, "--set", "lr=1", "--show")
+    assert unknown_key["code"] == "unknown-key" and "'optim.lr'" in unknown_key["what to do"]
+    missing_out = refusal("finetune", "classify", "--train", "nowhere.csv", "--model", base_model)
+    assert missing_out["code"] == "missing-option"
+    assert "--out" in missing_out["what to do"], "before anything is read"
 
 
-def test_of_many_classes_what_is_mixed_up_is_shown() -> None:
-    labels = tuple(f"class {at}" for at in range(60))
-    counts = [[3 * (right == said) for said in range(60)] for right in range(60)]
+def test_confusion_of_many_labels_is_a_list_not_a_matrix() -> None:
+    labels = tuple(f"class {i}" for i in range(60))
+    counts = [[3 * (target == predicted) for predicted in range(60)] for target in range(60)]
     counts[5][7] = 2
-    examples = [Example((str(at),), labels[at]) for at in range(60)]
-    for some, shown in ((60, False), (30, True)):
-        counted = np.array(
-            [[right, said] for right in range(some) for said in range(some) for _ in range(counts[right][said])], float
+    examples = [Example((str(i),), labels[i]) for i in range(60)]
+    for n_labels, is_matrix in ((60, False), (30, True)):
+        example_scores = np.array(
+            [
+                [target, predicted]
+                for target in range(n_labels)
+                for predicted in range(n_labels)
+                for _ in range(counts[target][predicted])
+            ],
+            float,
         )
-        table = [row[:some] for row in counts[:some]]
+        table = [row[:n_labels] for row in counts[:n_labels]]
         results = EvalResults(
-            {"accuracy": 0.9}, {"accuracy": (0.8, 1.0)}, labels[:some], confusion=table, example_scores=counted
+            {"accuracy": 0.9},
+            {"accuracy": (0.8, 1.0)},
+            labels[:n_labels],
+            confusion=table,
+            example_scores=example_scores,
         )
         page = "".join(_confusion(results))
-        assert ('class="grid confusion"' in page) == shown and ('class="confused"' in page) != shown
+        assert ('class="grid confusion"' in page) == is_matrix
+        assert ('class="confused"' in page) != is_matrix
         assert page.count("<table") == 1 and ">2</td>" in page
-        assert "class 5" in page and "class 7" in page and ("class 9" in page) == shown
-    model, read = small("bert-mini", "classify").model, reader()
-    for some, shown in ((60, False), (30, True)):
-        task = Classify(model, TaskConfig(shape="classify", labels=labels[:some]))
-        features = task.features(examples[:some], read)
-        assert set(count_tokens(task, features, examples[:some])) == {"", *(labels[:some] if shown else ())}
+        assert "class 5" in page and "class 7" in page and ("class 9" in page) == is_matrix
+    model = small_task("bert-mini", "classify").model
+    windows = sliding_windows()
+    for n_labels, is_matrix in ((60, False), (30, True)):
+        task = Classify(model, TaskConfig(shape="classify", labels=labels[:n_labels]))
+        features = task.features(examples[:n_labels], windows)
+        assert set(count_tokens(task, features, examples[:n_labels])) == {"", *(labels[:n_labels] if is_matrix else ())}

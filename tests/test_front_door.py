@@ -17,6 +17,7 @@ import pytest
 import torch
 
 import bertworks
+from bertworks.datasets.report import BadRows
 from bertworks.errors import BertworksError
 from bertworks.train.events import Evaluated, Event, Finished, Started
 from refusals import refused
@@ -27,8 +28,8 @@ SETTINGS = {"optim.lr": 3e-3, "train.batch_size": 16, "train.evaluations": 4}
 
 
 @pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    small = {
+def base_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    sizes = {
         "hidden_size": 32,
         "n_layers": 2,
         "n_heads": 4,
@@ -37,69 +38,69 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "init_range": 0.1,
         "seed": 3,
     }
-    return bertworks.new("bert-mini", tokenizer=tiny_tokenizer(), **small).save(
+    return bertworks.new("bert-mini", tokenizer=tiny_tokenizer(), **sizes).save(
         tmp_path_factory.mktemp("start") / "model"
     )
 
 
-def rows(n: int = 80) -> list[dict[str, Any]]:
-    """Which of two words is in the text."""
+def make_rows(n: int = 80) -> list[dict[str, Any]]:
+    """Classify which of two words is in the text."""
     return [
-        {"text": f"{WORDS[at % 5]} {'ba' if at % 2 else 'ku'} {WORDS[at % 3]}", "label": "ab"[at % 2], "id": at}
-        for at in range(n)
+        {"text": f"{WORDS[i % 5]} {'ba' if i % 2 else 'ku'} {WORDS[i % 3]}", "label": "ab"[i % 2], "id": i}
+        for i in range(n)
     ]
 
 
-def test_rows_in_predictions_out(start: Path, tmp_path: Path) -> None:
+def test_finetune_on_rows_and_predict(base_model: Path, tmp_path: Path) -> None:
     heard: list[Event] = []
     run = bertworks.finetune(
-        rows(), model=start, out=tmp_path / "run", steps=40, settings=SETTINGS, on_event=heard.append
+        make_rows(), model=base_model, out=tmp_path / "run", steps=40, settings=SETTINGS, on_event=heard.append
     )
-    assert (
-        isinstance(heard[0], Started)
-        and isinstance(heard[-1], Finished)
-        and any(isinstance(one, Evaluated) for one in heard)
-    )
+    assert isinstance(heard[0], Started)
+    assert isinstance(heard[-1], Finished)
+    assert any(isinstance(event, Evaluated) for event in heard)
     assert run.metrics["accuracy"] == 1.0 and run.report.is_file() and run.is_finished
-    assert [one.label for one in run.predict(["de ba fi", "go ku"])] == ["b", "a"]
-    assert run.evaluate(rows(20)).results.metrics["accuracy"] == 1.0
+    assert [prediction.label for prediction in run.predict(["de ba fi", "go ku"])] == ["b", "a"]
+    assert run.evaluate(make_rows(20)).results.metrics["accuracy"] == 1.0
     assert run.model.artifact is not None and run.record.kind == "finetune"
-    assert bertworks.Run(tmp_path / "run").resume().metrics == run.metrics, "the rows were kept"
+    assert bertworks.Run(tmp_path / "run").resume().metrics == run.metrics, "the run keeps its rows"
 
 
-def test_a_frame_gives_what_rows_and_files_give(start: Path, tmp_path: Path) -> None:
+def test_dataframe_rows_and_file_give_the_same_model(base_model: Path, tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame(rows())
+    frame = pandas.DataFrame(make_rows())
     frame.to_csv(tmp_path / "rows.csv", index=False)
     weights = []
-    for name, data in (("rows", rows()), ("frame", frame), ("file", tmp_path / "rows.csv")):
-        run = bertworks.finetune(data, model=start, out=tmp_path / name, steps=4, settings=SETTINGS)
+    for name, data in (("rows", make_rows()), ("frame", frame), ("file", tmp_path / "rows.csv")):
+        run = bertworks.finetune(data, model=base_model, out=tmp_path / name, steps=4, settings=SETTINGS)
         weights.append((run.folder / "model/model.safetensors").read_bytes())
     assert weights[0] == weights[1] == weights[2]
 
 
 class Frame:
-    """What polars shows of itself."""
+    """The part of a polars DataFrame's interface that is used."""
 
     columns = ("text", "label")
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        return rows(20)
+        return make_rows(20)
 
 
-def test_other_frames_are_known_by_what_they_can_do(start: Path, tmp_path: Path) -> None:
-    run = bertworks.finetune(Frame(), model=start, out=tmp_path / "run", steps=2, settings=SETTINGS)  # type: ignore[arg-type]
+def test_other_dataframes_are_duck_typed(base_model: Path, tmp_path: Path) -> None:
+    run = bertworks.finetune(Frame(), model=base_model, out=tmp_path / "run", steps=2, settings=SETTINGS)  # type: ignore[arg-type]
     assert len((run.folder / "data/train.jsonl").read_text().splitlines()) == 20
 
 
-def test_in_a_thread(start: Path, tmp_path: Path) -> None:
+def test_finetune_in_threads(base_model: Path, tmp_path: Path) -> None:
     """Where signal handlers cannot be set; two trainings and a prediction at the same time."""
     runs: dict[str, bertworks.Run] = {}
     errors: list[BaseException] = []
 
     def train(name: str) -> None:
         try:
-            runs[name] = bertworks.finetune(rows(), model=start, out=tmp_path / name, steps=4, settings=SETTINGS)
+            runs[name] = bertworks.finetune(
+                make_rows(), model=base_model, out=tmp_path / name, steps=4, settings=SETTINGS
+            )
         except BaseException as error:
             errors.append(error)
 
@@ -111,52 +112,58 @@ def test_in_a_thread(start: Path, tmp_path: Path) -> None:
     assert not errors and set(runs) == {"a", "b"}
 
 
-def test_random_numbers_stay_the_callers(start: Path, tmp_path: Path) -> None:
+def test_the_global_rng_state_is_unchanged(base_model: Path, tmp_path: Path) -> None:
     torch.manual_seed(123)
     before = torch.get_rng_state()
-    bertworks.finetune(rows(), model=start, out=tmp_path / "run", steps=2, settings=SETTINGS)
+    bertworks.finetune(make_rows(), model=base_model, out=tmp_path / "run", steps=2, settings=SETTINGS)
     assert torch.equal(torch.get_rng_state(), before)
 
 
-@pytest.mark.parametrize("kind", [ValueError, OSError])
-def test_what_a_handler_raises_is_not_swallowed(kind: type[Exception], start: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("exception", [ValueError, OSError])
+def test_exceptions_of_an_event_handler_are_not_swallowed(
+    exception: type[Exception], base_model: Path, tmp_path: Path
+) -> None:
     def on_event(event: Event) -> None:
-        raise kind("the caller's own")
+        raise exception("the caller's own")
 
-    with pytest.raises(kind, match="the caller's own"):
-        bertworks.finetune(rows(), model=start, out=tmp_path / "run", steps=1, on_event=on_event)
+    with pytest.raises(exception, match="the caller's own"):
+        bertworks.finetune(make_rows(), model=base_model, out=tmp_path / "run", steps=1, on_event=on_event)
 
 
-def test_a_refused_call_touches_nothing_of_the_caller(start: Path, tmp_path: Path) -> None:
+def test_a_refused_call_leaves_other_files_alone(base_model: Path, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "train.csv").write_text("text,label\nde ba,a\nku fi,b\n" * 20)
     (tmp_path / "data" / "train.jsonl").write_text("mine")
-    for data in (str(tmp_path / "data" / "train.csv"), rows()):
+    for data in (str(tmp_path / "data" / "train.csv"), make_rows()):
         with pytest.raises(BertworksError):
-            bertworks.finetune(data, model=start, out=tmp_path, steps=1)
+            bertworks.finetune(data, model=base_model, out=tmp_path, steps=1)
         with pytest.raises(BertworksError):
             bertworks.finetune(data, model="./nowhere", out=tmp_path, steps=1)
     assert {path.name for path in (tmp_path / "data").iterdir()} == {"train.csv", "train.jsonl"}
     assert (tmp_path / "data" / "train.jsonl").read_text() == "mine"
 
 
-def test_a_second_call_for_the_same_folder_leaves_the_first_alone(start: Path, tmp_path: Path) -> None:
+def test_a_second_call_for_the_same_folder_leaves_the_first_alone(base_model: Path, tmp_path: Path) -> None:
     refusals: list[BertworksError] = []
 
-    def second(event: Event) -> None:
+    def start_second(event: Event) -> None:
         if isinstance(event, Started):
             try:
-                bertworks.finetune(rows(), model=start, out=tmp_path / "run", steps=1)
+                bertworks.finetune(make_rows(), model=base_model, out=tmp_path / "run", steps=1)
             except BertworksError as error:
                 refusals.append(error)
 
-    run = bertworks.finetune(rows(), model=start, out=tmp_path / "run", steps=4, settings=SETTINGS, on_event=second)
+    run = bertworks.finetune(
+        make_rows(), model=base_model, out=tmp_path / "run", steps=4, settings=SETTINGS, on_event=start_second
+    )
     assert run.is_finished and len(refusals) == 1 and refusals[0].code in ("run-exists", "in-use")
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
-def test_a_run_with_its_rows_can_be_moved(seeds: int, start: Path, tmp_path: Path) -> None:
-    run = bertworks.finetune(rows(), model=start, out=tmp_path / "run", steps=4, seeds=seeds, settings=SETTINGS)
+def test_a_run_with_its_rows_can_be_moved(seeds: int, base_model: Path, tmp_path: Path) -> None:
+    run = bertworks.finetune(
+        make_rows(), model=base_model, out=tmp_path / "run", steps=4, seeds=seeds, settings=SETTINGS
+    )
     metrics = run.metrics
     (tmp_path / "elsewhere").mkdir()
     moved = (tmp_path / "run").rename(tmp_path / "elsewhere" / "moved")
@@ -164,9 +171,9 @@ def test_a_run_with_its_rows_can_be_moved(seeds: int, start: Path, tmp_path: Pat
     assert bertworks.Run(moved).resume().metrics == metrics
 
 
-def test_metrics_of_a_pretraining_are_those_of_its_best_model(start: Path, tmp_path: Path) -> None:
+def test_metrics_of_a_pretraining_are_those_of_its_best_model(base_model: Path, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("\n\n".join(documents(40)))
-    shards = bertworks.prepare(tmp_path / "text.txt", tokenizer=start, out=tmp_path / "shards", workers=1)
+    shards = bertworks.prepare(tmp_path / "text.txt", tokenizer=base_model, out=tmp_path / "shards", workers=1)
     settings = {
         "optim.lr": 5.0,
         "optim.warmup": 0.0,
@@ -175,61 +182,93 @@ def test_metrics_of_a_pretraining_are_those_of_its_best_model(start: Path, tmp_p
         "train.batch_tokens": 256,
     }
     run = bertworks.pretrain(
-        shards.folder, model=start, objective="mlm", steps=6, out=tmp_path / "run", settings=settings
+        shards.folder, model=base_model, objective="mlm", steps=6, out=tmp_path / "run", settings=settings
     )
     losses = [event.metrics["loss"] for event in run.events if isinstance(event, Evaluated)]
-    assert losses[-1] > min(losses), "it did not get worse, so nothing is shown"
+    assert losses[-1] > min(losses), "the loss must get worse, or this test shows nothing"
     assert run.metrics["loss"] == min(losses)
+    assert isinstance(run.events[-1], Finished) and run.events[-1].metrics == run.metrics, "those of the best are told"
 
 
-def test_dropout_is_noticed(start: Path, tmp_path: Path) -> None:
-    run = bertworks.finetune(rows(), model=start, out=tmp_path / "run", steps=1, settings=SETTINGS)
+def test_predict_refuses_a_model_in_training_mode(base_model: Path, tmp_path: Path) -> None:
+    run = bertworks.finetune(make_rows(), model=base_model, out=tmp_path / "run", steps=1, settings=SETTINGS)
     run.predict(["de ba"])
     run.model.model.train()
     with refused("training-mode"):
         run.predict(["de ba"])
 
 
-def test_missing_values_of_pandas_are_missing(start: Path, tmp_path: Path) -> None:
+def test_missing_values_and_invalid_texts_in_rows(base_model: Path, tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")
     for value in (pandas.NA, pandas.NaT):
         with refused("bad-rows"):
-            bertworks.finetune([*rows(), {"text": "de", "label": value}], model=start, out=tmp_path / "run", steps=1)
+            bertworks.finetune(
+                [*make_rows(), {"text": "de", "label": value}], model=base_model, out=tmp_path / "run", steps=1
+            )
     with refused("not-text"):
-        bertworks.finetune([*rows(), {"text": b"de", "label": "a"}], model=start, out=tmp_path / "run", steps=1)
-    with refused("lone-surrogate", place="row 80"):
-        bertworks.finetune([*rows(), {"text": "\ud83d", "label": "a"}], model=start, out=tmp_path / "run", steps=1)
+        bertworks.finetune(
+            [*make_rows(), {"text": b"de", "label": "a"}], model=base_model, out=tmp_path / "run", steps=1
+        )
+    with refused("lone-surrogate", place="row 81"):
+        bertworks.finetune(
+            [*make_rows(), {"text": "\ud83d", "label": "a"}], model=base_model, out=tmp_path / "run", steps=1
+        )
 
 
-def test_a_predictor_is_shared_between_threads(start: Path, tmp_path: Path) -> None:
-    run = bertworks.finetune(rows(), model=start, out=tmp_path / "run", steps=10, settings=SETTINGS)
-    texts = [f"{a} {b} {'ba' if at % 2 else 'ku'}" for at, (a, b) in enumerate((a, b) for a in WORDS for b in WORDS)]
+def test_errors_name_the_rows_of_the_caller(base_model: Path, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"model": base_model, "out": tmp_path / "run", "steps": 1, "settings": SETTINGS}
+    unlabelled = [*make_rows(), {"text": "de", "label": None}]
+    for data, place in (
+        ({"data": unlabelled}, "train, row 81"),
+        ({"data": make_rows(), "dev": unlabelled}, "dev, row 81"),
+    ):
+        with refused("bad-rows", kind=BadRows) as error:
+            bertworks.finetune(**data, **options)
+        assert error.value.rows[0].place == place  # type: ignore[attr-defined]
+        assert place in error.value.cause
+        assert "skip_bad=True" in str(error.value)
+        assert ".jsonl" not in str(error.value)
+    long_row = {"text": "de " * 100, "label": "a"}
+    with refused("too-long", place="train, row 81"):
+        bertworks.finetune([*make_rows(), long_row], dev=make_rows(), on_long="error", **options)
+    run = bertworks.finetune(make_rows(), **options)
+    with refused("bad-rows") as error:
+        run.evaluate(unlabelled)
+    assert "data, row 81" in error.value.cause
+
+
+def test_a_predictor_is_shared_between_threads(base_model: Path, tmp_path: Path) -> None:
+    run = bertworks.finetune(make_rows(), model=base_model, out=tmp_path / "run", steps=10, settings=SETTINGS)
+    texts = [f"{a} {b} {'ba' if i % 2 else 'ku'}" for i, (a, b) in enumerate((a, b) for a in WORDS for b in WORDS)]
     predictor = run.model.predictor
-    alone = [one.confidence for one in predictor.predict(texts)]
-    found: dict[int, list[float]] = {}
+    expected = [prediction.confidence for prediction in predictor.predict(texts)]
+    confidences: dict[int, list[float]] = {}
 
-    def ask(number: int) -> None:
-        found[number] = [one.confidence for one in predictor.predict(texts)]
+    def predict_in_thread(number: int) -> None:
+        confidences[number] = [prediction.confidence for prediction in predictor.predict(texts)]
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
+    threads = [threading.Thread(target=predict_in_thread, args=(number,)) for number in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert all(found[number] == alone for number in range(4))
+    assert all(confidences[number] == expected for number in range(4))
 
 
-def test_stages_in_a_row_are_a_prediction(start: Path, tmp_path: Path) -> None:
-    """Requests that are run together get the numbers that they get alone."""
+def test_prepare_run_finish_is_predict(base_model: Path, tmp_path: Path) -> None:
+    """Requests that are batched together get the numbers that they get alone."""
     predictor = bertworks.finetune(
-        rows(), model=start, out=tmp_path / "run", steps=10, settings=SETTINGS
+        make_rows(), model=base_model, out=tmp_path / "run", steps=10, settings=SETTINGS
     ).model.predictor
-    first, second = predictor.prepare(["de ba fi"]), predictor.prepare(["go ku", "la ba"])
-    together = predictor.run([one.features for one in (*first, *second)])
+    first = predictor.prepare(["de ba fi"])
+    second = predictor.prepare(["go ku", "la ba"])
+    together = predictor.run([prepared.features for prepared in (*first, *second)])
     staged = [*predictor.finish(first, together[:1]), *predictor.finish(second, together[1:])]
-    alone = predictor.predict(["de ba fi", "go ku", "la ba"])
-    assert [one.label for one in staged] == [one.label for one in alone]
-    assert [one.confidence for one in staged] == pytest.approx([one.confidence for one in alone], abs=1e-6)
+    direct = predictor.predict(["de ba fi", "go ku", "la ba"])
+    assert [prediction.label for prediction in staged] == [prediction.label for prediction in direct]
+    assert [prediction.confidence for prediction in staged] == pytest.approx(
+        [prediction.confidence for prediction in direct], abs=1e-6
+    )
 
 
 NOTEBOOK = """
@@ -248,20 +287,20 @@ assert run.predict(["ba de"])[0].label in ("a", "b")
 """
 
 
-def test_the_process_stays_the_callers(start: Path, tmp_path: Path) -> None:
+def test_signals_threads_and_output_stay_the_callers(base_model: Path, tmp_path: Path) -> None:
     """As in a notebook: SIGINT stays Python's own, threads stay, nothing is printed."""
-    call = [sys.executable, "-c", NOTEBOOK, str(start), str(tmp_path / "run")]
-    done = subprocess.run(call, capture_output=True, text=True, env={**os.environ, "HF_HUB_OFFLINE": "1"})
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "" and done.stderr == ""
+    command = [sys.executable, "-c", NOTEBOOK, str(base_model), str(tmp_path / "run")]
+    process = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "HF_HUB_OFFLINE": "1"})
+    assert process.returncode == 0, process.stderr
+    assert process.stdout == "" and process.stderr == ""
 
 
 def open_files() -> set[str]:
-    found = set()
+    names = set()
     for link in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):  # the one of this very listing is gone by now
-            found.add(link.readlink().name)
-    return found
+        with suppress(OSError):  # the descriptor of this listing itself is closed by now
+            names.add(link.readlink().name)
+    return names
 
 
 @pytest.fixture
@@ -272,9 +311,13 @@ def sigint_raises() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-def test_sigint_is_an_interrupt_and_the_run_goes_on_later(start: Path, tmp_path: Path, sigint_raises: None) -> None:
-    whole = bertworks.finetune(
-        rows(), model=start, out=tmp_path / "whole", steps=8, settings={**SETTINGS, "train.checkpoint_every": 2}
+def test_sigint_interrupts_and_the_run_can_be_resumed(base_model: Path, tmp_path: Path, sigint_raises: None) -> None:
+    uninterrupted = bertworks.finetune(
+        make_rows(),
+        model=base_model,
+        out=tmp_path / "uninterrupted",
+        steps=8,
+        settings={**SETTINGS, "train.checkpoint_every": 2},
     )
 
     def interrupt(event: Event) -> None:
@@ -283,19 +326,18 @@ def test_sigint_is_an_interrupt_and_the_run_goes_on_later(start: Path, tmp_path:
 
     with pytest.raises(KeyboardInterrupt) as interrupted:
         bertworks.finetune(
-            rows(),
-            model=start,
+            make_rows(),
+            model=base_model,
             out=tmp_path / "run",
             steps=8,
             settings={**SETTINGS, "train.checkpoint_every": 2},
             on_event=interrupt,
         )
-    assert interrupted.tb is not None and "metrics.jsonl" not in open_files(), (
-        "closed, though the trainer is still there"
-    )
+    assert interrupted.tb is not None
+    assert "metrics.jsonl" not in open_files(), "closed, though the trainer is still there"
     run = bertworks.Run(tmp_path / "run").resume()
     assert (run.folder / "model/model.safetensors").read_bytes() == (
-        whole.folder / "model/model.safetensors"
+        uninterrupted.folder / "model/model.safetensors"
     ).read_bytes()
 
 
@@ -305,60 +347,61 @@ def test_sigint_is_an_interrupt_and_the_run_goes_on_later(start: Path, tmp_path:
         ([], "no-rows"),
         ({"text": ["a"]}, "not-rows"),
         (["a text"], "not-rows"),
-        ([*rows(20), {"text": "ba de", "label": float("nan")}], "bad-rows"),
-        ([*rows(20), {"text": "ba de"}], "bad-rows"),
-        ([*rows(20), {"words": "ba de", "label": "a"}], "bad-rows"),
-        ([*rows(20), {"text": float("nan"), "label": "a"}], "bad-rows"),
+        ([*make_rows(20), {"text": "ba de", "label": float("nan")}], "bad-rows"),
+        ([*make_rows(20), {"text": "ba de"}], "bad-rows"),
+        ([*make_rows(20), {"words": "ba de", "label": "a"}], "bad-rows"),
+        ([*make_rows(20), {"text": float("nan"), "label": "a"}], "bad-rows"),
         ([{"text": "ba", "label": "a"}] * 9, "one-label"),
     ],
 )
-def test_what_is_wrong_with_rows(data: Any, code: str, start: Path, tmp_path: Path) -> None:
+def test_bad_rows_are_refused(data: Any, code: str, base_model: Path, tmp_path: Path) -> None:
     with refused(code):
-        bertworks.finetune(data, model=start, out=tmp_path / "run", steps=1)
+        bertworks.finetune(data, model=base_model, out=tmp_path / "run", steps=1)
     assert not (tmp_path / "run").exists(), "nothing is left behind"
 
 
-def test_an_existing_run_is_not_written_over(start: Path, tmp_path: Path) -> None:
-    bertworks.finetune(rows(20), model=start, out=tmp_path / "run", steps=1)
+def test_an_existing_run_is_not_overwritten(base_model: Path, tmp_path: Path) -> None:
+    bertworks.finetune(make_rows(20), model=base_model, out=tmp_path / "run", steps=1)
     before = (tmp_path / "run/data/train.jsonl").read_bytes()
     with refused("run-exists"):
-        bertworks.finetune(rows(40), model=start, out=tmp_path / "run", steps=1)
+        bertworks.finetune(make_rows(40), model=base_model, out=tmp_path / "run", steps=1)
     assert (tmp_path / "run/data/train.jsonl").read_bytes() == before
     (tmp_path / "other").mkdir()
     (tmp_path / "other/notes.txt").write_text("mine")
     with refused("not-empty"):
-        bertworks.finetune(rows(20), model=start, out=tmp_path / "other", steps=1)
+        bertworks.finetune(make_rows(20), model=base_model, out=tmp_path / "other", steps=1)
     assert [path.name for path in (tmp_path / "other").iterdir() if path.name != ".lock"] == ["notes.txt"]
 
 
-def test_columns_and_settings_by_name(start: Path, tmp_path: Path) -> None:
-    named = [{"a": row["text"], "b": row["label"], "c": 0} for row in rows(40)]
+def test_columns_and_settings_by_name(base_model: Path, tmp_path: Path) -> None:
+    rows = [{"a": row["text"], "b": row["label"], "c": 0} for row in make_rows(40)]
     run = bertworks.finetune(
-        named, model=start, out=tmp_path / "run", steps=1, text="a", label="b", settings={"optim.lr": 1e-3}
+        rows, model=base_model, out=tmp_path / "run", steps=1, text="a", label="b", settings={"optim.lr": 1e-3}
     )
     assert run.record.config["optim"]["lr"] == 1e-3 and run.record.source is not None
-    assert run.record.source["columns"]["text"] == "a" and run.record.source["columns"]["label"] == ["b"]
+    assert run.record.source["columns"]["text"] == "a"
+    assert run.record.source["columns"]["label"] == ["b"]
     with pytest.raises(TypeError, match="texts"):
-        bertworks.finetune(named, model=start, out=tmp_path / "new", steps=1, texts="a")
+        bertworks.finetune(rows, model=base_model, out=tmp_path / "new", steps=1, texts="a")
     with refused("no-effect") as error:
         bertworks.finetune(
-            named, model=start, out=tmp_path / "new", steps=1, text="a", label="b", settings={"train.threads": 1}
+            rows, model=base_model, out=tmp_path / "new", steps=1, text="a", label="b", settings={"train.threads": 1}
         )
     assert isinstance(error.value, BertworksError)
 
 
-def test_a_column_with_a_comma_in_its_name(start: Path, tmp_path: Path) -> None:
-    table = [{"text": row["text"], "a,b": at % 2, "c": int(at % 3 == 0)} for at, row in enumerate(rows(40))]
+def test_a_column_with_a_comma_in_its_name(base_model: Path, tmp_path: Path) -> None:
+    table = [{"text": row["text"], "a,b": i % 2, "c": int(i % 3 == 0)} for i, row in enumerate(make_rows(40))]
     labels = ["a,b", "c"]
-    run = bertworks.finetune(table, task="multilabel", model=start, out=tmp_path / "run", steps=1, label=labels)
+    run = bertworks.finetune(table, task="multilabel", model=base_model, out=tmp_path / "run", steps=1, label=labels)
     assert run.model.artifact is not None and run.model.artifact.task.labels == ("a,b", "c")
     assert set(run.predict(["ba de"])[0].scores) == {"a,b", "c"}
-    single = [{"text": row["text"], "a,b": row["label"]} for row in rows(40)]
-    run = bertworks.finetune(single, model=start, out=tmp_path / "single", steps=1, label="a,b")
+    single = [{"text": row["text"], "a,b": row["label"]} for row in make_rows(40)]
+    run = bertworks.finetune(single, model=base_model, out=tmp_path / "single", steps=1, label="a,b")
     assert run.record.source is not None and run.record.source["columns"]["label"] == ["a,b"]
 
 
-def test_from_text_to_a_model(tmp_path: Path) -> None:
+def test_train_vocabulary_prepare_and_pretrain(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("\n\n".join(documents(60)))
     tokenizer = bertworks.train_vocabulary(tmp_path / "text.txt", size=150, out=tmp_path / "vocab")
     shards = bertworks.prepare(tmp_path / "text.txt", tokenizer=tmp_path / "vocab", out=tmp_path / "shards", workers=1)

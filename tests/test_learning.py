@@ -34,7 +34,7 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
     return language_shards(tmp_path_factory.mktemp("language"), 300)
 
 
-def learn(shards: Shards, out: Path, objective: str) -> dict[str, float]:
+def train_and_evaluate(shards: Shards, out: Path, objective: str) -> dict[str, float]:
     preset, steps, _ = CASES[objective]
     settings = [
         *LEARNING,
@@ -46,26 +46,26 @@ def learn(shards: Shards, out: Path, objective: str) -> dict[str, float]:
     return metrics
 
 
-def reached(measures: dict[str, float], wanted: dict[str, float]) -> dict[str, bool]:
-    higher = ("accuracy", "auc")
+def thresholds_met(metrics: dict[str, float], thresholds: dict[str, float]) -> dict[str, bool]:
+    higher_is_better = ("accuracy", "auc")
     return {
-        name: measures[name] >= level if name.endswith(higher) else measures[name] <= level
-        for name, level in wanted.items()
+        name: metrics[name] >= threshold if name.endswith(higher_is_better) else metrics[name] <= threshold
+        for name, threshold in thresholds.items()
     }
 
 
 @pytest.mark.parametrize("objective", CASES)
-def test_learning(objective: str, shards: Shards, tmp_path: Path) -> None:
-    measures = learn(shards, tmp_path / "run", objective)
-    assert all(reached(measures, CASES[objective][2]).values()), measures
+def test_objectives_learn(objective: str, shards: Shards, tmp_path: Path) -> None:
+    metrics = train_and_evaluate(shards, tmp_path / "run", objective)
+    assert all(thresholds_met(metrics, CASES[objective][2]).values()), metrics
 
 
 class Sabotaged(Masked):
-    """Taught the wrong tokens and the wrong order."""
+    """Trained on shuffled labels and random pairs."""
 
     def forward(self, batch: PretrainBatch) -> Any:
         if not self.training:
-            return super().forward(batch)  # judged like any other
+            return super().forward(batch)  # evaluated like any other
         rng = np.random.default_rng(batch.examples)
         pairs = np.where(batch.pairs < 0, -1, rng.integers(0, 2, len(batch.pairs)))
         return super().forward(replace(batch, labels=rng.permutation(batch.labels), pairs=pairs))
@@ -73,5 +73,5 @@ class Sabotaged(Masked):
 
 def test_a_sabotaged_objective_does_not_learn(shards: Shards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(OBJECTIVES, "mlm", Sabotaged)
-    measures = learn(shards, tmp_path / "run", "mlm+nsp")
-    assert not any(reached(measures, CASES["mlm+nsp"][2]).values()), measures
+    metrics = train_and_evaluate(shards, tmp_path / "run", "mlm+nsp")
+    assert not any(thresholds_met(metrics, CASES["mlm+nsp"][2]).values()), metrics

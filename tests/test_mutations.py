@@ -1,4 +1,4 @@
-"""The parity tests can fail: each of these mistakes, made on purpose, is noticed by every family it applies to."""
+"""The parity tests can fail: each of these mutations is detected in every family it applies to."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from zoo import FAMILIES, hf_folder, hf_model
 Patch = pytest.MonkeyPatch
 Mutation = Callable[[Patch, Model], None]
 
-LM_JOB = dict.fromkeys(FAMILIES, "masked") | {"xlnet": "pretraining", "gpt2": "pretraining"}
+LM_HEAD = dict.fromkeys(FAMILIES, "masked") | {"xlnet": "pretraining", "gpt2": "pretraining"}
 BERT_LIKE = ("bert", "roberta", "albert", "electra", "distilbert")
 WITH_SEGMENTS = ("bert", "roberta", "albert", "electra", "xlnet")
 ERF = ("bert", "roberta", "electra", "xlnet", "distilbert")
@@ -39,14 +39,14 @@ def erf_for_tanh_gelu(patch: Patch, model: Model) -> None:
 
 def position_plus_one(patch: Patch, model: Model) -> None:
     if model.config.encoder.attention == "relative":
-        true = attention.sinusoids
-        patch.setattr(attention, "sinusoids", lambda positions, size: true(positions + 1, size))
+        sinusoids = attention.sinusoids
+        patch.setattr(attention, "sinusoids", lambda positions, size: sinusoids(positions + 1, size))
     else:
         patch.setattr(model.encoder.embed, "first_position", model.encoder.embed.first_position + 1)
 
 
 def padding_visible(patch: Patch, model: Model) -> None:
-    """Shorter sequences are padded to the longest and nothing is hidden: what a forgotten mask does."""
+    """Sequences are padded to the longest without a mask."""
     forward = transformer.Transformer.forward
 
     def padded(self: transformer.Transformer, tokens: layout.Tokens, keep_layers: bool = False) -> encoder.States:
@@ -77,7 +77,7 @@ def two_layers_swapped(patch: Patch, model: Model) -> None:
 
 
 def norm_eps_times_1000(patch: Patch, model: Model) -> None:
-    """Seen where a norm's input is small, so this one is tried on faint embeddings."""
+    """Matters only where a norm's input is small, so this mutation is tried on faint embeddings."""
     for module in model.modules():
         if isinstance(module, nn.LayerNorm):
             patch.setattr(module, "eps", module.eps * 1000)
@@ -89,8 +89,8 @@ def pre_for_post_norm(patch: Patch, model: Model) -> None:
 
 
 def no_scaling(patch: Patch, model: Model) -> None:
-    true = F.scaled_dot_product_attention
-    patch.setattr(F, "scaled_dot_product_attention", lambda *args, **kwargs: true(*args, **kwargs, scale=1.0))
+    attend = F.scaled_dot_product_attention
+    patch.setattr(F, "scaled_dot_product_attention", lambda *args, **kwargs: attend(*args, **kwargs, scale=1.0))
 
 
 def q_and_k_swapped(patch: Patch, model: Model) -> None:
@@ -99,9 +99,9 @@ def q_and_k_swapped(patch: Patch, model: Model) -> None:
 
 
 def untied_head(patch: Patch, model: Model) -> None:
-    own = torch.randn(model.encoder.embed.tokens.weight.shape, generator=torch.Generator().manual_seed(3)) * 0.2
-    true = heads.LanguageHead.forward
-    patch.setattr(heads.LanguageHead, "forward", lambda self, states, table: true(self, states, own))
+    other_table = torch.randn(model.encoder.embed.tokens.weight.shape, generator=torch.Generator().manual_seed(3)) * 0.2
+    forward = heads.LanguageHead.forward
+    patch.setattr(heads.LanguageHead, "forward", lambda self, states, table: forward(self, states, other_table))
 
 
 def transform_skipped(patch: Patch, model: Model) -> None:
@@ -112,8 +112,8 @@ def transform_skipped(patch: Patch, model: Model) -> None:
 
 
 def dropout_live_in_evaluation(patch: Patch, model: Model) -> None:
-    true = attention.attend
-    patch.setattr(attention, "attend", lambda *args, **kwargs: true(*args, **{**kwargs, "drop": Dropout(0.5)}))
+    attend = attention.attend
+    patch.setattr(attention, "attend", lambda *args, **kwargs: attend(*args, **{**kwargs, "drop": Dropout(0.5)}))
 
 
 def a_head_lost(patch: Patch, model: Model) -> None:
@@ -157,18 +157,19 @@ CASES = [(mutation, family) for mutation, families in MUTATIONS.items() for fami
 
 
 @pytest.mark.parametrize(("mutation", "family"), CASES, ids=[f"{m.__name__}-{f}" for m, f in CASES])
-def test_a_mistake_is_noticed(mutation: Mutation, family: str, root: Path, monkeypatch: Patch) -> None:
-    job, faint = LM_JOB[family], mutation is norm_eps_times_1000
-    folder = hf_folder(family, job, root, faint)
-    theirs = their_outputs(hf_model(family, job, faint=faint), family, job)
+def test_mutations_are_detected(mutation: Mutation, family: str, root: Path, monkeypatch: Patch) -> None:
+    head = LM_HEAD[family]
+    faint = mutation is norm_eps_times_1000
+    folder = hf_folder(family, head, root, faint)
+    theirs = their_outputs(hf_model(family, head, faint=faint), family, head)
     healthy = load_folder(folder).model
-    assert difference(our_outputs(healthy, family, job), theirs) <= TOLERANCE
-    sick = load_folder(folder).model
+    assert difference(our_outputs(healthy, family, head), theirs) <= TOLERANCE
+    mutated = load_folder(folder).model
     torch.manual_seed(0)
-    mutation(monkeypatch, sick)
-    assert difference(our_outputs(sick, family, job), theirs) > TOLERANCE
+    mutation(monkeypatch, mutated)
+    assert difference(our_outputs(mutated, family, head), theirs) > TOLERANCE
 
 
-def test_the_list_is_long_enough() -> None:
+def test_there_are_enough_mutations() -> None:
     assert len(MUTATIONS) >= 12
     assert {family for _, family in CASES} == set(FAMILIES)

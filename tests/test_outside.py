@@ -42,7 +42,7 @@ from texts import tiny_tokenizer
 
 @dataclass(frozen=True)
 class Verdict(Prediction):
-    is_so: bool
+    is_yes: bool
     confidence: float
 
 
@@ -92,10 +92,10 @@ class VerdictTask(SequenceTask[bool, Verdict]):
         return Verdict(yes > no, max(yes, no))
 
     def score(self, prediction: Verdict, answer: bool, texts: tuple[str, ...]) -> Score:
-        is_right = prediction.is_so == answer
+        is_right = prediction.is_yes == answer
         confidences = ((prediction.confidence, is_right),)
         return Score(
-            (float(is_right),), not is_right, prediction.confidence, str(answer), str(prediction.is_so), confidences
+            (float(is_right),), not is_right, prediction.confidence, str(answer), str(prediction.is_yes), confidences
         )
 
     def metric_values(self, scores: Floats) -> MetricValues:
@@ -137,7 +137,8 @@ class Bag(Encoder):
 
 @pytest.fixture
 def bag() -> Iterator[None]:
-    ENCODER_CONFIGS["bag"], ENCODERS["bag"] = BagConfig, Bag
+    ENCODER_CONFIGS["bag"] = BagConfig
+    ENCODERS["bag"] = Bag
     yield
     del ENCODER_CONFIGS["bag"], ENCODERS["bag"]
 
@@ -149,32 +150,40 @@ def new_bag(**changes: object) -> bertworks.Workbench:
     return bertworks.Workbench(Model.fresh(config, ["lm"]).eval(), tokenizer, Pooling(), {}, ["new bag"], [])
 
 
-def test_an_encoder_of_others(bag: None, tmp_path: Path) -> None:
-    start = new_bag(decay=0.25).save(tmp_path / "start")
-    loaded = bertworks.load(start)
+def test_finetuning_a_custom_encoder(bag: None, tmp_path: Path) -> None:
+    base_model = new_bag(decay=0.25).save(tmp_path / "start")
+    loaded = bertworks.load(base_model)
     assert isinstance(loaded.config.encoder, BagConfig) and loaded.config.encoder.decay == 0.25
-    assert loaded.encode(["de ba", "ku fi de"]).shape == (2, 32) and len(loaded.states("de ba")) == 4
-    rows = [{"text": f"de {'ba' if at % 2 else 'ku'} {'fi ' * (at % 4)}", "label": "ab"[at % 2]} for at in range(80)]
+    assert loaded.encode(["de ba", "ku fi de"]).shape == (2, 32)
+    assert len(loaded.states("de ba")) == 4
+    rows = [{"text": f"de {'ba' if i % 2 else 'ku'} {'fi ' * (i % 4)}", "label": "ab"[i % 2]} for i in range(80)]
     settings = {"optim.lr": 1e-2, "train.batch_size": 16, "train.freeze": 0, "optim.layer_decay": 0.9}
-    run = bertworks.finetune(rows, model=start, out=tmp_path / "run", steps=60, settings=settings)
-    assert run.metrics["accuracy"] == 1.0 and [one.label for one in run.predict(["de ba", "ku fi"])] == ["b", "a"]
+    with refused("no-effect") as error:
+        bertworks.finetune(rows, model=base_model, out=tmp_path / "run", settings={"train.attention_dropout": 0.1})
+    assert error.value.fields == ["train.attention_dropout"]
+    run = bertworks.finetune(rows, model=base_model, out=tmp_path / "run", steps=60, settings=settings)
+    assert run.metrics["accuracy"] == 1.0
+    assert [prediction.label for prediction in run.predict(["de ba", "ku fi"])] == ["b", "a"]
     assert bertworks.Run(tmp_path / "run").resume().metrics == run.metrics
     frozen = bertworks.finetune(
-        rows, model=start, out=tmp_path / "frozen", steps=2, settings={**settings, "train.freeze": 1}
+        rows, model=base_model, out=tmp_path / "frozen", steps=2, settings={**settings, "train.freeze": 1}
     )
-    before, after = start / "model.safetensors", frozen.folder / "model" / "model.safetensors"
+    before = base_model / "model.safetensors"
+    after = frozen.folder / "model" / "model.safetensors"
     weights = [load_file(path) for path in (before, after)]
-    same = {name for name in weights[0].keys() & weights[1].keys() if torch.equal(weights[0][name], weights[1][name])}
-    assert same == {"encoder.tokens.weight", "encoder.mixers.0.weight", "encoder.mixers.0.bias"}
+    unchanged = {
+        name for name in weights[0].keys() & weights[1].keys() if torch.equal(weights[0][name], weights[1][name])
+    }
+    assert unchanged == {"encoder.tokens.weight", "encoder.mixers.0.weight", "encoder.mixers.0.bias"}
 
 
-def test_an_encoder_of_others_is_pretrained(bag: None, tmp_path: Path) -> None:
-    start = new_bag().save(tmp_path / "start")
-    (tmp_path / "text.txt").write_text("\n\n".join(f"de ba ku fi {'de ' * (at % 7)}. ku ba." for at in range(400)))
-    bertworks.prepare(tmp_path / "text.txt", tokenizer=start, out=tmp_path / "shards", workers=1)
+def test_pretraining_a_custom_encoder(bag: None, tmp_path: Path) -> None:
+    base_model = new_bag().save(tmp_path / "start")
+    (tmp_path / "text.txt").write_text("\n\n".join(f"de ba ku fi {'de ' * (i % 7)}. ku ba." for i in range(400)))
+    bertworks.prepare(tmp_path / "text.txt", tokenizer=base_model, out=tmp_path / "shards", workers=1)
     run = bertworks.pretrain(
         tmp_path / "shards",
-        model=start,
+        model=base_model,
         steps=30,
         out=tmp_path / "run",
         settings={"optim.lr": 1e-2, "train.batch_tokens": 256},
@@ -185,15 +194,15 @@ def test_an_encoder_of_others_is_pretrained(bag: None, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["train.recompute"])
-def test_what_an_encoder_cannot_do_is_refused(key: str, bag: None, tmp_path: Path) -> None:
-    start = new_bag().save(tmp_path / "start")
-    rows = [{"text": f"de {'ba' if at % 2 else 'ku'}", "label": "ab"[at % 2]} for at in range(40)]
-    with pytest.raises(Unsupported) as refusal:
-        bertworks.finetune(rows, model=start, out=tmp_path / "run", steps=1, settings={key: True})
-    assert refusal.value.code == "no-effect"
+def test_unsupported_settings_of_a_custom_encoder_are_refused(key: str, bag: None, tmp_path: Path) -> None:
+    base_model = new_bag().save(tmp_path / "start")
+    rows = [{"text": f"de {'ba' if i % 2 else 'ku'}", "label": "ab"[i % 2]} for i in range(40)]
+    with pytest.raises(Unsupported) as error:
+        bertworks.finetune(rows, model=base_model, out=tmp_path / "run", steps=1, settings={key: True})
+    assert error.value.code == "no-effect"
 
 
-def test_what_is_known_of_an_encoder_of_others(bag: None) -> None:
+def test_parameter_table_and_attention_of_a_custom_encoder(bag: None) -> None:
     bench = new_bag()
     table = count_parameters(bench.model)
     assert table.rows["token embeddings"] == bench.config.encoder.vocab_size * 32
@@ -202,16 +211,16 @@ def test_what_is_known_of_an_encoder_of_others(bag: None) -> None:
         bench.attention("de ba")
 
 
-def test_left_to_right_needs_an_encoder_that_can(bag: None, tmp_path: Path) -> None:
-    """Bag mixes the whole text into every token: it would copy the answer."""
-    start = new_bag(causal=True).save(tmp_path / "start")
-    (tmp_path / "text.txt").write_text("\n\n".join(f"de ba ku fi {'de ' * (at % 7)}. ku ba." for at in range(50)))
-    bertworks.prepare(tmp_path / "text.txt", tokenizer=start, out=tmp_path / "shards", workers=1)
+def test_left_to_right_needs_a_causal_encoder(bag: None, tmp_path: Path) -> None:
+    """Bag mixes the mean of the text into every token, so it would see the token to predict."""
+    base_model = new_bag(causal=True).save(tmp_path / "start")
+    (tmp_path / "text.txt").write_text("\n\n".join(f"de ba ku fi {'de ' * (i % 7)}. ku ba." for i in range(50)))
+    bertworks.prepare(tmp_path / "text.txt", tokenizer=base_model, out=tmp_path / "shards", workers=1)
     with refused("bad-config"):
-        bertworks.pretrain(tmp_path / "shards", model=start, objective="ltr", steps=1, out=tmp_path / "run")
+        bertworks.pretrain(tmp_path / "shards", model=base_model, objective="ltr", steps=1, out=tmp_path / "run")
 
 
-def test_encoders_have_no_buffers(bag: None) -> None:
+def test_encoders_with_buffers_are_refused(bag: None) -> None:
     class Buffered(Bag):
         def __init__(self, config: BagConfig) -> None:
             super().__init__(config)
@@ -222,11 +231,11 @@ def test_encoders_have_no_buffers(bag: None) -> None:
         new_bag()
 
 
-def test_a_kind_that_is_not_there_is_refused(bag: None, tmp_path: Path) -> None:
-    start = new_bag().save(tmp_path / "start")
+def test_an_unknown_encoder_kind_is_refused(bag: None, tmp_path: Path) -> None:
+    base_model = new_bag().save(tmp_path / "start")
     del ENCODER_CONFIGS["bag"]
     with pytest.raises(BadConfig, match="bag"):
-        bertworks.load(start)
+        bertworks.load(base_model)
     ENCODER_CONFIGS["bag"] = BagConfig
 
 
@@ -237,16 +246,16 @@ def verdict() -> Iterator[None]:
     del SHAPES["verdict"]
 
 
-def test_a_shape_of_others(verdict: None, tmp_path: Path) -> None:
-    small = {"hidden_size": 32, "n_layers": 2, "n_heads": 4, "ffn_size": 64, "n_positions": 48, "init_range": 0.1}
-    start = bertworks.new("bert-mini", tokenizer=tiny_tokenizer(), **small).save(tmp_path / "start")
+def test_a_custom_task_shape(verdict: None, tmp_path: Path) -> None:
+    sizes = {"hidden_size": 32, "n_layers": 2, "n_heads": 4, "ffn_size": 64, "n_positions": 48, "init_range": 0.1}
+    base_model = bertworks.new("bert-mini", tokenizer=tiny_tokenizer(), **sizes).save(tmp_path / "start")
     rows = [
-        {"text": f"de {'ba' if at % 2 else 'ku'} {'fi ' * (at % 4)}", "verdict": "yes" if at % 2 else "no"}
-        for at in range(80)
+        {"text": f"de {'ba' if i % 2 else 'ku'} {'fi ' * (i % 4)}", "verdict": "yes" if i % 2 else "no"}
+        for i in range(80)
     ]
     settings = {"optim.lr": 3e-3, "train.batch_size": 16}
-    run = bertworks.finetune(rows, task="verdict", model=start, out=tmp_path / "run", steps=40, settings=settings)
+    run = bertworks.finetune(rows, task="verdict", model=base_model, out=tmp_path / "run", steps=40, settings=settings)
     assert run.metrics == {"accuracy": 1.0} and "判断" in run.report.read_text()
-    assert [one.is_so for one in run.predict(["de ba", "ku fi"])] == [True, False]
+    assert [prediction.is_yes for prediction in run.predict(["de ba", "ku fi"])] == [True, False]
     assert run.evaluate(rows[:9]).results.metrics["accuracy"] == 1.0
     assert bertworks.Run(tmp_path / "run").resume().metrics == run.metrics

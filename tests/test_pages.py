@@ -1,4 +1,4 @@
-"""Pages: one file, nothing fetched, everything escaped, two languages; looked at in a real browser."""
+"""Pages: one file, nothing fetched, everything escaped, two languages; rendered in a real browser."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def shards(tmp_path_factory: pytest.TempPathFactory, shared: Path) -> Shards:
 
 
 @pytest.fixture(scope="module")
-def written(shards: Shards, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def masks_page(shards: Shards, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("html") / "masks.html"
     write_masks_page(
         path, *view_masks(shards, DataConfig(pairs="nsp", masking="word", mask_rate=0.3), seed=0, epoch=0, lines=40)
@@ -38,30 +38,30 @@ def written(shards: Shards, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_parts() -> None:
+def test_html_helpers() -> None:
     assert escape('<b a="1">&\'') == "&lt;b a=&quot;1&quot;&gt;&amp;&#x27;"
     assert bilingual("a", "b") == '<span lang="en">a</span><span lang="zh">b</span>'
-    made = table(["x", "y", "z", "w"], [["<i>", 1234, "<u>", "9.5%"], ["r", 5, "7", ""]])
-    assert made.count("&lt;u&gt;") == 1 and "<i>" in made
-    assert (
-        '<td class="number">1,234</td>' in made and '<td class="number">9.5%</td>' in made and "<td>7</td>" in made
-    ), "by columns"
+    html = table(["x", "y", "z", "w"], [["<i>", 1234, "<u>", "9.5%"], ["r", 5, "7", ""]])
+    assert html.count("&lt;u&gt;") == 1 and "<i>" in html
+    assert '<td class="number">1,234</td>' in html
+    assert '<td class="number">9.5%</td>' in html
+    assert "<td>7</td>" in html, "by columns"
     assert page(("<t>", "题"), "body").count("&lt;t&gt;") == 2
 
 
-def test_a_single_point_is_seen() -> None:
-    drawn = [
+def test_a_single_point_is_drawn() -> None:
+    figures = [
         figure(("t", "题"), [Curve(("a", "甲"), points)], x_title=("x", "横"))
         for points in ([(1.0, 2.0)], [(1.0, 2.0), (2.0, 3.0)])
     ]
-    assert [picture.count("<circle") for picture in drawn] == [1, 0]
+    assert [picture.count("<circle") for picture in figures] == [1, 0]
 
 
-def test_the_page_is_escaped_and_alone(written: Path) -> None:
-    html = written.read_text(encoding="utf-8")
-    assert (
-        "<script" not in html and "<img" not in html and not re.search(r'(?:src|href)\s*=\s*["\']?(?:https?:)?//', html)
-    )
+def test_the_page_is_escaped_and_self_contained(masks_page: Path) -> None:
+    html = masks_page.read_text(encoding="utf-8")
+    assert "<script" not in html
+    assert "<img" not in html
+    assert not re.search(r'(?:src|href)\s*=\s*["\']?(?:https?:)?//', html)
     assert "default-src 'none'" in html and "&lt;" in html
     assert html.count('class="example') == 40
     for label, kind in enumerate(("same", "other")):
@@ -71,13 +71,13 @@ def test_the_page_is_escaped_and_alone(written: Path) -> None:
     assert 'class="word whole' in html
 
 
-def test_views_are_what_the_loader_gives(shards: Shards) -> None:
+def test_views_match_the_loader(shards: Shards) -> None:
     epoch, views = view_masks(shards, DataConfig(pairs="nsp", masking="word"), seed=3, epoch=1, lines=20)
     first = epoch.examples_of(0).tolist()[0]
     batch = epoch.gather([first])
     tokenizer = shards.tokenizer
     assert [token.seen for token in views[0].tokens] == [tokenizer.readable(id) for id in batch.ids.tolist()]
-    targets = [at for at, token in enumerate(views[0].tokens) if token.state in ("masked", "random", "kept")]
+    targets = [i for i, token in enumerate(views[0].tokens) if token.state in ("masked", "random", "kept")]
     assert targets == batch.targets.tolist()
     assert sum(count_states(views).values()) == sum(len(view.tokens) for view in views)
     assert all(
@@ -89,17 +89,18 @@ def test_views_are_what_the_loader_gives(shards: Shards) -> None:
     assert line.startswith(f" {LABELS['nsp', views[0].label][0]} ") and "[CLS]" in line
 
 
-def test_in_a_browser(written: Path, tmp_path: Path) -> None:
+def test_the_page_renders_in_a_browser(masks_page: Path, tmp_path: Path) -> None:
     """It renders without a script: one language at a time, all examples with their boxes."""
     chromium = shutil.which("chromium")
     if chromium is None:
         pytest.skip("no chromium on this machine: .ci/run installs it")
     sizes = []
     for name, content in (
-        ("en", written.read_text()),
-        ("zh", written.read_text().replace('id="zh"', 'id="zh" checked')),
+        ("en", masks_page.read_text()),
+        ("zh", masks_page.read_text().replace('id="zh"', 'id="zh" checked')),
     ):
-        page_file, picture = tmp_path / f"{name}.html", tmp_path / f"{name}.png"
+        page_file = tmp_path / f"{name}.html"
+        picture = tmp_path / f"{name}.png"
         page_file.write_text(content)
         flags = [*FLAGS, f"--user-data-dir={tmp_path / name}", "--window-size=1000,1400", f"--screenshot={picture}"]
         subprocess.run([chromium, *flags, f"file://{page_file}"], capture_output=True, timeout=120, check=True)

@@ -1,4 +1,4 @@
-"""Every module can be imported where Unix's own modules are missing, as far as can be known without such a machine."""
+"""Every module can be imported where the modules of Unix are missing, as far as can be tested on Unix."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src"
-UNIX = (
+UNIX_MODULES = (
     "fcntl",
     "grp",
     "pwd",
@@ -24,7 +24,7 @@ UNIX = (
 )
 CODE = """
 import importlib, sys
-# What others need of them they have imported before: only ours must do without.
+# Imported first, since these may need the Unix modules: only ours must do without.
 import filelock, torch, torch.distributed, torch.utils.checkpoint, tokenizers, typer, rich.console, rich.live, concurrent.futures.process
 for name in {hidden!r}:
     sys.modules[name] = None
@@ -38,8 +38,8 @@ def test_imports_without_unix() -> None:
     paths = sorted((SOURCE / "bertworks").rglob("*.py"))
     modules = [".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__") for path in paths]
     modules = [name for name in modules if not name.endswith("__main__")]
-    done = subprocess.run(
-        [sys.executable, "-c", CODE.format(hidden=UNIX, modules=modules)], capture_output=True, text=True
+    process = subprocess.run(
+        [sys.executable, "-c", CODE.format(hidden=UNIX_MODULES, modules=modules)], capture_output=True, text=True
     )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == f"imported {len(modules)}"
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.strip() == f"imported {len(modules)}"

@@ -1,4 +1,4 @@
-"""Settings of sentence-transformers: read as that library reads them, written back, and refused where not built."""
+"""Settings of sentence-transformers: read as that library reads them, written back, and refused where unsupported."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bertworks.text.tokenizer import Tokenizer
 from refusals import refused
 
 SMALL = {"hidden_size": 16, "n_heads": 2, "ffn_size": 24, "n_layers": 2, "n_positions": 12, "init_range": 0.3}
-OLD = "sentence_transformers.models"
+MODULE_PREFIX = "sentence_transformers.models"
 
 
 @pytest.fixture
@@ -25,14 +25,16 @@ def folder(tmp_path: Path) -> Path:
     return bertworks.new("bert-mini", tokenizer=Tokenizer.load(tmp_path), **SMALL).save(tmp_path / "m")
 
 
-def settle(folder: Path, pooling: dict[str, Any], *, normalise: bool = False, **files: Any) -> Path:
-    kinds = [
-        ("", f"{OLD}.Transformer"),
-        ("1_Pooling", f"{OLD}.Pooling"),
-        *([("2_Normalize", f"{OLD}.Normalize")] if normalise else []),
+def write_sentence_transformers_config(
+    folder: Path, pooling: dict[str, Any], *, normalise: bool = False, **files: Any
+) -> Path:
+    modules = [
+        ("", f"{MODULE_PREFIX}.Transformer"),
+        ("1_Pooling", f"{MODULE_PREFIX}.Pooling"),
+        *([("2_Normalize", f"{MODULE_PREFIX}.Normalize")] if normalise else []),
     ]
     (folder / "modules.json").write_text(
-        json.dumps([{"idx": i, "name": str(i), "path": path, "type": kind} for i, (path, kind) in enumerate(kinds)])
+        json.dumps([{"idx": i, "name": str(i), "path": path, "type": kind} for i, (path, kind) in enumerate(modules)])
     )
     (folder / "1_Pooling").mkdir(exist_ok=True)
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
@@ -54,21 +56,21 @@ def settle(folder: Path, pooling: dict[str, Any], *, normalise: bool = False, **
     ],
 )
 @pytest.mark.parametrize("normalise", [True, False])
-def test_modes(folder: Path, settings: dict[str, Any], mode: str, normalise: bool, tmp_path: Path) -> None:
-    bench = bertworks.load(settle(folder, settings, normalise=normalise))
-    bare = bertworks.load(folder)
-    bare.pooling = Pooling().with_mode(mode)
-    expected = bare.encode(["the cat sat"])
+def test_pooling_modes(folder: Path, settings: dict[str, Any], mode: str, normalise: bool, tmp_path: Path) -> None:
+    bench = bertworks.load(write_sentence_transformers_config(folder, settings, normalise=normalise))
+    plain = bertworks.load(folder)
+    plain.pooling = Pooling().with_mode(mode)
+    expected = plain.encode(["the cat sat"])
     if normalise:
         expected = expected / np.linalg.norm(expected)
     assert np.allclose(bench.encode(["the cat sat"]), expected, atol=1e-6)
-    bench.save(tmp_path / "again")
-    assert bertworks.load(tmp_path / "again").pooling == bench.pooling
+    bench.save(tmp_path / "saved")
+    assert bertworks.load(tmp_path / "saved").pooling == bench.pooling
 
 
 def test_prompts_and_lower_case(folder: Path, tmp_path: Path) -> None:
     sentences = {"prompts": {"q": "query : ", "doc": ""}, "default_prompt_name": "q", "similarity_fn_name": "dot"}
-    settle(
+    write_sentence_transformers_config(
         folder,
         {"pooling_mode": "mean"},
         config_sentence_transformers=sentences,
@@ -76,15 +78,15 @@ def test_prompts_and_lower_case(folder: Path, tmp_path: Path) -> None:
     )
     bench = bertworks.load(folder)
     assert bench.pooling.prompt == "query : " and bench.pooling.lower_case
-    bare = bertworks.load(folder)
-    bare.pooling = Pooling()
-    assert np.allclose(bench.encode(["The CAT"]), bare.encode(["query : the cat"]), atol=1e-6)
-    bench.save(tmp_path / "again")
-    assert json.loads((tmp_path / "again" / "config_sentence_transformers.json").read_text()) == sentences
-    assert bertworks.load(tmp_path / "again").pooling == bench.pooling
+    plain = bertworks.load(folder)
+    plain.pooling = Pooling()
+    assert np.allclose(bench.encode(["The CAT"]), plain.encode(["query : the cat"]), atol=1e-6)
+    bench.save(tmp_path / "saved")
+    assert json.loads((tmp_path / "saved" / "config_sentence_transformers.json").read_text()) == sentences
+    assert bertworks.load(tmp_path / "saved").pooling == bench.pooling
 
 
-def test_where_the_limit_is_said(folder: Path) -> None:
+def test_source_of_the_length_limit(folder: Path) -> None:
     assert bertworks.load(folder).limit_and_source == (12, "positions")
     (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 7}')
     assert bertworks.load(folder).limit_and_source == (7, "sentence_bert_config.json")
@@ -99,7 +101,7 @@ def test_where_the_limit_is_said(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "sentences", "code", "named"),
+    ("settings", "sentences", "code", "mentioned"),
     [
         ({"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True}, {}, "unsupported-pooling", "mean + max"),
         ({"pooling_mode_weightedmean_tokens": True}, {}, "unsupported-pooling", "pooling_mode_weightedmean_tokens"),
@@ -108,23 +110,23 @@ def test_where_the_limit_is_said(folder: Path) -> None:
         ({"pooling_mode": "mean"}, {"truncate_dim": 8}, "unsupported-truncation", "truncate_dim 8"),
     ],
 )
-def test_what_is_not_built_is_refused_when_asked_for(
-    folder: Path, settings: dict[str, Any], sentences: dict[str, Any], code: str, named: str
+def test_unsupported_pooling_is_refused_when_used(
+    folder: Path, settings: dict[str, Any], sentences: dict[str, Any], code: str, mentioned: str
 ) -> None:
-    """The folder opens all the same: only its own pooling cannot be had."""
-    bench = bertworks.load(settle(folder, settings, config_sentence_transformers=sentences))
+    """The folder still opens: only its own pooling is refused."""
+    bench = bertworks.load(write_sentence_transformers_config(folder, settings, config_sentence_transformers=sentences))
     (refusal,) = bench.pooling.refusals
-    assert refusal.code == code and named in str(refusal)
+    assert refusal.code == code and mentioned in str(refusal)
     with refused("unsupported-pooling") as error:
         bench.encode(["the cat"])
     assert str(refusal) in error.value.cause
     assert bench.encode(["the cat"], "mean").shape == (1, 16)
 
 
-def test_strange_modules(folder: Path) -> None:
-    settle(folder, {"pooling_mode": "mean"})
+def test_unsupported_and_malformed_modules(folder: Path) -> None:
+    write_sentence_transformers_config(folder, {"pooling_mode": "mean"})
     modules = json.loads((folder / "modules.json").read_text())
-    (folder / "modules.json").write_text(json.dumps([*modules, {"path": "3_Dense", "type": f"{OLD}.Dense"}]))
+    (folder / "modules.json").write_text(json.dumps([*modules, {"path": "3_Dense", "type": f"{MODULE_PREFIX}.Dense"}]))
     assert [refusal.code for refusal in bertworks.load(folder).pooling.refusals] == ["unsupported-module"]
     with refused("unsupported-pooling") as error:
         bertworks.load(folder).encode(["the"])
@@ -139,13 +141,13 @@ def test_strange_modules(folder: Path) -> None:
 @pytest.mark.parametrize(
     "content", ['{"max_seq_length": "many"}', '{"max_seq_length": 0}', '{"max_seq_length": true}', "[]", "x"]
 )
-def test_strange_limits(folder: Path, content: str) -> None:
+def test_malformed_limits_are_refused(folder: Path, content: str) -> None:
     (folder / "sentence_bert_config.json").write_text(content)
     with pytest.raises(BadConfig):
         bertworks.load(folder)
 
 
-def test_a_limit_without_room(folder: Path) -> None:
+def test_a_limit_without_room_for_text_is_refused(folder: Path) -> None:
     (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 2}')
     with refused("no-room", kind=BadConfig):
         bertworks.load(folder).encode(["the"])
@@ -154,18 +156,20 @@ def test_a_limit_without_room(folder: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["mean", "cls", "max", "lasttoken"])
 @pytest.mark.parametrize("normalise", [True, False])
-def test_sentence_transformers_agrees(folder: Path, mode: str, normalise: bool, tmp_path: Path) -> None:
-    peers = pytest.importorskip("sentence_transformers", reason="the bench extra is not installed")
+def test_vectors_match_sentence_transformers(folder: Path, mode: str, normalise: bool, tmp_path: Path) -> None:
+    sentence_transformers = pytest.importorskip("sentence_transformers", reason="the bench extra is not installed")
     texts = ["the cat sat", "on the mat", "cat " * 8]
     prompts = {"prompts": {"q": "query : "}, "default_prompt_name": "q"}
-    settle(
+    write_sentence_transformers_config(
         folder,
         {"word_embedding_dimension": 16, "pooling_mode": mode},
         normalise=normalise,
         config_sentence_transformers=prompts,
     )
     bench = bertworks.load(folder)
-    expected = peers.SentenceTransformer(str(folder)).encode(texts)
+    expected = sentence_transformers.SentenceTransformer(str(folder)).encode(texts)
     assert np.allclose(bench.encode(texts), expected, atol=1e-5)
-    bench.save(tmp_path / "again")
-    assert np.allclose(peers.SentenceTransformer(str(tmp_path / "again")).encode(texts), expected, atol=1e-6)
+    bench.save(tmp_path / "saved")
+    assert np.allclose(
+        sentence_transformers.SentenceTransformer(str(tmp_path / "saved")).encode(texts), expected, atol=1e-6
+    )

@@ -1,4 +1,4 @@
-"""Published sizes: our parameter counts are theirs, for every preset, without allocating anything."""
+"""Presets: parameter counts match transformers and the papers, for every preset, without allocating anything."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bertworks.model.hf_config import from_hf, to_hf
 from bertworks.presets import PRESETS, preset
 from refusals import refused
 
-WANTED = [
+REQUIRED_PRESETS = [
     *(f"bert-{size}" for size in ("tiny", "mini", "small", "medium", "base", "large")),
     "bert-base-chinese",
     *(f"{family}-mini" for family in ("roberta", "albert", "electra", "xlnet", "distilbert", "gpt")),
@@ -23,17 +23,19 @@ WANTED = [
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_counts_are_theirs(name: str) -> None:
+def test_parameter_counts_match_transformers(name: str) -> None:
     hf = to_hf(preset(name))
     assert hf is not None, "a preset that Hugging Face cannot express"
-    config = transformers.AutoConfig.for_model(hf.pop("model_type"), **{k: v for k, v in hf.items() if k != "label2id"})
+    config = transformers.AutoConfig.for_model(
+        hf.pop("model_type"), **{key: value for key, value in hf.items() if key != "label2id"}
+    )
     with torch.device("meta"):
         theirs = transformers.AutoModel.from_config(config)
-    assert count_config(preset(name)).total == sum(p.numel() for p in theirs.parameters())
+    assert count_config(preset(name)).total == sum(parameter.numel() for parameter in theirs.parameters())
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_configs_go_round(name: str) -> None:
+def test_configs_round_trip(name: str) -> None:
     hf = to_hf(preset(name))
     assert hf is not None
     assert from_hf(hf) == preset(name)
@@ -68,12 +70,12 @@ PUBLISHED = {
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_counts_are_the_published_ones(name: str) -> None:
+def test_parameter_counts_match_the_published_ones(name: str) -> None:
     assert count_config(preset(name)).total == PUBLISHED[name]
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"),
+    ("name", "model_type"),
     [
         ("bert-base", "bert"),
         ("albert-xxlarge", "albert"),
@@ -82,11 +84,13 @@ def test_counts_are_the_published_ones(name: str) -> None:
         ("gpt-small", "gpt2"),
     ],
 )
-def test_presets_are_their_default_configs(name: str, kind: str) -> None:
-    assert preset(name) == from_hf(json.loads(transformers.AutoConfig.for_model(kind).to_json_string(use_diff=False)))
+def test_presets_match_the_default_configs_of_transformers(name: str, model_type: str) -> None:
+    assert preset(name) == from_hf(
+        json.loads(transformers.AutoConfig.for_model(model_type).to_json_string(use_diff=False))
+    )
 
 
-def test_bert_base_as_the_documents_count() -> None:
+def test_parameter_table_of_bert_base() -> None:
     table = count_config(preset("bert-base"))
     assert table.weights_and_norms == 108_808_704
     assert table.total == 109_482_240
@@ -94,12 +98,12 @@ def test_bert_base_as_the_documents_count() -> None:
     assert table.rows["norms"] == 25 * 2 * 768
 
 
-def test_the_names_that_were_promised() -> None:
-    assert set(WANTED) <= set(PRESETS)
+def test_required_presets_exist() -> None:
+    assert set(REQUIRED_PRESETS) <= set(PRESETS)
     for name in PRESETS:
-        c = preset(name).encoder
+        config = preset(name).encoder
         if name.endswith("-mini"):
-            assert (c.n_layers, c.hidden_size) == (4, 256), name
+            assert (config.n_layers, config.hidden_size) == (4, 256), name
 
 
 def test_unknown_names_get_a_hint() -> None:
@@ -108,11 +112,20 @@ def test_unknown_names_get_a_hint() -> None:
     assert "'roberta-base'" in error.value.remedy and "gpt-xl" not in error.value.remedy
     with refused("unknown-key") as error:
         preset("bert-mini").override(hiden_size=3)
-    assert (
-        error.value.fields == ["hiden_size"]
-        and "'hidden_size'" in error.value.remedy
-        and "n_heads" not in error.value.remedy
-    )
+    assert error.value.fields == ["hiden_size"]
+    assert "'hidden_size'" in error.value.remedy
+    assert "n_heads" not in error.value.remedy
+
+
+@pytest.mark.parametrize("changes", [{"n_groups": 2}, {"layers_per_group": 2}, {"n_groups": 1, "layers_per_group": 1}])
+def test_groups_without_sharing_have_no_effect(changes: dict[str, int]) -> None:
+    with refused("no-effect", kind=BadConfig) as error:
+        preset("bert-mini").override(**changes)
+    assert error.value.fields == list(changes)
+    assert preset("bert-mini").override(sharing="all", **changes)
+    stored = preset("bert-mini").model_dump()
+    stored["encoder"] |= changes
+    assert check_config(stored), "folders that have it are opened"
 
 
 @pytest.mark.parametrize(
@@ -134,14 +147,13 @@ def test_impossible_configs_are_refused(changes: dict[str, object], fields: list
     with refused("bad-config", kind=BadConfig) as error:
         preset("bert-mini").override(**changes)
     assert error.value.fields == fields and all(field in error.value.cause for field in fields)
-    wrong = changes[fields[-1] if fields[-1] in changes else fields[0]]
-    assert str(wrong) in error.value.cause
+    value = changes[fields[-1] if fields[-1] in changes else fields[0]]
+    assert str(value) in error.value.cause
 
 
-def test_every_wrong_field_is_named() -> None:
+def test_every_invalid_field_is_named() -> None:
     with pytest.raises(BadConfig) as error:
         check_config({"family": "bert", "encoder": {"vocab_size": 0, "n_layers": -1, "what": 3}}, "here")
-    assert error.value.fields == ["vocab_size", "n_layers", "what"] and all(
-        field in error.value.cause for field in error.value.fields
-    )
+    assert error.value.fields == ["vocab_size", "n_layers", "what"]
+    assert all(field in error.value.cause for field in error.value.fields)
     assert error.value.place == "here"

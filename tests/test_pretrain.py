@@ -39,12 +39,12 @@ from bertworks.runs.record import RunRecord
 from bertworks.runs.settings import PRETRAIN, parse_duration, parse_settings, resolve_pretrain, setting_keys
 from bertworks.train.distributed import Distributed
 from bertworks.train.events import Evaluated, NotSaved, Resumed, Skipped, Trained, last, read_events
-from commands import refusal, run
+from commands import refusal, run, run_json
 from refusals import refused
 from test_objectives import albert_loss, bert_loss, gpt2_loss, roberta_loss, xlnet_loss
-from training import TINY, events, go_on, language_shards, train
+from training import TINY, events, language_shards, resume_run, train
 
-STABLE = {
+STABLE_KEYS = {
     "optim.lr",
     "train.batch_tokens",
     "train.checkpoint_every",
@@ -54,7 +54,7 @@ STABLE = {
     "model.n_positions",
 }
 GOLDEN = Path(__file__).with_name("golden") / "pretrain.json"
-# preset, the class that opens it, and that class's loss on a batch of ours
+# preset, the class of transformers that opens it, and that class's loss on one of our batches
 FAMILIES: dict[str, tuple[str, Any]] = {
     "bert-mini": ("BertForPreTraining", bert_loss),
     "roberta-mini": ("RobertaForMaskedLM", roberta_loss),
@@ -72,7 +72,7 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
 
 
 @pytest.fixture(scope="module")
-def trained(shards: Shards, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained_runs(shards: Shards, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Runs of every family, four steps each."""
     folder = tmp_path_factory.mktemp("runs")
     for name in FAMILIES:
@@ -80,22 +80,25 @@ def trained(shards: Shards, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def held_out(run: Path) -> tuple[Any, list[PretrainBatch]]:
+def held_out_batches(run: Path) -> tuple[Any, list[PretrainBatch]]:
     """The run's objective with the weights of its model folder, and its held-out batches."""
     record = RunRecord.read(run)
-    shards, config = Shards(str(record.shards)), PretrainConfig.model_validate(record.config)
+    shards = Shards(str(record.shards))
+    config = PretrainConfig.model_validate(record.config)
     frequencies = log_frequencies(shards, config.model.encoder.vocab_size)
     objective = make_objective(config, bertworks.load(run), frequencies).eval()
     return objective, HeldOutEvaluation(objective, shards, config, Distributed(), frequencies).batches
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_a_run_opens_in_transformers(name: str, trained: Path) -> None:
+def test_a_run_opens_in_transformers(name: str, trained_runs: Path) -> None:
     cls, their_loss = FAMILIES[name]
-    assert json.loads((trained / name / "model" / "config.json").read_text())["architectures"] == [cls]
-    theirs, report = getattr(transformers, cls).from_pretrained(trained / name / "model", output_loading_info=True)
-    assert not report["missing_keys"] and not report["unexpected_keys"] and not report["mismatched_keys"]
-    objective, batches = held_out(trained / name)
+    assert json.loads((trained_runs / name / "model" / "config.json").read_text())["architectures"] == [cls]
+    theirs, report = getattr(transformers, cls).from_pretrained(trained_runs / name / "model", output_loading_info=True)
+    assert not report["missing_keys"]
+    assert not report["unexpected_keys"]
+    assert not report["mismatched_keys"]
+    objective, batches = held_out_batches(trained_runs / name)
     theirs.eval()
     if their_loss is None:
         return  # ElectraForPreTraining is compared below
@@ -104,26 +107,29 @@ def test_a_run_opens_in_transformers(name: str, trained: Path) -> None:
         ours = sum(float(term.total) * term.weight / counts[term.name] for term in objective(batches[0]))
         expected = float(their_loss(theirs, batches[0]))
     assert ours == pytest.approx(expected, rel=1e-5)
-    assert [event["step"] for event in events(trained / name, "eval")] == [0, 2, 4]
+    assert [event["step"] for event in events(trained_runs / name, "eval")] == [0, 2, 4]
 
 
-def test_an_electra_run_is_two_models(trained: Path) -> None:
-    folder = trained / "electra-mini" / "model"
+def test_an_electra_run_saves_generator_and_discriminator(trained_runs: Path) -> None:
+    folder = trained_runs / "electra-mini" / "model"
     discriminator = transformers.ElectraForPreTraining.from_pretrained(folder).eval()
     generator = transformers.ElectraForMaskedLM.from_pretrained(folder / "generator").eval()
-    objective, batches = held_out(trained / "electra-mini")
+    objective, batches = held_out_batches(trained_runs / "electra-mini")
     batch = batches[0]
-    first, layout = int(batch.lengths[0]), objective.tokens(batch).layout
-    ids = torch.from_numpy(batch.ids)[None, :first]
+    n_tokens = int(batch.lengths[0])
+    layout = objective.tokens(batch).layout
+    ids = torch.from_numpy(batch.ids)[None, :n_tokens]
     with torch.no_grad():
-        guessed, judged = (
-            m.encoder(objective.tokens(batch)).last[:first] for m in (objective.generator, objective.model)
+        generator_states, discriminator_states = (
+            model.encoder(objective.tokens(batch)).last[:n_tokens] for model in (objective.generator, objective.model)
         )
         assert torch.allclose(
-            objective.generator.read("lm", guessed, layout), generator(input_ids=ids).logits[0], atol=1e-5
+            objective.generator.read("lm", generator_states, layout), generator(input_ids=ids).logits[0], atol=1e-5
         )
         assert torch.allclose(
-            objective.model.read("replaced", judged, layout), discriminator(input_ids=ids).logits[0], atol=1e-5
+            objective.model.read("replaced", discriminator_states, layout),
+            discriminator(input_ids=ids).logits[0],
+            atol=1e-5,
         )
     assert torch.equal(
         discriminator.electra.embeddings.word_embeddings.weight, generator.electra.embeddings.word_embeddings.weight
@@ -131,148 +137,155 @@ def test_an_electra_run_is_two_models(trained: Path) -> None:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_fill_works_on_every_run(name: str, trained: Path) -> None:
-    bench = bertworks.load(trained / name)
+def test_fill_works_on_every_run(name: str, trained_runs: Path) -> None:
+    bench = bertworks.load(trained_runs / name)
     if bench.config.encoder.causal:
         filled = bench.fill("Qz ak al", top_k=3)
-        assert filled.independent.startswith("qz ak al") and len(filled.blanks) == 20 and len(filled.blanks[0]) == 3
+        assert filled.independent.startswith("Qz ak al")
+        assert len(filled.blanks) == 20
+        assert len(filled.blanks[0]) == 3
     else:
         filled = bench.fill("Qz ak [MASK] am.", top_k=3)
         assert len(filled.blanks) == 1 and len(filled.blanks[0]) == 3
-    assert "ak" in run("fill", "Qz ak [MASK] am.", "--model", trained / name).stdout
+    assert "ak" in run("fill", "Qz ak [MASK] am.", "--model", trained_runs / name).stdout
 
 
-def test_fill_without_a_head_says_how_to_grow_one(tmp_path: Path, shards: Shards) -> None:
+def test_fill_without_a_head_says_how_to_train_one(tmp_path: Path, shards: Shards) -> None:
     folder = bertworks.new("bert-tiny", tokenizer=shards.tokenizer).save(tmp_path / "headless")
     with refused("missing-head", kind=Unsupported) as error:
         bertworks.load(folder).fill("ak [MASK]")
     assert all(part in str(error.value.remedy) for part in ("bertworks pretrain", "--model"))
 
 
-def test_the_loss_of_the_start_is_that_of_frequencies(trained: Path) -> None:
-    """A new head begins with how frequent tokens are, so the first look is about as good as guesses without context."""
+def test_the_initial_loss_is_the_unigram_loss(trained_runs: Path) -> None:
+    """A new head's bias is the token frequencies, so the first evaluation is about as good as a unigram model."""
     for name in ("bert-mini", "albert-mini", "xlnet-mini", "electra-mini"):
-        start, first = events(trained / name, "start")[0], events(trained / name, "eval")[0]
-        assert first["step"] == 0 and first["metrics"]["loss"] == pytest.approx(start["unigram_loss"], abs=0.3)
+        started = events(trained_runs / name, "start")[0]
+        evaluation = events(trained_runs / name, "eval")[0]
+        assert evaluation["step"] == 0
+        assert evaluation["metrics"]["loss"] == pytest.approx(started["unigram_loss"], abs=0.3)
 
 
-# ---------------------------------------------------------------------- going on from a model
+# ---------------------------------------------------------------------- continuing from a model
 
 
-def go_on_from(init: Path, shards: Shards, out: Path, *settings: str, objective: str | None = None) -> Path:
-    start = bertworks.load(init)
+def continue_pretraining(init: Path, shards: Shards, out: Path, *settings: str, objective: str | None = None) -> Path:
+    bench = bertworks.load(init)
     config = resolve_pretrain(
-        shards.tokenizer, init=start, objective=objective, settings=settings, options={"steps": 2}
+        shards.tokenizer, init=bench, objective=objective, settings=settings, options={"steps": 2}
     )
     pretrain(PretrainJob(config, shards, str(init)), out, ProcessContext.library())
     return out
 
 
-def test_an_encoder_without_a_head_grows_one(shards: Shards, tmp_path: Path) -> None:
+def test_pretraining_adds_a_missing_head(shards: Shards, tmp_path: Path) -> None:
     sizes = {"hidden_size": 64, "n_heads": 2, "ffn_size": 128, "n_positions": 48}
     headless = bertworks.new("bert-tiny", tokenizer=shards.tokenizer, **sizes).save(tmp_path / "headless")
-    out = go_on_from(headless, shards, tmp_path / "run", "train.evaluate_tokens=512", objective="mlm")
+    out = continue_pretraining(headless, shards, tmp_path / "run", "train.evaluate_tokens=512", objective="mlm")
     bench = bertworks.load(out)
     assert list(bench.model.heads) == ["lm"]
     assert bench.lineage[-2:] == ["pretrain mlm", f"loaded {out}"]
-    old, new = bertworks.load(headless).model.state_dict(), bench.model.state_dict()
-    moved = {name: float((new[name] - old[name]).abs().max()) for name in old if name in new}
-    assert 0 < max(moved.values()) < 0.05, "the old weights were taken, and trained"
+    old = bertworks.load(headless).model.state_dict()
+    new = bench.model.state_dict()
+    differences = {name: float((new[name] - old[name]).abs().max()) for name in old if name in new}
+    assert 0 < max(differences.values()) < 0.05, "the old weights were loaded and trained"
 
 
-def test_the_model_of_the_start_is_needed_only_once(shards: Shards, tmp_path: Path) -> None:
+def test_resume_does_not_need_the_initial_model(shards: Shards, tmp_path: Path) -> None:
     sizes = {"hidden_size": 64, "n_heads": 2, "ffn_size": 128, "n_positions": 48}
-    begun = bertworks.new("bert-tiny", tokenizer=shards.tokenizer, **sizes).save(tmp_path / "begun")
-    out = go_on_from(begun, shards, tmp_path / "run", "train.evaluate_tokens=512", objective="mlm")
-    shutil.rmtree(begun)
-    assert go_on(out).signal == 0
+    initial = bertworks.new("bert-tiny", tokenizer=shards.tokenizer, **sizes).save(tmp_path / "begun")
+    out = continue_pretraining(initial, shards, tmp_path / "run", "train.evaluate_tokens=512", objective="mlm")
+    shutil.rmtree(initial)
+    assert resume_run(out).signal == 0
 
 
-def test_a_run_goes_on_as_another(trained: Path, shards: Shards, tmp_path: Path) -> None:
-    out = go_on_from(
-        trained / "electra-mini", shards, tmp_path / "run", "train.evaluate_tokens=512", "data.max_length=48"
+def test_pretraining_continues_from_a_run(trained_runs: Path, shards: Shards, tmp_path: Path) -> None:
+    out = continue_pretraining(
+        trained_runs / "electra-mini", shards, tmp_path / "run", "train.evaluate_tokens=512", "data.max_length=48"
     )
-    start, first = bertworks.load(trained / "electra-mini"), events(out, "eval")[0]
-    assert first["metrics"]["loss"] == pytest.approx(
-        events(trained / "electra-mini", "eval")[-1]["metrics"]["loss"], abs=0.4
+    initial = bertworks.load(trained_runs / "electra-mini")
+    evaluation = events(out, "eval")[0]
+    assert evaluation["metrics"]["loss"] == pytest.approx(
+        events(trained_runs / "electra-mini", "eval")[-1]["metrics"]["loss"], abs=0.4
     )
-    assert bertworks.load(out).generator is not None and start.generator is not None
+    assert bertworks.load(out).generator is not None and initial.generator is not None
 
 
-def test_a_trained_head_learns_more_gently_than_a_grown_one(trained: Path, shards: Shards) -> None:
-    def rate(name: str, objective: str | None = None) -> float:
+def test_a_trained_head_has_a_lower_learning_rate_than_a_new_one(trained_runs: Path, shards: Shards) -> None:
+    def default_lr(name: str, objective: str | None = None) -> float:
         return resolve_pretrain(
-            shards.tokenizer, init=bertworks.load(trained / name), objective=objective, options={"steps": 1}
+            shards.tokenizer, init=bertworks.load(trained_runs / name), objective=objective, options={"steps": 1}
         ).optim.lr
 
-    new = resolve_pretrain(
+    new_model_lr = resolve_pretrain(
         shards.tokenizer, preset="bert-mini", settings=["model.hidden_size=64"], options={"steps": 1}
     ).optim.lr
-    assert rate("bert-mini") == rate("electra-mini") == pytest.approx(0.3 * new)
-    assert rate("bert-mini", "rtd") == rate("electra-mini", "mlm") == pytest.approx(new)
+    assert default_lr("bert-mini") == default_lr("electra-mini") == pytest.approx(0.3 * new_model_lr)
+    assert default_lr("bert-mini", "rtd") == default_lr("electra-mini", "mlm") == pytest.approx(new_model_lr)
 
 
-def test_positions_are_drawn_out(shards: Shards) -> None:
+def test_positions_are_interpolated(shards: Shards) -> None:
     config = preset("roberta-mini").override(
         vocab_size=50, hidden_size=16, n_heads=2, ffn_size=16, n_layers=1, n_positions=8, first_position=2
     )
     model = Model.fresh(config, ["lm"], seed=1)
     longer = refit(model, config.override(n_positions=15), ["lm"], seed=2)
-    old, new = (m.encoder.embed.positions.weight.detach() for m in (model, longer))
+    old, new = (each.encoder.embed.positions.weight.detach() for each in (model, longer))
     assert new.shape == (17, 16)
     assert torch.allclose(new[[0, 1, 2, 16]], old[[0, 1, 2, 9]]), (
-        "what is no position, the first and the last are as they were"
+        "rows before the first position, the first and the last position are unchanged"
     )
-    assert torch.allclose(new[2::2], old[2:], atol=1e-6) and torch.allclose(
-        new[3::2], (old[2:-1] + old[3:]) / 2, atol=1e-6
-    )
+    assert torch.allclose(new[2::2], old[2:], atol=1e-6)
+    assert torch.allclose(new[3::2], (old[2:-1] + old[3:]) / 2, atol=1e-6)
     shorter = refit(model, config.override(n_positions=5), ["lm"], seed=2)
     assert torch.equal(shorter.encoder.embed.positions.weight, old[:7])
     same = refit(model, config, ["lm"], seed=2)
     assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), same.state_dict().values(), strict=True))
 
 
-def test_more_segments_start_as_the_first(shards: Shards) -> None:
+def test_new_segments_start_as_the_first(shards: Shards) -> None:
     config = preset("bert-tiny").override(vocab_size=50, n_layers=1)
     model = Model.fresh(config, seed=1)
-    more = refit(model, config.override(n_segments=4), [], seed=2)
-    old, new = (m.encoder.embed.segments.weight for m in (model, more))
-    assert torch.equal(new[:2], old) and torch.equal(new[2], old[0]) and torch.equal(new[3], old[0])
+    refitted = refit(model, config.override(n_segments=4), [], seed=2)
+    old, new = (each.encoder.embed.segments.weight for each in (model, refitted))
+    assert torch.equal(new[:2], old)
+    assert torch.equal(new[2], old[0])
+    assert torch.equal(new[3], old[0])
 
 
-def test_a_trained_model_keeps_its_shape(trained: Path, shards: Shards) -> None:
+def test_the_shape_of_a_trained_model_cannot_change(trained_runs: Path, shards: Shards) -> None:
     with refused("cannot-change", kind=BadConfig) as error:
         resolve_pretrain(
             shards.tokenizer,
-            init=bertworks.load(trained / "bert-mini"),
+            init=bertworks.load(trained_runs / "bert-mini"),
             settings=["model.n_layers=3"],
             options={"steps": 1},
         )
     assert error.value.fields == ["model.n_layers"]  # type: ignore[attr-defined]
 
 
-def test_another_tokenizer_is_refused(trained: Path, tmp_path: Path) -> None:
+def test_another_tokenizer_is_refused(trained_runs: Path, tmp_path: Path) -> None:
     from texts import documents, make_shards
 
-    other = make_shards(tmp_path, documents(20))
-    said = refusal("pretrain", other.folder, "--model", trained / "bert-mini", "--out", tmp_path / "run")
-    assert said["code"] == "tokenizer-mismatch"
+    other_shards = make_shards(tmp_path, documents(20))
+    error = refusal("pretrain", other_shards.folder, "--model", trained_runs / "bert-mini", "--out", tmp_path / "run")
+    assert error["code"] == "tokenizer-mismatch"
 
 
 # ---------------------------------------------------------------------- settings
 
 
-def test_every_key_is_explained() -> None:
-    found = setting_keys(PRETRAIN)
-    assert all(found.values())
-    assert found.keys() >= STABLE
-    shown = run("pretrain", "--help").stdout
-    for key in found:
-        assert key in shown
+def test_every_setting_key_has_help() -> None:
+    help_texts = setting_keys(PRETRAIN)
+    assert all(help_texts.values())
+    assert help_texts.keys() >= STABLE_KEYS
+    help_page = run("pretrain", "--help").stdout
+    for key in help_texts:
+        assert key in help_page
 
 
 @pytest.mark.parametrize(
-    ("setting", "code", "near"),
+    ("setting", "code", "suggestion"),
     [
         ("optim.lt=1", "unknown-key", "'optim.lr'"),
         ("optim.lr", "not-key-value", "optim.lr="),
@@ -280,10 +293,11 @@ def test_every_key_is_explained() -> None:
         ("train.step=3", "unknown-key", "'train.steps'"),
     ],
 )
-def test_wrong_keys_are_named(setting: str, code: str, near: str) -> None:
+def test_wrong_setting_keys_are_refused(setting: str, code: str, suggestion: str) -> None:
     with refused(code, kind=BadConfig) as error:
         parse_settings([setting], PRETRAIN)
-    assert f"'{setting.partition('=')[0]}'" in error.value.cause and near in str(error.value.remedy)
+    assert f"'{setting.partition('=')[0]}'" in error.value.cause
+    assert suggestion in str(error.value.remedy)
 
 
 @pytest.mark.parametrize(
@@ -302,41 +316,41 @@ def test_wrong_keys_are_named(setting: str, code: str, near: str) -> None:
         (["model.n_segments=1"], ["data.pairs", "model.n_segments"]),
     ],
 )
-def test_settings_that_do_not_fit(settings: list[str], fields: list[str], shards: Shards) -> None:
+def test_invalid_settings_are_refused(settings: list[str], fields: list[str], shards: Shards) -> None:
     with refused("bad-config", kind=BadConfig) as error:
         resolve_pretrain(shards.tokenizer, preset="bert-mini", settings=settings, options={"steps": 1})
     assert error.value.fields == fields  # type: ignore[attr-defined]
 
 
-def test_a_new_discriminator_knows_how_many_tokens_are_replaced(shards: Shards) -> None:
+def test_the_bias_of_a_new_discriminator_is_the_mask_rate(shards: Shards) -> None:
     config = resolve_pretrain(shards.tokenizer, preset="electra-mini", settings=TINY, options={"steps": 1})
     frequencies = log_frequencies(shards, config.model.encoder.vocab_size)
     bias = make_objective(config, None, frequencies).model.heads["replaced"].out.bias
     assert float(torch.sigmoid(bias.detach())) == pytest.approx(config.data.mask_rate)
 
 
-def test_only_new_models_begin_with_their_neighbours(shards: Shards, tmp_path: Path) -> None:
-    starts = {}
-    for start in ("local", "random"):
+def test_only_new_models_start_with_local_attention(shards: Shards, tmp_path: Path) -> None:
+    models = {}
+    for init in ("local", "random"):
         config = resolve_pretrain(
-            shards.tokenizer, preset="bert-mini", settings=[*TINY, f"train.init={start}"], options={"steps": 1}
+            shards.tokenizer, preset="bert-mini", settings=[*TINY, f"train.init={init}"], options={"steps": 1}
         )
-        starts[start] = make_objective(config, None, log_frequencies(shards, config.model.encoder.vocab_size)).model
-    queries = {start: model.encoder.attentions[0].attn.q.weight.detach() for start, model in starts.items()}
+        models[init] = make_objective(config, None, log_frequencies(shards, config.model.encoder.vocab_size)).model
+    queries = {init: model.encoder.attentions[0].attn.q.weight.detach() for init, model in models.items()}
     assert float(queries["local"].abs().max()) > 1 > float(queries["random"].abs().max())
     train(shards, tmp_path / "run", "electra-mini", steps=1)
     trained = bertworks.load(tmp_path / "run")
     trained.generator = None  # a discriminator alone; its generator is new
     config = resolve_pretrain(shards.tokenizer, init=trained, objective="rtd", settings=TINY[4:], options={"steps": 1})
     before = trained.model.encoder.embed.positions.weight.clone()
-    grown = make_objective(config, trained, log_frequencies(shards, config.model.encoder.vocab_size)).models()[
+    new_generator = make_objective(config, trained, log_frequencies(shards, config.model.encoder.vocab_size)).models()[
         "generator"
     ]
-    assert torch.equal(grown.encoder.embed.positions.weight, before)
-    assert float(grown.encoder.attentions[0].attn.q.weight.detach().abs().max()) < 1
+    assert torch.equal(new_generator.encoder.embed.positions.weight, before)
+    assert float(new_generator.encoder.attentions[0].attn.q.weight.detach().abs().max()) < 1
 
 
-def test_what_would_be_ignored_is_refused(shards: Shards) -> None:
+def test_settings_without_effect_are_refused(shards: Shards) -> None:
     for settings, code, fields in (
         (["train.budget=60"], "bad-config", ["train.steps", "train.budget"]),
         (["train.steps=2"], "given-twice", ["train.steps"]),
@@ -351,7 +365,7 @@ def test_what_would_be_ignored_is_refused(shards: Shards) -> None:
         with refused(code, kind=BadConfig) as error:
             resolve_pretrain(shards.tokenizer, preset="bert-mini", settings=settings, options={"steps": 1})
         assert error.value.fields == fields  # type: ignore[attr-defined]
-    for preset_name, settings, masking, given in (
+    for preset_name, settings, masking, field in (
         ("gpt-mini", ["data.mask_rate=0.3"], None, "data.mask_rate"),
         ("gpt-mini", [], "word", "data.masking"),
         ("gpt-mini", ["data.short_seq_prob=0.5"], None, "data.short_seq_prob"),
@@ -365,7 +379,7 @@ def test_what_would_be_ignored_is_refused(shards: Shards) -> None:
             resolve_pretrain(
                 shards.tokenizer, preset=preset_name, settings=settings, masking=masking, options={"steps": 1}
             )
-        assert error.value.fields == [given]  # type: ignore[attr-defined]
+        assert error.value.fields == [field]  # type: ignore[attr-defined]
     assert resolve_pretrain(shards.tokenizer, preset="bert-mini", options={"steps": 1}).train.dropout == 0.0
     assert (
         resolve_pretrain(
@@ -377,8 +391,11 @@ def test_what_would_be_ignored_is_refused(shards: Shards) -> None:
 
 
 def test_preset_or_model(shards: Shards) -> None:
-    with refused("preset-or-init", kind=BadConfig):
-        resolve_pretrain(shards.tokenizer, options={"steps": 1})
+    model = bertworks.new("bert-tiny", tokenizer=shards.tokenizer)
+    for given, option in (({}, "--preset bert-mini"), ({"preset": "bert-mini", "init": model}, "--preset")):
+        with refused("preset-or-model", kind=BadConfig) as error:
+            resolve_pretrain(shards.tokenizer, options={"steps": 1}, **given)
+        assert option in error.value.remedy
 
 
 @pytest.mark.parametrize(
@@ -389,32 +406,28 @@ def test_durations(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "m", "10 minutes", "-3m", "1h-2m"])
-def test_what_is_no_duration(text: str) -> None:
+def test_bad_durations_are_refused(text: str) -> None:
     with refused("bad-duration", kind=BadConfig):
         parse_duration(text)
 
 
-def test_show(shards: Shards) -> None:
+def test_show_prints_the_resolved_config(shards: Shards) -> None:
     shown = json.loads(
         run(
             "pretrain", shards.folder, "--preset", "electra-mini", "--steps", "7", "--set", "optim.lr=1e-3", "--show"
         ).stdout
     )
     config = PretrainConfig.model_validate(shown)
-    assert (
-        config.optim.lr == 1e-3
-        and config.train.steps == 7
-        and config.objective.name == "rtd"
-        and config.data.mask_share == 0.85
-    )
+    assert config.optim.lr == 1e-3
+    assert config.train.steps == 7
+    assert config.objective.name == "rtd"
+    assert config.data.mask_share == 0.85
     assert config.model.encoder.vocab_size == shards.tokenizer.vocab_size
     by_default = json.loads(
         run("pretrain", shards.folder, "--preset", "bert-mini", "--masking", "word", "--show").stdout
     )
-    assert (
-        by_default["train"]["budget"] == 600.0
-        and by_default["data"] | {"masking": "word", "pairs": "nsp"} == by_default["data"]
-    )
+    assert by_default["train"]["budget"] == 600.0
+    assert by_default["data"] | {"masking": "word", "pairs": "nsp"} == by_default["data"]
 
 
 def test_every_preset_has_a_recipe(shards: Shards) -> None:
@@ -426,39 +439,40 @@ def test_every_preset_has_a_recipe(shards: Shards) -> None:
     assert recipe(preset("bert-base"))["optim"]["lr"] == 1e-4 < recipe(preset("bert-mini"))["optim"]["lr"]
 
 
-def test_bert_can_be_left_to_right(shards: Shards, tmp_path: Path) -> None:
+def test_bert_can_be_trained_left_to_right(shards: Shards, tmp_path: Path) -> None:
     """The ablation of the paper: the same model, trained to predict the next token."""
     train(shards, tmp_path / "run", "bert-mini", "train.evaluations=0", objective="ltr", steps=1)
     assert bertworks.load(tmp_path / "run").config.encoder.causal
 
 
-# ---------------------------------------------------------------------- what a run leaves
+# ---------------------------------------------------------------------- what a run writes
 
 
-def test_the_run_is_recorded(trained: Path, shards: Shards) -> None:
-    record = json.loads((trained / "bert-mini" / "run.json").read_text())
-    assert record["preset"] == "bert-mini" and record["init"] is None and record["environment"]["threads"] == 1
-    assert record["data"]["tokens"] == shards.manifest.counts.tokens and len(record["data"]["manifest"]) == 64
-    steps = [event["step"] for event in events(trained / "bert-mini", "train")]
+def test_the_run_is_recorded(trained_runs: Path, shards: Shards) -> None:
+    record = json.loads((trained_runs / "bert-mini" / "run.json").read_text())
+    assert record["preset"] == "bert-mini"
+    assert record["init"] is None
+    assert record["environment"]["threads"] == 1
+    assert record["data"]["tokens"] == shards.manifest.counts.tokens
+    assert len(record["data"]["manifest"]) == 64
+    steps = [event["step"] for event in events(trained_runs / "bert-mini", "train")]
     assert steps == [1, 2, 3, 4]
-    ended = events(trained / "bert-mini", "train")[-1]
+    last_event = events(trained_runs / "bert-mini", "train")[-1]
     for name in ("lr", "gradient_norm", "tokens_per_second", "mfu", "seconds_left", "progress"):
-        assert isinstance(ended[name], float), name
+        assert isinstance(last_event[name], float), name
     for name in ("masked", "masked_accuracy", "pair"):
-        assert isinstance(ended["terms"][name], float), name
+        assert isinstance(last_event["terms"][name], float), name
 
 
-def test_the_report_stands_alone(trained: Path) -> None:
+def test_the_report_is_self_contained(trained_runs: Path) -> None:
     for name in FAMILIES:
-        page = (trained / name / "report.html").read_text()
+        page = (trained_runs / name / "report.html").read_text()
         assert page.count("<svg") >= 3 and "://" not in page and "<script" not in page
-        assert (
-            'lang="zh"' in page
-            and re.search("[\u4e00-\u9fff]{4}", page)
-            and "optim.lr" in page
-            and 'class="guess' in page
-        )
-        assert json.loads((trained / name / "run.json").read_text())["data"]["manifest"] in page
+        assert 'lang="zh"' in page
+        assert re.search("[\u4e00-\u9fff]{4}", page)
+        assert "optim.lr" in page
+        assert 'class="guess' in page
+        assert json.loads((trained_runs / name / "run.json").read_text())["data"]["manifest"] in page
 
 
 def test_strange_names_are_escaped(shards: Shards, tmp_path: Path) -> None:
@@ -474,7 +488,7 @@ def test_epochs(shards: Shards, tmp_path: Path) -> None:
     assert (state["state"]["epoch"], state["state"]["batch"], state["state"]["progress"]) == (2, 0, 1.0)
 
 
-def test_a_budget_run_plans(shards: Shards, tmp_path: Path) -> None:
+def test_a_run_with_a_time_budget_plans_its_steps(shards: Shards, tmp_path: Path) -> None:
     train(shards, tmp_path / "run", "bert-mini", budget=6.0)
     assert events(tmp_path / "run", "plan")[0]["steps"] > 1
     rates = [event["lr"] for event in events(tmp_path / "run", "train")]
@@ -482,23 +496,23 @@ def test_a_budget_run_plans(shards: Shards, tmp_path: Path) -> None:
     assert events(tmp_path / "run", "eval")[-1]["progress"] == 1.0
 
 
-def test_all_text_held_out_for_training(shards: Shards, tmp_path: Path) -> None:
+def test_no_held_out_text(shards: Shards, tmp_path: Path) -> None:
     train(shards, tmp_path / "run", "bert-mini", "data.held_out=0", steps=2)
     assert not events(tmp_path / "run", "eval")
     assert bertworks.load(tmp_path / "run").fill("ak [MASK]").blanks
 
 
-def test_recomputing_changes_nothing(shards: Shards, tmp_path: Path) -> None:
+def test_activation_recomputation_changes_nothing(shards: Shards, tmp_path: Path) -> None:
     for name, recompute in (("kept", "false"), ("again", "true")):
-        for objective, size in (("mlm+nsp", "bert-mini"), ("plm", "xlnet-mini")):
+        for objective, preset_name in (("mlm+nsp", "bert-mini"), ("plm", "xlnet-mini")):
             settings = [f"train.recompute={recompute}", "train.dropout=0.1", "train.evaluations=0"]
-            train(shards, tmp_path / f"{name}-{size}", size, *settings, objective=objective, steps=2)
-    for size in ("bert-mini", "xlnet-mini"):
-        a, b = (bertworks.load(tmp_path / f"{name}-{size}").model.state_dict() for name in ("kept", "again"))
+            train(shards, tmp_path / f"{name}-{preset_name}", preset_name, *settings, objective=objective, steps=2)
+    for preset_name in ("bert-mini", "xlnet-mini"):
+        a, b = (bertworks.load(tmp_path / f"{name}-{preset_name}").model.state_dict() for name in ("kept", "again"))
         assert all(torch.allclose(a[key], b[key], atol=1e-6) for key in a)
 
 
-def test_devices_that_are_not_there(shards: Shards, tmp_path: Path) -> None:
+def test_missing_devices_are_refused(shards: Shards, tmp_path: Path) -> None:
     for device in ("cuda:7", "gpu"):
         with refused("no-such-device", kind=Unsupported) as error:
             train(shards, tmp_path / device, "bert-mini", f"train.device={device}", steps=1)
@@ -506,11 +520,11 @@ def test_devices_that_are_not_there(shards: Shards, tmp_path: Path) -> None:
 
 
 def test_bfloat16(shards: Shards, tmp_path: Path) -> None:
-    """On the plain instructions, since this processor may refuse the better ones that it names."""
+    """With AVX2 only, since some processors announce newer instructions that then fail."""
     settings = [
         part for setting in (*TINY, "train.precision=bfloat16", "train.log_every=1") for part in ("--set", setting)
     ]
-    call = [
+    command = [
         sys.executable,
         "-m",
         "bertworks",
@@ -522,19 +536,19 @@ def test_bfloat16(shards: Shards, tmp_path: Path) -> None:
         "3",
     ]
     environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
-    done = subprocess.run(
-        [*call, *settings, "--out", str(tmp_path / "run")], capture_output=True, text=True, env=environment
+    process = subprocess.run(
+        [*command, *settings, "--out", str(tmp_path / "run")], capture_output=True, text=True, env=environment
     )
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
     exact = train(shards, tmp_path / "exact", "electra-mini", "train.log_every=1", steps=3).folder
-    for narrow, wide in zip(events(tmp_path / "run", "train"), events(exact, "train"), strict=True):
-        assert narrow["terms"]["masked"] == pytest.approx(wide["terms"]["masked"], rel=0.02)
-        assert narrow["terms"]["masked"] != wide["terms"]["masked"], "it was not used"
+    for bfloat16, float32 in zip(events(tmp_path / "run", "train"), events(exact, "train"), strict=True):
+        assert bfloat16["terms"]["masked"] == pytest.approx(float32["terms"]["masked"], rel=0.02)
+        assert bfloat16["terms"]["masked"] != float32["terms"]["masked"], "bfloat16 was used"
     assert bertworks.load(tmp_path / "run").model.encoder.embed.tokens.weight.dtype == torch.float32
 
 
-def test_tensorboard_if_it_is_installed(shards: Shards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a stand-in for the writer: the package itself is not among our dependencies."""
+def test_tensorboard_events(shards: Shards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a fake writer: the package itself is not among our dependencies."""
     written: list[tuple[str, float, int]] = []
 
     class Writer:
@@ -547,9 +561,9 @@ def test_tensorboard_if_it_is_installed(shards: Shards, tmp_path: Path, monkeypa
         def close(self) -> None:
             written.append(("closed", 0.0, 0))
 
-    stand_in = types.ModuleType("torch.utils.tensorboard")
-    stand_in.SummaryWriter = Writer  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", stand_in)
+    fake_module = types.ModuleType("torch.utils.tensorboard")
+    fake_module.SummaryWriter = Writer  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", fake_module)
     train(shards, tmp_path / "run", "bert-mini", "train.log_every=1", "train.evaluations=1", steps=2)
     names = {name for name, _, _ in written}
     assert {"train/masked", "train/lr", "eval/loss", "closed"} <= names
@@ -560,22 +574,22 @@ def test_golden_curves(shards: Shards, tmp_path: Path) -> None:
     """Twenty steps of each family, 2 x 64, in float64: a change of the code that should change nothing changes none of
     these.
 
-    WRITE_GOLDEN=1 pytest -k golden writes them anew, after a change that is meant to change them.
+    WRITE_GOLDEN=1 pytest -k golden writes them again, after a change that is meant to change them.
     """
     torch.set_default_dtype(torch.float64)
     try:
-        found = {name: curve(shards, tmp_path / name, name) for name in FAMILIES}
+        curves = {name: loss_curve(shards, tmp_path / name, name) for name in FAMILIES}
     finally:
         torch.set_default_dtype(torch.float32)
     if os.environ.get("WRITE_GOLDEN"):
-        GOLDEN.write_text(json.dumps(found, indent=1) + "\n")
+        GOLDEN.write_text(json.dumps(curves, indent=1) + "\n")
     expected = json.loads(GOLDEN.read_text())
     for name, losses in expected.items():
-        assert found[name] == pytest.approx(losses, rel=1e-6), name
+        assert curves[name] == pytest.approx(losses, rel=1e-6), name
         assert len(losses) == 20
 
 
-def curve(shards: Shards, out: Path, name: str) -> list[float]:
+def loss_curve(shards: Shards, out: Path, name: str) -> list[float]:
     train(shards, out, name, "train.log_every=1", "train.evaluations=0", "optim.lr=1e-3", steps=20)
     return [
         next(event["terms"][term] for term in ("masked", "permuted", "next") if term in event["terms"])
@@ -586,32 +600,40 @@ def curve(shards: Shards, out: Path, name: str) -> list[float]:
 # ---------------------------------------------------------------------- the command line
 
 
-def test_verify_resume(trained: Path) -> None:
-    undisturbed, resumed = re.findall(
-        r"\b[0-9a-f]{64}\b", run("verify-resume", trained / "bert-mini", "--steps", "6").stdout
+def test_verify_resume(trained_runs: Path) -> None:
+    uninterrupted, resumed = re.findall(
+        r"\b[0-9a-f]{64}\b", run("verify-resume", trained_runs / "bert-mini", "--steps", "6").stdout
     )
-    assert undisturbed == resumed
-    assert not list(trained.glob(".verify*")), "nothing is left"
+    assert uninterrupted == resumed
+    proof = run_json("verify-resume", trained_runs / "bert-mini", "--steps", "6", "--threads", "1", "--device", "cpu")
+    assert proof["same"] and proof["resumed"] == proof["uninterrupted"] and proof["steps"] >= 6
+    assert not list(trained_runs.glob(".verify*")), "nothing is left"
 
 
 def test_verify_resume_sees_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With processes that end differently: the verb says so and exits with 1."""
+    """With processes that end differently, the command reports it and exits with 1."""
     from typer.testing import CliRunner
 
     from bertworks.cli.main import app
     from bertworks.runs import verify
 
-    monkeypatch.setattr(verify, "verify_resume", lambda run, steps: verify.ResumeProof("aa", "bb", steps, steps // 2))
-    done = CliRunner().invoke(app, ["verify-resume", "anywhere"])
-    assert done.exit_code == 1 and {"aa", "bb"} <= set(done.stdout.split())
+    def different(run: Path, steps: int, **options: object) -> verify.ResumeProof:
+        return verify.ResumeProof("aa", "bb", steps, steps // 2)
+
+    monkeypatch.setattr(verify, "verify_resume", different)
+    process = CliRunner().invoke(app, ["verify-resume", "anywhere"])
+    assert process.exit_code == 1 and {"aa", "bb"} <= set(process.stdout.split())
+    process = CliRunner().invoke(app, ["verify-resume", "anywhere", "--json"])
+    assert process.exit_code == 1 and json.loads(process.stdout)["same"] is False
 
 
-def test_what_is_no_run(tmp_path: Path, shards: Shards) -> None:
+def test_folders_that_are_not_runs_are_refused(tmp_path: Path, shards: Shards) -> None:
     assert refusal("resume", tmp_path)["code"] == "not-a-run"
-    nowhere = refusal("pretrain", shards.folder, "--preset", "bert-mini")
-    assert nowhere["code"] == "missing-option" and "--out" in nowhere["what to do"]
-    unknown = refusal("pretrain", shards.folder, "--preset", "bert-mimi", "--out", tmp_path / "x")
-    assert unknown["code"] == "unknown-preset" and "'bert-mini'" in unknown["what to do"]
+    missing_out = refusal("pretrain", shards.folder, "--preset", "bert-mini")
+    assert missing_out["code"] == "missing-option" and "--out" in missing_out["what to do"]
+    unknown_preset = refusal("pretrain", shards.folder, "--preset", "bert-mimi", "--out", tmp_path / "x")
+    assert unknown_preset["code"] == "unknown-preset"
+    assert "'bert-mini'" in unknown_preset["what to do"]
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
     assert (
@@ -619,18 +641,24 @@ def test_what_is_no_run(tmp_path: Path, shards: Shards) -> None:
     )
 
 
-def test_the_view_shows_what_happens(trained: Path) -> None:
-    view = LiveView(trained / "electra-mini")
-    shown = read_events(trained / "electra-mini" / "metrics.jsonl")
-    for event in shown:
+def test_the_live_view_shows_the_latest_numbers(trained_runs: Path) -> None:
+    view = LiveView(trained_runs / "electra-mini")
+    run_events = read_events(trained_runs / "electra-mini" / "metrics.jsonl")
+    for event in run_events:
         view.update(event)
     screen = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: PTH123, SIM115
     screen.print(view)
     text = screen.export_text()
-    ended, look = last(shown, Trained), last(shown, Evaluated)
-    assert ended is not None and look is not None
-    numbers = [f"{ended.step:,}", "100%", f"{ended.terms['masked']:.3f}", f"{look.metrics['replaced_auc']:.3f}"]
-    numbers += [f"{ended.tokens_per_second:,.0f}", f"{ended.mfu:.0%}", duration(ended.seconds_left)]
+    trained = last(run_events, Trained)
+    evaluated = last(run_events, Evaluated)
+    assert trained is not None and evaluated is not None
+    numbers = [
+        f"{trained.step:,}",
+        "100%",
+        f"{trained.terms['masked']:.3f}",
+        f"{evaluated.metrics['replaced_auc']:.3f}",
+    ]
+    numbers += [f"{trained.tokens_per_second:,.0f}", f"{trained.mfu:.0%}", duration(trained.seconds_left)]
     for part in ("masked", *numbers):
         assert part in text, part
     assert "full" in str(event_line(NotSaved(step=3, reason="full")))

@@ -1,4 +1,4 @@
-"""What the README teaches works, and both languages show the same; what is run of it is in tests/test_docs.py."""
+"""The README names every preset, is short, and both languages agree; its commands are run by tests/test_docs.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stories import Page
 
 ROOT = Path(__file__).parents[1]
 README, CHINESE = (ROOT / name for name in ("README.md", "README.zh.md"))
-MOST_LINES = 140
+MAX_LINES = 140
 
 
 def test_every_preset_is_named() -> None:
@@ -21,12 +21,12 @@ def test_every_preset_is_named() -> None:
         assert f"`{family}-" in text
 
 
-def test_both_languages_show_the_same() -> None:
+def test_both_languages_have_the_same_code_and_figures() -> None:
     assert [step.code for step in Page(README).steps()] == [step.code for step in Page(CHINESE).steps()]
     figures = re.compile(r"\d[\d,.]*\d")
     assert set(figures.findall(README.read_text("utf-8"))) == set(figures.findall(CHINESE.read_text("utf-8")))
 
 
-def test_it_is_short() -> None:
+def test_the_readme_is_short() -> None:
     for path in (README, CHINESE):
-        assert len(path.read_text("utf-8").splitlines()) <= MOST_LINES
+        assert len(path.read_text("utf-8").splitlines()) <= MAX_LINES

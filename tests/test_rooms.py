@@ -1,4 +1,4 @@
-"""Imports point down: each room may enter those below it, and torch stays out of the rooms that do not need it."""
+"""Imports point down: each package may import those below it, and torch stays out of those that do not need it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "bertworks"
-# From the top of the house to the ground; a room enters its own and lower ones.
+# From top to bottom; a package may import itself and lower ones.
 FLOORS = [
     ["__main__"],
     ["cli"],
@@ -35,8 +35,8 @@ FLOORS = [
     ["__init__"],
 ]
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
-# Rooms that do without these, however low they lie.
-KEPT_OUT = {
+# Imports that are forbidden although they point down.
+FORBIDDEN = {
     "reports": {"bertworks.workbench", "bertworks.predictor", "bertworks.fill"},
     "train": {
         "bertworks.objectives",
@@ -68,9 +68,9 @@ KEPT_OUT = {
     "files": {"torch", "pydantic"},
     "errors": {"torch", "pydantic"},
 }
-ALLOWED = {("train", "bertworks.data.batches")}  # and nothing else of what is kept out
-# What the front door shows, and the room it comes from.
-SHOWN = {
+ALLOWED = {("train", "bertworks.data.batches")}  # the only exception
+# Names of the public API, and the package they come from.
+PUBLIC_API = {
     **dict.fromkeys(("Run", "finetune", "pretrain", "prepare", "train_vocabulary"), "runs"),
     **dict.fromkeys(("load", "new", "Workbench"), "workbench"),
     "Ledger": "text",
@@ -83,22 +83,22 @@ def room_of(module: str) -> str:
     name = module.split(".")[1]
     if name == "__version__":
         return "__init__"
-    return SHOWN.get(name, name)
+    return PUBLIC_API.get(name, name)
 
 
 def imports(path: Path) -> set[str]:
-    found = set()
+    modules = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative imports hide where they point"
-            found |= (
+            modules |= (
                 {f"bertworks.{alias.name}" for alias in node.names}
                 if node.module == "bertworks"
                 else {str(node.module)}
             )
-    return found
+    return modules
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
@@ -107,12 +107,12 @@ def test_imports_point_down(path: Path) -> None:
     room = relative.parts[0].removesuffix(".py")
     assert room in FLOOR, f"{room} has no floor: add it to FLOORS"
     if room == "__init__":
-        return  # the front door shows what is inside, lazily
+        return  # it imports the public API lazily
     for module in imports(path):
         if module.partition(".")[0] == "bertworks":
-            assert FLOOR[room_of(module)] >= FLOOR[room], f"{relative} looks up to {module}"
-        kept_out = any(module == out or module.startswith(out + ".") for out in KEPT_OUT.get(room, ()))
-        assert not kept_out or (room, module) in ALLOWED, f"{relative} imports {module}"
+            assert FLOOR[room_of(module)] >= FLOOR[room], f"{relative} imports {module}, which is above it"
+        is_forbidden = any(module == name or module.startswith(name + ".") for name in FORBIDDEN.get(room, ()))
+        assert not is_forbidden or (room, module) in ALLOWED, f"{relative} imports {module}"
 
 
 def test_there_is_one_softmax_over_keys() -> None:
@@ -121,15 +121,15 @@ def test_there_is_one_softmax_over_keys() -> None:
         for path in FILES
         if "scaled_dot_product_attention" in path.read_text() or "softmax(" in path.read_text()
     }
-    # The next two: over the vocabulary; the last two: over the classes, over where an answer begins and ends.
+    # fill.py and objective.py: over the vocabulary; task.py: over the classes; span.py: over starts and ends of answers.
     assert users == {"attention.py", "fill.py", "objective.py", "task.py", "span.py"}, users
 
 
-def test_foreign_words_stay_at_the_border() -> None:
-    border = {"hf_config.py", "hf_names.py", "backends.py"}
+def test_names_of_transformers_are_only_in_its_converters() -> None:
+    converters = {"hf_config.py", "hf_names.py", "backends.py"}
     words = ("num_hidden_layers", "input_ids", "token_type_ids", "attention_mask", "intermediate_size")
     for path in FILES:
-        if path.name not in border:
+        if path.name not in converters:
             assert not [word for word in words if word in path.read_text()], path
 
 
@@ -138,5 +138,5 @@ def test_help_imports_nothing_heavy() -> None:
         "import sys; from bertworks.cli import main; "
         "print(sorted({'torch', 'numpy', 'tokenizers', 'pydantic', 'transformers'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == "[]"

@@ -19,25 +19,25 @@ EXPECTED = {  # what the script prints, in part
 }
 
 
-def test_every_script_is_expected_to_print_something() -> None:
+def test_every_script_has_an_expected_output() -> None:
     assert set(SCRIPTS) == set(EXPECTED)
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_python(name: str, tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, EXAMPLES / name], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert EXPECTED[name] in done.stdout, done.stdout
+def test_python_script(name: str, tmp_path: Path) -> None:
+    process = subprocess.run([sys.executable, EXAMPLES / name], cwd=tmp_path, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    assert EXPECTED[name] in process.stdout, process.stdout
     if name == "embed.py":
-        assert EXPECTED[name] in done.stdout.splitlines()[0], "the right sentence is the closest"
+        assert EXPECTED[name] in process.stdout.splitlines()[0], "the right sentence is the closest"
     if name == "finetune_csv.py":
-        assert "billing" in done.stdout and "bugs" in done.stdout
+        assert "billing" in process.stdout and "bugs" in process.stdout
     if name == "transformers_both_ways.py":
-        differences = [float(line.rpartition(" ")[2]) for line in done.stdout.splitlines()]
+        differences = [float(line.rpartition(" ")[2]) for line in process.stdout.splitlines()]
         assert len(differences) == 2 and max(differences) < 1e-5
 
 
-def test_pretrain(tmp_path: Path) -> None:
+def test_pretrain_script(tmp_path: Path) -> None:
     text = " ".join(
         f"The {a} returns a {b}. It takes a {b} of strings." for a in ("call", "loop") for b in ("list", "set")
     )
@@ -45,6 +45,6 @@ def test_pretrain(tmp_path: Path) -> None:
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     environment |= {"BUDGET": "4s", "VOCAB_SIZE": "200", "SENTENCE": "the call returns a [MASK] of strings"}
     command = ["bash", EXAMPLES / "pretrain.sh", "text.txt"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "blank 1" in done.stdout and (tmp_path / "run" / "report.html").is_file()
+    process = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    assert "blank 1" in process.stdout and (tmp_path / "run" / "report.html").is_file()

@@ -1,4 +1,4 @@
-"""Where examples come from: official files as they are, and own tables with all that is wrong with them."""
+"""Reading labelled data: the official files of datasets, and users' tables with all that may be wrong with them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from bertworks.tasks.source import Source, describe_task, find_source, read_data
 from bertworks.tasks.task import Task
 from bertworks.tasks.windows import SlidingWindows
 from refusals import refused
-from test_tasks import minilm, reader, small
+from test_tasks import minilm, sliding_windows, small_task
 
 
 def named_source(task: str = "classify", **named: Any) -> Source:
@@ -41,17 +41,17 @@ def named_source(task: str = "classify", **named: Any) -> Source:
     return find_source(task, columns=columns, **named)
 
 
-def own(path: Path, task: str = "classify", **named: Any) -> TaskData:
+def read_table(path: Path, task: str = "classify", **named: Any) -> TaskData:
     return read_data(named_source(task, **{"train": str(path), **named}))
 
 
-def recorded(source: Source, columns: Columns | None) -> Source:
-    """As it is read again from the record of a run."""
+def as_recorded(source: Source, columns: Columns | None) -> Source:
+    """The source as it is read back from the record of a run."""
     return Source.model_validate_json(source.resolved(columns).model_dump_json())
 
 
 def inputs_of(path: Path | str, artifact: TaskArtifact, **named: Any) -> Inputs:
-    """A file as a model that was fine-tuned so reads it."""
+    """A file as a model with this artifact reads it for prediction."""
     predictor: Any = SimpleNamespace(
         artifact=artifact, task=SimpleNamespace(schema=task_class(artifact.task.shape).schema)
     )
@@ -59,20 +59,19 @@ def inputs_of(path: Path | str, artifact: TaskArtifact, **named: Any) -> Inputs:
 
 
 def predictions_of(task: Task[Any, Any], examples: Sequence[Example]) -> list[Any]:
-    features = task.features(examples, reader())
+    features = task.features(examples, sliding_windows())
     with evaluation_mode(task):
         return task.decode_all(run_windows(task, features), features, examples)
 
 
-def write(path: Path, *lines: str) -> Path:
+def write_lines(path: Path, *lines: str) -> Path:
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
 
 
 @contextmanager
 def bad_rows(*expected: tuple[str, str], code: str = "bad-rows") -> Iterator[list[BadRow]]:
-    """Rows that are no examples, all of them: the code of each and how its place ends. The first of them are in the
-    message."""
+    """Expects exactly these bad rows: the code of each and how its place ends. The first of them are in the message."""
     rows: list[BadRow] = []
     with refused(code, kind=BadRows) as error:
         yield rows
@@ -84,150 +83,155 @@ def bad_rows(*expected: tuple[str, str], code: str = "bad-rows") -> Iterator[lis
     assert all(row.place in error.value.cause and row.cause in error.value.cause for row in rows[:MAX_ROWS_SHOWN])
 
 
-def codes(remarks: Sequence[Remark]) -> list[str]:
+def remark_codes(remarks: Sequence[Remark]) -> list[str]:
     return [remark.code for remark in remarks]
 
 
-def said(remarks: Sequence[Remark], code: str) -> str:
-    """The words of the one remark of this code."""
-    (found,) = (str(remark) for remark in remarks if remark.code == code)
-    return found
+def remark_text(remarks: Sequence[Remark], code: str) -> str:
+    """The text of the only remark with this code."""
+    (text,) = (str(remark) for remark in remarks if remark.code == code)
+    return text
 
 
 def numbers(text: str) -> list[str]:
-    """Those in a message, but for those in names of folders."""
+    """The numbers in a message, without those in folder names."""
     return re.findall(r"\d[\d,]*(?:\.\d+)?(?<!,)", re.sub(r"/\S*/", "", text))
 
 
-# ---------------------------------------------------------------------- the user's own
+# ---------------------------------------------------------------------- users' tables
 
 
-def test_columns_and_labels_are_guessed_and_said(tmp_path: Path) -> None:
-    rows = [f'{at},"text {at}, with a comma",{["spam", "ham"][at % 2]}' for at in range(40)]
-    data = own(write(tmp_path / "mail.csv", "id,text,label", *rows))
+def test_columns_and_labels_are_guessed_and_reported(tmp_path: Path) -> None:
+    rows = [f'{i},"text {i}, with a comma",{["spam", "ham"][i % 2]}' for i in range(40)]
+    data = read_table(write_lines(tmp_path / "mail.csv", "id,text,label", *rows))
     assert len(data.train) == 36 and len(data.dev) == 4
-    assert data.train[0].texts[0].startswith("text ") and {example.answer for example in data.dev} == {"spam", "ham"}
+    assert data.train[0].texts[0].startswith("text ")
+    assert {example.answer for example in data.dev} == {"spam", "ham"}
     assert data.columns == Columns(("text",), ("label",), unused=("id",))
-    assert all(name in said(data.remarks, "columns") for name in ("text", "label", "id"))
-    assert set(numbers(said(data.remarks, "dev-split"))) == {"4", "0"}, "how many, and the seed"
+    assert all(name in remark_text(data.remarks, "columns") for name in ("text", "label", "id"))
+    assert set(numbers(remark_text(data.remarks, "dev-split"))) == {"4", "0"}, "how many, and the seed"
 
 
-def test_the_split_keeps_the_shares_of_the_classes(tmp_path: Path) -> None:
-    rows = [f"text {at}\t{'rare' if at % 10 == 0 else 'common'}" for at in range(200)]
-    path = write(tmp_path / "a.tsv", "sentence\tclass", *rows)
-    data = own(path)
+def test_the_dev_split_is_stratified(tmp_path: Path) -> None:
+    rows = [f"text {i}\t{'rare' if i % 10 == 0 else 'common'}" for i in range(200)]
+    path = write_lines(tmp_path / "a.tsv", "sentence\tclass", *rows)
+    data = read_table(path)
     assert Counter(example.answer for example in data.dev) == {"rare": 2, "common": 18}
     assert not {example.texts for example in data.dev} & {example.texts for example in data.train}
-    assert own(path).dev == data.dev, "the same seed, the same split"
+    assert read_table(path).dev == data.dev, "the same seed, the same split"
 
 
-def test_quotes_between_tabs_are_signs_or_marks(tmp_path: Path) -> None:
+def test_quotes_in_tsv_are_literal_or_delimiters(tmp_path: Path) -> None:
     """GLUE's files are full of quotes that never close; other programs quote cells."""
-    plain = write(
+    plain = write_lines(
         tmp_path / "plain.tsv",
         "text\tlabel",
-        *[f'"He said {at}.\t{"ab"[at % 2]}' for at in range(20)],
+        *[f'"He said {i}.\t{"ab"[i % 2]}' for i in range(20)],
         'So "did" I.\ta',
     )
-    data = own(plain)
-    assert len(data.train) + len(data.dev) == 21 and any(
-        example.texts[0].startswith('"He said') for example in data.train
+    data = read_table(plain)
+    assert len(data.train) + len(data.dev) == 21
+    assert any(example.texts[0].startswith('"He said') for example in data.train)
+    quoted = write_lines(
+        tmp_path / "quoted.tsv", "text\tlabel", *[f'"He ""said"" {i},\tso"\t{"ab"[i % 2]}' for i in range(20)]
     )
-    quoted = write(
-        tmp_path / "quoted.tsv", "text\tlabel", *[f'"He ""said"" {at},\tso"\t{"ab"[at % 2]}' for at in range(20)]
-    )
-    assert any(example.texts[0].startswith('He "said"') for example in own(quoted).train)
+    assert any(example.texts[0].startswith('He "said"') for example in read_table(quoted).train)
 
 
 def test_a_quote_far_down_does_not_swallow_rows(tmp_path: Path) -> None:
-    rows = [f"text {at}\t{'ab'[at % 2]}" for at in range(1500)]
+    rows = [f"text {i}\t{'ab'[i % 2]}" for i in range(1500)]
     rows[1200], rows[1400] = '"open\ta', '"and again\tb'
-    data = own(write(tmp_path / "a.tsv", "text\tlabel", *rows))
+    data = read_table(write_lines(tmp_path / "a.tsv", "text\tlabel", *rows))
     assert len(data.train) + len(data.dev) == 1500
     (tmp_path / "b.tsv").write_bytes(b"text\tlabel\none\rtwo\ta\n")
     with bad_rows(("carriage-return", "b.tsv, line 2")):
-        own(tmp_path / "b.tsv")
+        read_table(tmp_path / "b.tsv")
 
 
-def test_a_quote_that_never_closes_is_said(tmp_path: Path) -> None:
-    """Every quoted cell of the first rows is whole, so quotes are marks; then one is not."""
-    rows = [f"text {at}\t{'ab'[at % 2]}" for at in range(1500)]
-    rows[3], rows[1200], rows[1400] = '"Hello there."\ta', '"open\ta', 'and again"\tb'
+def test_an_unclosed_quote_is_reported(tmp_path: Path) -> None:
+    """Every quoted cell of the first rows is complete, so quotes are delimiters; then one is not."""
+    rows = [f"text {i}\t{'ab'[i % 2]}" for i in range(1500)]
+    rows[3] = '"Hello there."\ta'
+    rows[1200] = '"open\ta'
+    rows[1400] = 'and again"\tb'
     with bad_rows(("unclosed-quote", "a.tsv, line 1202")):
-        own(write(tmp_path / "a.tsv", "text\tlabel", *rows))
-    data = own(tmp_path / "a.tsv", skip_bad=True)
+        read_table(write_lines(tmp_path / "a.tsv", "text\tlabel", *rows))
+    data = read_table(tmp_path / "a.tsv", skip_bad=True)
     assert len(data.train) + len(data.dev) == 1499, "the rows in between are not lost"
-    rows[5] = 'So "did" I.\ta'  # a quote inside of a cell: they are signs
-    data = own(write(tmp_path / "a.tsv", "text\tlabel", *rows))
+    rows[5] = 'So "did" I.\ta'  # a quote inside a cell: quotes are literal
+    data = read_table(write_lines(tmp_path / "a.tsv", "text\tlabel", *rows))
     assert len(data.train) + len(data.dev) == 1500
 
 
-def test_quotes_that_do_not_fit_cost_one_line(tmp_path: Path) -> None:
-    rows = [f'"text {at}","{"ab"[at % 2]}"' for at in range(100)]
-    rows[20], rows[60], rows[80] = '"closed too late,"a"', '"he said \\"hi\\" there","a"', '"never closed,a'
-    path = write(tmp_path / "a.csv", "text,label", *rows)
+def test_misplaced_quotes_invalidate_one_row_only(tmp_path: Path) -> None:
+    rows = [f'"text {i}","{"ab"[i % 2]}"' for i in range(100)]
+    rows[20] = '"closed too late,"a"'
+    rows[60] = '"he said \\"hi\\" there","a"'
+    rows[80] = '"never closed,a'
+    path = write_lines(tmp_path / "a.csv", "text,label", *rows)
     with bad_rows(*[("text-after-quote", f"a.csv, line {line}") for line in (22, 62, 82)]):
-        own(path)
-    data = own(path, skip_bad=True)
+        read_table(path)
+    data = read_table(path, skip_bad=True)
     assert len(data.train) + len(data.dev) == 97
     swallowed = [
         '"open,a',
-        *[f"text {at},b" for at in range(5)],
+        *[f"text {i},b" for i in range(5)],
         'size 5",a',
-        *[f"t {at},{'ab'[at % 2]}" for at in range(20)],
+        *[f"t {i},{'ab'[i % 2]}" for i in range(20)],
     ]
     with bad_rows(("unclosed-quote", "c.csv, line 2")):
-        own(write(tmp_path / "c.csv", "text,label", *swallowed))
+        read_table(write_lines(tmp_path / "c.csv", "text,label", *swallowed))
     with refused("quotes-in-header", place="d.csv, line 1"):
-        own(write(tmp_path / "d.csv", '"text" x,label', "a,b", "c,d"))
-    several = write(tmp_path / "b.csv", "", "text ,label", *['"two\nlines",a', "one,b"] * 10, ",b")
+        read_table(write_lines(tmp_path / "d.csv", '"text" x,label', "a,b", "c,d"))
+    multiline_cells = write_lines(tmp_path / "b.csv", "", "text ,label", *['"two\nlines",a', "one,b"] * 10, ",b")
     with bad_rows(("empty-text", "b.csv, line 33")):
-        own(several)
+        read_table(multiline_cells)
 
 
-def test_cells_of_many_lines_are_no_rows(tmp_path: Path) -> None:
+def test_multiline_cells_are_not_split_into_rows(tmp_path: Path) -> None:
     """Lines of a letter have commas where a row has them; what they hold is no label."""
     letter = '"Dear Sir,\nI came, I saw\nI won, I left\nBye",a'
-    data = own(write(tmp_path / "a.csv", "text,label", letter, *[f"text {at},{'ab'[at % 2]}" for at in range(20)]))
+    data = read_table(
+        write_lines(tmp_path / "a.csv", "text,label", letter, *[f"text {i},{'ab'[i % 2]}" for i in range(20)])
+    )
     assert len(data.train) + len(data.dev) == 21
     assert ("Dear Sir,\nI came, I saw\nI won, I left\nBye",) in {example.texts for example in (*data.train, *data.dev)}
     rows = [
         "1,open",
         '2,"open',
-        *[f"{at},text {at}" for at in range(3, 40)],
+        *[f"{i},text {i}" for i in range(3, 40)],
         '40,size 5"',
         "41,last",
     ]  # no cell occurs twice
-    texts = TaskArtifact(task=TaskConfig(shape="classify"), columns=("text",))
-    for some in (rows, [*rows[:12], *rows[-2:]], [f"x{line}" for line in rows]):
-        asked = write(tmp_path / "b.csv", "id,text", *some)
+    artifact = TaskArtifact(task=TaskConfig(shape="classify"), columns=("text",))
+    for table_rows in (rows, [*rows[:12], *rows[-2:]], [f"x{line}" for line in rows]):
+        path = write_lines(tmp_path / "b.csv", "id,text", *table_rows)
         with bad_rows(("unclosed-quote", "b.csv, line 3")):
-            inputs_of(asked, texts)
+            inputs_of(path, artifact)
     verse = ['"Shall I compare thee,\nThou art more lovely,\nRough winds do shake,\nsummer",', "b,", "c,", "d,"]
-    inputs = inputs_of(write(tmp_path / "c.csv", "text,notes", *verse), texts)
-    assert inputs.total == 4, "nothing is no label"
+    inputs = inputs_of(write_lines(tmp_path / "c.csv", "text,notes", *verse), artifact)
+    assert inputs.total == 4, "an empty cell is not a label"
 
 
 @pytest.mark.parametrize("head", [["text;label"], ["sep=;", "text;label"]])
 def test_other_delimiters(head: list[str], tmp_path: Path) -> None:
-    data = own(write(tmp_path / "a.csv", *head, *[f"yes, {at};{'ab'[at % 2]}" for at in range(20)]))
-    assert data.train[0].texts[0].startswith("yes, ") and {example.answer for example in data.train} == {"a", "b"}
+    data = read_table(write_lines(tmp_path / "a.csv", *head, *[f"yes, {i};{'ab'[i % 2]}" for i in range(20)]))
+    assert data.train[0].texts[0].startswith("yes, ")
+    assert {example.answer for example in data.train} == {"a", "b"}
 
 
 def test_all_rows_are_bad(tmp_path: Path) -> None:
     with bad_rows(("wrong-field-count", "a.csv, line 2"), ("wrong-field-count", "a.csv, line 3")) as rows:
-        own(write(tmp_path / "a.csv", "text,label", "a, x,pos", "b, y,neg"))
+        read_table(write_lines(tmp_path / "a.csv", "text,label", "a, x,pos", "b, y,neg"))
     assert numbers(rows[0].cause) == ["3", "2"]
     with refused("is-a-folder", place=str(tmp_path)):
-        own(tmp_path)
+        read_table(tmp_path)
 
 
-def test_answers_stand_where_the_table_says(tmp_path: Path) -> None:
+def test_answer_positions_are_those_of_the_table(tmp_path: Path) -> None:
     def span(**row: Any) -> Any:
-        rows = [
-            {"question": f"which {at}?", "context": f"man has a plan {at}", "answer": "a", **row} for at in range(20)
-        ]
-        (answer,) = own(write(tmp_path / "s.jsonl", *map(json.dumps, rows)), "span").train[0].answer
+        rows = [{"question": f"which {i}?", "context": f"man has a plan {i}", "answer": "a", **row} for i in range(20)]
+        (answer,) = read_table(write_lines(tmp_path / "s.jsonl", *map(json.dumps, rows)), "span").train[0].answer
         return answer
 
     assert span().start == 8, "a word of its own"
@@ -235,393 +239,442 @@ def test_answers_stand_where_the_table_says(tmp_path: Path) -> None:
     with bad_rows(*[("answer-not-at-start", f"s.jsonl, line {line}") for line in range(1, 21)]) as rows:
         span(answer_start=0)
     assert "'a'" in rows[0].cause and numbers(rows[0].cause) == ["0"]
-    assert own(
-        write(
+    assert read_table(
+        write_lines(
             tmp_path / "one.jsonl",
-            *[json.dumps({"question": str(at), "context": "I am", "answer": "I"}) for at in range(20)],
+            *[json.dumps({"question": str(i), "context": "I am", "answer": "I"}) for i in range(20)],
         ),
         "span",
     ).dev
 
 
 @pytest.mark.parametrize(
-    ("answers", "code", "named"),
+    ("answers", "code", "parts_of_cause"),
     [
         ({"text": ["man"], "answer_start": ["0"]}, "bad-answer", ["'man'", "'0'"]),
         ({"text": [None], "answer_start": [0]}, "bad-answer", ["'None'", "0"]),
         ({"text": ["man", "has"], "answer_start": [0]}, "wrong-answer-count", ["2", "1"]),
     ],
 )
-def test_answers_that_are_none(answers: dict[str, Any], code: str, named: list[str], tmp_path: Path) -> None:
+def test_invalid_answers_are_bad_rows(
+    answers: dict[str, Any], code: str, parts_of_cause: list[str], tmp_path: Path
+) -> None:
     rows = [
-        {"query": f"which {at}?", "context": "man has a plan", "answers": {"text": ["man"], "answer_start": [0]}}
-        for at in range(20)
+        {"query": f"which {i}?", "context": "man has a plan", "answers": {"text": ["man"], "answer_start": [0]}}
+        for i in range(20)
     ]
-    path = write(tmp_path / "s.jsonl", *map(json.dumps, [*rows, {**rows[0], "answers": answers}]))
+    path = write_lines(tmp_path / "s.jsonl", *map(json.dumps, [*rows, {**rows[0], "answers": answers}]))
     with bad_rows((code, "s.jsonl, line 21")) as bad:
-        own(path, "span")
-    assert all(name in bad[0].cause for name in named)
-    assert len(own(path, "span", skip_bad=True).train) == 18
+        read_table(path, "span")
+    assert all(name in bad[0].cause for name in parts_of_cause)
+    assert len(read_table(path, "span", skip_bad=True).train) == 18
 
 
 def test_a_row_that_lacks_a_column(tmp_path: Path) -> None:
-    rows = [{"id": 1, "label": "a"}, *({"text": f"text {at}", "label": "ab"[at % 2]} for at in range(20))]
-    path = write(tmp_path / "a.jsonl", *map(json.dumps, rows))
+    rows = [{"id": 1, "label": "a"}, *({"text": f"text {i}", "label": "ab"[i % 2]} for i in range(20))]
+    path = write_lines(tmp_path / "a.jsonl", *map(json.dumps, rows))
     with bad_rows(("missing-column", "a.jsonl, line 1")) as bad:
-        own(path)
+        read_table(path)
     assert all(name in bad[0].cause for name in ("'text'", "id", "label"))
-    data = own(path, skip_bad=True)
+    data = read_table(path, skip_bad=True)
     assert len(data.train) + len(data.dev) == 20
 
 
-def test_half_characters_anywhere(tmp_path: Path) -> None:
+def test_lone_surrogates_are_replaced(tmp_path: Path) -> None:
     rows = [{"tokens": ["a", "b\ud83d"], "tags": ["O", "B-X"]}] * 20
-    data = own(write(tmp_path / "t.jsonl", *map(json.dumps, rows)), "tag")
+    data = read_table(write_lines(tmp_path / "t.jsonl", *map(json.dumps, rows)), "tag")
     assert data.train[0].texts == ("a", "b\ufffd") and data.fingerprint
-    assert numbers(said(data.remarks, "replaced-characters")) == ["20"]
-    asked = [{"id": "1", "question": "Who\ud83d?", "answers": [{"answer_start": 0, "text": "I"}]}]
+    assert numbers(remark_text(data.remarks, "replaced-characters")) == ["20"]
+    questions = [{"id": "1", "question": "Who\ud83d?", "answers": [{"answer_start": 0, "text": "I"}]}]
     content = {
-        "data": [{"title": str(at), "paragraphs": [{"context": f"I am {at}.", "qas": asked}]} for at in range(20)]
+        "data": [{"title": str(i), "paragraphs": [{"context": f"I am {i}.", "qas": questions}]} for i in range(20)]
     }
     (tmp_path / "s.json").write_text(json.dumps(content))
-    assert own(tmp_path / "s.json", "span").train[0].texts[0] == "Who\ufffd?"
+    assert read_table(tmp_path / "s.json", "span").train[0].texts[0] == "Who\ufffd?"
 
 
-def test_train_and_dev_of_different_kinds(tmp_path: Path) -> None:
-    words = write(tmp_path / "a.conll", *["Li B-X", "sang O", ""] * 10)
-    table = write(tmp_path / "b.csv", "words,tags", "Li sang,B-X O")
-    for train, dev in ((words, table), (table, words)):
-        data = own(train, "tag", dev=str(dev))
+def test_train_and_dev_of_different_formats(tmp_path: Path) -> None:
+    conll = write_lines(tmp_path / "a.conll", *["Li B-X", "sang O", ""] * 10)
+    table = write_lines(tmp_path / "b.csv", "words,tags", "Li sang,B-X O")
+    for train, dev in ((conll, table), (table, conll)):
+        data = read_table(train, "tag", dev=str(dev))
         assert data.dev[0].texts == ("Li", "sang") and data.dev[0].answer == ("B-X", "O")
-    assert own(table, "tag", text="words", dev=str(words)).dev[0].texts == ("Li", "sang"), (
+    assert read_table(table, "tag", text="words", dev=str(conll)).dev[0].texts == ("Li", "sang"), (
         "the columns are those of the table"
     )
     with refused("no-named-columns", place="a.conll"):
-        own(words, "tag", text="words")
+        read_table(conll, "tag", text="words")
 
 
-def test_comments_are_no_words(tmp_path: Path) -> None:
+def test_comment_lines_are_not_tokens(tmp_path: Path) -> None:
     """As MultiCoNER has them; a hash can be a word all the same."""
     lines = ["# id 1 domain=en", "Li _ _ B-X", "sang _ _ O", "", "# _ _ O", "one _ _ O", "# x _ odd", ""] * 10
-    data = own(write(tmp_path / "a.conll", *lines), "tag", skip_bad=True)
+    data = read_table(write_lines(tmp_path / "a.conll", *lines), "tag", skip_bad=True)
     assert {example.texts for example in (*data.train, *data.dev)} == {("Li", "sang"), ("#", "one", "#")}
 
 
-def test_classes_that_dev_has_none_of_are_said(tmp_path: Path) -> None:
+def test_labels_missing_in_dev_are_reported(tmp_path: Path) -> None:
     rows = (
-        [f"text {at},A" for at in range(100)]
-        + [f"{name} {at},{name}" for name in "BCDEF" for at in range(4)]
+        [f"text {i},A" for i in range(100)]
+        + [f"{name} {i},{name}" for name in "BCDEF" for i in range(4)]
         + ["x,G", "y,G"]
     )
-    data = own(write(tmp_path / "a.csv", "text,label", *rows))
+    data = read_table(write_lines(tmp_path / "a.csv", "text,label", *rows))
     assert Counter(example.answer for example in data.dev) == {"A": 10, "B": 1, "C": 1, "D": 1, "E": 1, "F": 1}
-    assert re.findall(r"\b[A-G]\b", said(data.remarks, "labels-not-in-dev")) == ["G"]
+    assert re.findall(r"\b[A-G]\b", remark_text(data.remarks, "labels-not-in-dev")) == ["G"]
 
 
-def test_a_table_without_a_header_is_not_printed(tmp_path: Path) -> None:
+def test_a_long_first_line_is_not_printed_in_full(tmp_path: Path) -> None:
     with refused("no-text-column", place="q.tsv") as error:
-        own(write(tmp_path / "q.tsv", *[f"Who?\t{'a long passage ' * 99}\tno one"] * 2), "span")
+        read_table(write_lines(tmp_path / "q.tsv", *[f"Who?\t{'a long passage ' * 99}\tno one"] * 2), "span")
     assert all(name in str(error.value.remedy) for name in ("--context", "Who?", "a long passage", "no one"))
     assert str(error.value).count("a long passage") < 5 and len(str(error.value)) < 400
 
 
-def test_letters_are_answered_by_letters(tmp_path: Path) -> None:
-    rows = [f"q {at},x,y,z,{'abC'[at % 3]}" for at in range(30)]
-    data = own(write(tmp_path / "c.csv", "question,option_a,option_b,option_c,answer", *rows), "choice")
+def test_choices_labelled_by_letters_are_predicted_as_letters(tmp_path: Path) -> None:
+    rows = [f"q {i},x,y,z,{'abC'[i % 3]}" for i in range(30)]
+    data = read_table(write_lines(tmp_path / "c.csv", "question,option_a,option_b,option_c,answer", *rows), "choice")
     assert {(int(example.texts[0][2:]) % 3, example.answer) for example in data.train} == {(0, 0), (1, 1), (2, 2)}
-    assert (
-        data.columns is not None
-        and data.columns.counted_from == "A"
-        and re.search(r"\bA\b", said(data.remarks, "columns"))
-    )
+    assert data.columns is not None
+    assert data.columns.counted_from == "A"
+    assert re.search(r"\bA\b", remark_text(data.remarks, "columns"))
     source = named_source("choice", train=str(tmp_path / "c.csv"))
-    again = recorded(source, data.columns)
-    assert [example.answer for example in read_data(again).dev] == [example.answer for example in data.dev]
-    task = make_task(small("bert-mini", "choice").model, describe_task(data, source))
-    answers = predictions_of(task, data.dev)
-    assert all(one.choice == "ABC"["xyz".index(str(one.text))] for one in answers)
-    right = [one.text == example.texts[1 + example.answer] for one, example in zip(answers, data.dev, strict=True)]
-    assert metric_values(task, answers, data.dev)["accuracy"] == sum(right) / len(right)
-    texts = own(
-        write(
-            tmp_path / "t.csv", "question,option_a,option_b,answer", *[f"q {at},a,b,{'ba'[at % 2]}" for at in range(30)]
+    recorded_source = as_recorded(source, data.columns)
+    assert [example.answer for example in read_data(recorded_source).dev] == [example.answer for example in data.dev]
+    task = make_task(small_task("bert-mini", "choice").model, describe_task(data, source))
+    predictions = predictions_of(task, data.dev)
+    assert all(prediction.choice == "ABC"["xyz".index(str(prediction.text))] for prediction in predictions)
+    is_correct = [
+        prediction.text == example.texts[1 + example.answer]
+        for prediction, example in zip(predictions, data.dev, strict=True)
+    ]
+    assert metric_values(task, predictions, data.dev)["accuracy"] == sum(is_correct) / len(is_correct)
+    by_text = read_table(
+        write_lines(
+            tmp_path / "t.csv", "question,option_a,option_b,answer", *[f"q {i},a,b,{'ba'[i % 2]}" for i in range(30)]
         ),
         "choice",
     )
-    assert (
-        texts.columns is not None
-        and texts.columns.by_text
-        and texts.train[0].texts[1 + texts.train[0].answer] == "ba"[int(texts.train[0].texts[0][2:]) % 2]
-    )
+    assert by_text.columns is not None
+    assert by_text.columns.by_text
+    assert by_text.train[0].texts[1 + by_text.train[0].answer] == "ba"[int(by_text.train[0].texts[0][2:]) % 2]
 
 
 def test_choices_counted_from_one(tmp_path: Path) -> None:
-    data = own(
-        write(tmp_path / "c.csv", "question,option1,option2,answer", *[f"q {at},x,y,{1 + at % 2}" for at in range(20)]),
+    data = read_table(
+        write_lines(
+            tmp_path / "c.csv", "question,option1,option2,answer", *[f"q {i},x,y,{1 + i % 2}" for i in range(20)]
+        ),
         "choice",
     )
     assert {(example.texts[0][-1] in "02468", example.answer) for example in data.train} == {(True, 0), (False, 1)}
-    assert (
-        data.columns is not None
-        and data.columns.counted_from == 1
-        and re.search(r"\b1\b", said(data.remarks, "columns"))
-    )
+    assert data.columns is not None
+    assert data.columns.counted_from == 1
+    assert re.search(r"\b1\b", remark_text(data.remarks, "columns"))
     source = named_source("choice", train=str(tmp_path / "c.csv"))
-    few = write(tmp_path / "few.csv", "question,option1,option2,answer", "q,x,y,1")
-    more = read_eval_data(recorded(source, read_data(source).columns), few, TaskConfig(shape="choice"))
-    assert more.dev[0].answer == 0, "as in training, whatever the file shows"
-    task = make_task(small("bert-mini", "choice").model, describe_task(data, source))
-    examples = [Example(("ba ku", "da", "lo"), at % 2) for at in range(4)]
-    answers = predictions_of(task, examples)
-    assert all(one.choice in (1, 2) and examples[0].texts[one.choice] == one.text for one in answers), (
-        "answered as they are counted there"
+    eval_file = write_lines(tmp_path / "few.csv", "question,option1,option2,answer", "q,x,y,1")
+    eval_data = read_eval_data(as_recorded(source, read_data(source).columns), eval_file, TaskConfig(shape="choice"))
+    assert eval_data.dev[0].answer == 0, "as in training, whatever the file shows"
+    task = make_task(small_task("bert-mini", "choice").model, describe_task(data, source))
+    examples = [Example(("ba ku", "da", "lo"), i % 2) for i in range(4)]
+    predictions = predictions_of(task, examples)
+    assert all(
+        prediction.choice in (1, 2) and examples[0].texts[prediction.choice] == prediction.text
+        for prediction in predictions
+    ), "answered as they are counted there"
+    assert metric_values(task, predictions, examples) == {"accuracy": 0.5}
+
+
+def test_one_flag_column_per_label(tmp_path: Path) -> None:
+    rows = [f"t {i},{i % 2},{i % 3 // 2}" for i in range(20)]
+    data = read_table(
+        write_lines(tmp_path / "m.csv", "comment_text,toxic,insult", *rows), "multilabel", label=("toxic", "insult")
     )
-    assert metric_values(task, answers, examples) == {"accuracy": 0.5}
-
-
-def test_a_column_for_each_class(tmp_path: Path) -> None:
-    rows = [f"t {at},{at % 2},{at % 3 // 2}" for at in range(20)]
-    data = own(write(tmp_path / "m.csv", "comment_text,toxic,insult", *rows), "multilabel", label=("toxic", "insult"))
     assert {example.answer for example in data.train} == {(), ("toxic",), ("insult",), ("toxic", "insult")}
     source = named_source("multilabel", train=str(tmp_path / "m.csv"), label=("toxic", "insult"))
-    settled = recorded(source, data.columns)
+    recorded_source = as_recorded(source, data.columns)
     assert (
-        len(read_eval_data(settled, tmp_path / "m.csv", TaskConfig(shape="multilabel", labels=("toxic", "insult"))).dev)
+        len(
+            read_eval_data(
+                recorded_source, tmp_path / "m.csv", TaskConfig(shape="multilabel", labels=("toxic", "insult"))
+            ).dev
+        )
         == 20
     )
     with bad_rows(*[("repeated-label", f"h.jsonl, line {line}") for line in range(1, 21)]) as bad:
-        own(write(tmp_path / "h.jsonl", *['{"text": "a", "labels": [1, 0, 1]}'] * 20), "multilabel")
+        read_table(write_lines(tmp_path / "h.jsonl", *['{"text": "a", "labels": [1, 0, 1]}'] * 20), "multilabel")
     assert "[1, 0, 1]" in bad[0].cause
     with bad_rows(*[("not-a-flag", f"m.csv, line {line}") for line in range(2, 22)]) as bad:
-        own(
-            write(tmp_path / "m.csv", "text,toxic,insult", *[f"t {at},2,0" for at in range(20)]),
+        read_table(
+            write_lines(tmp_path / "m.csv", "text,toxic,insult", *[f"t {i},2,0" for i in range(20)]),
             "multilabel",
             label=("toxic", "insult"),
         )
     assert "'2'" in bad[0].cause and "'toxic'" in bad[0].cause
 
 
-def test_what_was_found_is_said(tmp_path: Path) -> None:
-    data = own(
-        write(
-            tmp_path / "a.csv", "id,sentence1,sentence2,label", *[f"{at},a {at},b,{'xy'[at % 2]}" for at in range(20)]
+def test_detected_columns_and_label_counts_are_reported(tmp_path: Path) -> None:
+    data = read_table(
+        write_lines(
+            tmp_path / "a.csv", "id,sentence1,sentence2,label", *[f"{i},a {i},b,{'xy'[i % 2]}" for i in range(20)]
         )
     )
     assert data.train[0].texts[1] == "b", "two columns that belong together"
     assert data.columns == Columns(("sentence1", "sentence2"), ("label",), unused=("id",))
-    assert re.findall(r"sentence1|sentence2|label|id", said(data.remarks, "columns")) == [
+    assert re.findall(r"sentence1|sentence2|label|id", remark_text(data.remarks, "columns")) == [
         "sentence1",
         "sentence2",
         "label",
         "id",
     ]
-    assert codes(data.remarks)[0] == "columns" and re.findall(r"\b([xy])\W+(\d+)", said(data.remarks, "labels")) == [
+    assert remark_codes(data.remarks)[0] == "columns"
+    assert re.findall(r"\b([xy])\W+(\d+)", remark_text(data.remarks, "labels")) == [
         ("x", "9"),
         ("y", "9"),
     ]
-    scores = own(write(tmp_path / "b.csv", "text,score", *[f"a {at},{at / 2}" for at in range(20)]), "regress")
-    learned = [float(str(example.answer)) for example in scores.train]
-    assert [*map(float, numbers(said(scores.remarks, "labels")))] == [min(learned), max(learned)]
+    scores = read_table(
+        write_lines(tmp_path / "b.csv", "text,score", *[f"a {i},{i / 2}" for i in range(20)]), "regress"
+    )
+    train_scores = [float(str(example.answer)) for example in scores.train]
+    assert [*map(float, numbers(remark_text(scores.remarks, "labels")))] == [min(train_scores), max(train_scores)]
 
 
 @pytest.mark.parametrize(
     ("task", "rows", "code", "row_codes"),
     [
-        ("regress", [f"a {at},1.5" for at in range(20)], "one-number", set()),
-        ("regress", [f'a {at},"0,5"' for at in range(20)], "bad-rows", {"decimal-comma"}),
-        ("regress", [f"a {at},half" for at in range(20)], "bad-rows", {"not-a-number"}),
-        ("classify", [f"a {at},{at}.5" for at in range(20)], "too-many-labels", set()),
+        ("regress", [f"a {i},1.5" for i in range(20)], "one-number", set()),
+        ("regress", [f'a {i},"0,5"' for i in range(20)], "bad-rows", {"decimal-comma"}),
+        ("regress", [f"a {i},half" for i in range(20)], "bad-rows", {"not-a-number"}),
+        ("classify", [f"a {i},{i}.5" for i in range(20)], "too-many-labels", set()),
     ],
 )
-def test_labels_that_make_no_sense(task: str, rows: list[str], code: str, row_codes: set[str], tmp_path: Path) -> None:
+def test_implausible_labels_are_refused(
+    task: str, rows: list[str], code: str, row_codes: set[str], tmp_path: Path
+) -> None:
     with refused(code) as error:
-        own(write(tmp_path / "a.csv", "text,label", *rows), task)
+        read_table(write_lines(tmp_path / "a.csv", "text,label", *rows), task)
     assert {row.code for row in getattr(error.value, "rows", ())} == row_codes
     if code == "too-many-labels":
         assert numbers(error.value.cause) == ["20", "20"]
     with refused("given-twice", place="a.csv"):
-        own(write(tmp_path / "a.csv", "text,label", *rows), task, text="label", label=("label",))
+        read_table(write_lines(tmp_path / "a.csv", "text,label", *rows), task, text="label", label=("label",))
 
 
-def test_rare_labels_are_kept_to_learn_from(tmp_path: Path) -> None:
-    """Wherever a rare one stands, the split that we draw must not be what makes the run impossible."""
-    for at in range(20):
-        sentences = [f"a{n} b\t{'B-rare' if n == at else 'B-x'} O" for n in range(20)]
-        marked = [f"text {n},{'rare' if n == at else 'usual'}" for n in range(20)]
-        tags, marks = write(tmp_path / "t.conll", *sentences), write(tmp_path / "m.csv", "text,labels", *marked)
-        for data in (own(tags, "tag"), own(marks, "multilabel")):
-            assert any("rare" in label for example in data.train for label in example.labels) and data.dev
+def test_rare_labels_stay_in_train(tmp_path: Path) -> None:
+    """Wherever the rare label is, the split that we draw must not be what makes the run impossible."""
+    for i in range(20):
+        sentences = [f"a{n} b\t{'B-rare' if n == i else 'B-x'} O" for n in range(20)]
+        multilabel_rows = [f"text {n},{'rare' if n == i else 'usual'}" for n in range(20)]
+        tags = write_lines(tmp_path / "t.conll", *sentences)
+        multilabel = write_lines(tmp_path / "m.csv", "text,labels", *multilabel_rows)
+        for data in (read_table(tags, "tag"), read_table(multilabel, "multilabel")):
+            assert any("rare" in label for example in data.train for label in example.labels)
+            assert data.dev
 
 
-def test_numbers_are_judged_by_more_than_one(tmp_path: Path) -> None:
-    data = own(write(tmp_path / "r.csv", "text,score", *[f"text {n},{n}" for n in range(14)]), "regress")
+def test_regression_dev_split_has_several_examples(tmp_path: Path) -> None:
+    data = read_table(write_lines(tmp_path / "r.csv", "text,score", *[f"text {n},{n}" for n in range(14)]), "regress")
     assert (len(data.train), len(data.dev)) == (9, 5)
 
 
-def test_equal_texts_stay_together(tmp_path: Path) -> None:
-    data = own(write(tmp_path / "a.csv", "text,label", *[f"text {at % 30},{'ab'[at % 2]}" for at in range(120)]))
+def test_equal_texts_stay_in_one_split(tmp_path: Path) -> None:
+    data = read_table(
+        write_lines(tmp_path / "a.csv", "text,label", *[f"text {i % 30},{'ab'[i % 2]}" for i in range(120)])
+    )
+    assert not {example.texts for example in data.dev} & {example.texts for example in data.train}
+    assert len(data.dev) == 16
     assert (
-        not {example.texts for example in data.dev} & {example.texts for example in data.train} and len(data.dev) == 16
-    )
-    assert len(own(write(tmp_path / "b.csv", "text,label", *[f"t {at},{'ab'[at % 2]}" for at in range(8)])).dev) == 2, (
-        "few, but some"
-    )
+        len(read_table(write_lines(tmp_path / "b.csv", "text,label", *[f"t {i},{'ab'[i % 2]}" for i in range(8)])).dev)
+        == 2
+    ), "few, but some"
 
 
-def test_words_may_hold_spaces_between_tabs(tmp_path: Path) -> None:
-    """And a blank that is no space may be a word."""
-    tabs = own(write(tmp_path / "t.conll", *["New York\tB-LOC", "\u3000\tO", "is\tO", ""] * 8), "tag")
-    assert tabs.train[0].texts == ("New York", "\u3000", "is") and tabs.train[0].answer == ("B-LOC", "O", "O")
-    spaces = own(write(tmp_path / "s.conll", *["York  B-LOC", "\u3000 O", "a\u00a0b O", ""] * 8), "tag")
+def test_tab_separated_words_may_contain_spaces(tmp_path: Path) -> None:
+    """And whitespace other than an ASCII space may be a word."""
+    tabs = read_table(write_lines(tmp_path / "t.conll", *["New York\tB-LOC", "\u3000\tO", "is\tO", ""] * 8), "tag")
+    assert tabs.train[0].texts == ("New York", "\u3000", "is")
+    assert tabs.train[0].answer == ("B-LOC", "O", "O")
+    spaces = read_table(write_lines(tmp_path / "s.conll", *["York  B-LOC", "\u3000 O", "a\u00a0b O", ""] * 8), "tag")
     assert spaces.train[0].texts == ("York", "\u3000", "a\u00a0b")
 
 
-def test_a_sentence_with_a_line_that_cannot_be_read_is_none(tmp_path: Path) -> None:
-    good, torn = ["Bonn\tNNP\tB-LOC", "is\tVBZ\tO", ""], ["Peter\tNNP", "sang\tVBD\tO", "", "Li\tNNP\t", ""]
-    path = write(tmp_path / "a.conll", *good * 9, *torn)
+def test_a_sentence_with_a_malformed_line_is_a_bad_row(tmp_path: Path) -> None:
+    good = ["Bonn\tNNP\tB-LOC", "is\tVBZ\tO", ""]
+    malformed = ["Peter\tNNP", "sang\tVBD\tO", "", "Li\tNNP\t", ""]
+    path = write_lines(tmp_path / "a.conll", *good * 9, *malformed)
     with bad_rows(("wrong-field-count", "a.conll, line 28"), ("wrong-field-count", "a.conll, line 31")) as bad:
-        own(path, "tag")
+        read_table(path, "tag")
     assert numbers(bad[0].cause) == ["2", "3"]
-    data = own(path, "tag", skip_bad=True)
+    data = read_table(path, "tag", skip_bad=True)
     assert {example.texts for example in (*data.train, *data.dev)} == {("Bonn", "is")}, (
         "no sentence with a hole, no tag NNP"
     )
     lines = ["1\tA\ta\tDET\t_\t_\t0\t_\t_\t_", "2\tdog\tdog\tNOUN\t_\t_\t0\t_\t_"]
     with bad_rows(("wrong-field-count", "u.conllu, line 2")) as bad:
-        own(write(tmp_path / "u.conllu", *lines, ""), "tag")
+        read_table(write_lines(tmp_path / "u.conllu", *lines, ""), "tag")
     assert numbers(bad[0].cause) == ["9", "10"]
 
 
-def test_the_column_of_tags_is_said_and_may_be_named(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.conll", *["Bonn NNP B-LOC", "is VBZ O", ""] * 9)
-    data = own(path, "tag")
-    assert data.train[0].answer == ("B-LOC", "O") and numbers(said(data.remarks, "tag-column")) == ["1", "3", "3"]
+def test_the_tag_column_is_reported_and_may_be_chosen(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.conll", *["Bonn NNP B-LOC", "is VBZ O", ""] * 9)
+    data = read_table(path, "tag")
+    assert data.train[0].answer == ("B-LOC", "O")
+    assert numbers(remark_text(data.remarks, "tag-column")) == ["1", "3", "3"]
     source = named_source("tag", train=str(path), label=("2",))
     data = read_data(source)
-    assert data.train[0].answer == ("NNP", "VBZ") and numbers(said(data.remarks, "tag-column")) == ["1", "2", "3"]
-    again = recorded(source, data.columns)
-    assert read_eval_data(again, path, describe_task(data, source)).dev[0].answer == ("NNP", "VBZ"), "as in training"
+    assert data.train[0].answer == ("NNP", "VBZ")
+    assert numbers(remark_text(data.remarks, "tag-column")) == ["1", "2", "3"]
+    recorded_source = as_recorded(source, data.columns)
+    assert read_eval_data(recorded_source, path, describe_task(data, source)).dev[0].answer == ("NNP", "VBZ"), (
+        "as in training"
+    )
     for label, code in (("9", "missing-column"), ("0", "missing-column"), ("pos", "no-named-columns")):
         with refused(code, place="a.conll") as error:
-            own(path, "tag", label=(label,))
-        assert label in error.value.cause and (label == "pos" or numbers(error.value.cause) == [label, "3"])
+            read_table(path, "tag", label=(label,))
+        assert label in error.value.cause
+        assert label == "pos" or numbers(error.value.cause) == [label, "3"]
     lines = ["1\tA\ta\tDET\tDT\t_\t0\t_\t_\t_", "2\tdog\tdog\tNOUN\tNN\t_\t0\t_\t_\t_", ""]
-    assert own(write(tmp_path / "u.conllu", *lines * 9), "tag", label=("5",)).train[0].answer == ("DT", "NN")
+    assert read_table(write_lines(tmp_path / "u.conllu", *lines * 9), "tag", label=("5",)).train[0].answer == (
+        "DT",
+        "NN",
+    )
 
 
-def test_a_first_line_that_names_no_columns(tmp_path: Path) -> None:
-    rows = [f"some words of text {at},{'good' if at % 2 else 'bad'}" for at in range(20)]
+def test_a_missing_header_is_refused(tmp_path: Path) -> None:
+    rows = [f"some words of text {i},{'good' if i % 2 else 'bad'}" for i in range(20)]
     for lines in (rows, ["text,verdict", *rows, "text,verdict", *rows]):
         with refused("no-header", place="t.csv"):
-            own(write(tmp_path / "t.csv", *lines))
-    spam = write(
+            read_table(write_lines(tmp_path / "t.csv", *lines))
+    spam = write_lines(
         tmp_path / "spam.csv",
         "text,spam",
-        *[f"some words of text {at},{'spam' if at % 2 else 'ham'}" for at in range(20)],
+        *[f"some words of text {i},{'spam' if i % 2 else 'ham'}" for i in range(20)],
     )
-    assert {example.answer for example in own(spam, label=("spam",)).train} == {"spam", "ham"}, "unless it is meant"
+    assert {example.answer for example in read_table(spam, label=("spam",)).train} == {"spam", "ham"}, (
+        "unless it is meant"
+    )
 
 
-def test_labels_that_are_probably_a_mistake_are_said(tmp_path: Path) -> None:
+def test_suspicious_labels_are_reported(tmp_path: Path) -> None:
     labels = ["good", "bad", "Good ", "1", "1.0", "not good", "notgood"]
-    data = own(write(tmp_path / "a.csv", "text,label", *[f"text {at},{labels[at % 7]}" for at in range(70)]))
+    data = read_table(write_lines(tmp_path / "a.csv", "text,label", *[f"text {i},{labels[i % 7]}" for i in range(70)]))
     assert all(
-        alike in said(data.remarks, "similar-labels") for alike in ("1 / 1.0", "Good / good", "not good / notgood")
+        similar in remark_text(data.remarks, "similar-labels")
+        for similar in ("1 / 1.0", "Good / good", "not good / notgood")
     )
-    assert said(data.remarks, "similar-labels").count(" / ") == 3
-    amounts = said(
-        own(write(tmp_path / "n.csv", "text,label", *[f"text {at},{at % 15 / 2}" for at in range(90)])).remarks,
+    assert remark_text(data.remarks, "similar-labels").count(" / ") == 3
+    number_labels = remark_text(
+        read_table(
+            write_lines(tmp_path / "n.csv", "text,label", *[f"text {i},{i % 15 / 2}" for i in range(90)])
+        ).remarks,
         "number-labels",
     )
-    assert numbers(amounts) == ["15"] and "finetune regress" in amounts
-    twice = own(write(tmp_path / "c.csv", "text,label", *[f"text {at},{'ab'[at % 2]}" for at in range(40)], "text 0,b"))
-    contradictions = said(twice.remarks, "contradictions")
+    assert numbers(number_labels) == ["15"] and "finetune regress" in number_labels
+    contradicting = read_table(
+        write_lines(tmp_path / "c.csv", "text,label", *[f"text {i},{'ab'[i % 2]}" for i in range(40)], "text 0,b")
+    )
+    contradictions = remark_text(contradicting.remarks, "contradictions")
     assert numbers(contradictions) == ["1", "2", "42"]
     assert re.search(r"c\.csv, line 2\b.*\ba\b.*c\.csv, line 42\b.*\bb\b", contradictions)
-    plain = own(write(tmp_path / "p.csv", "text,label", *[f"text {at},{'ab'[at % 2]}" for at in range(40)]))
-    assert not {"similar-labels", "number-labels", "contradictions"} & {*codes(plain.remarks)}
-
-
-def test_a_slip_is_no_sign_between_classes(tmp_path: Path) -> None:
-    rows = [f'text {at},"{"red;blue" if at == 7 else "red,blue" if at % 3 else "red"}"' for at in range(60)]
-    data = own(write(tmp_path / "m.csv", "text,labels", *rows), "multilabel")
-    assert data.columns is not None and data.columns.separator == "," and "','" in said(data.remarks, "columns")
-
-
-def test_rows_may_have_fewer_ways_than_there_are_columns(tmp_path: Path) -> None:
-    rows = [f"question {at},yes,no,{'maybe' if at % 2 else ''},{at % (3 if at % 2 else 2)}" for at in range(24)]
-    data = own(write(tmp_path / "c.csv", "question,choice_a,choice_b,choice_c,label", *rows), "choice")
-    assert {len(example.texts) for example in (*data.train, *data.dev)} == {3, 4} and "bad-rows" not in codes(
-        data.remarks
+    unsuspicious = read_table(
+        write_lines(tmp_path / "p.csv", "text,label", *[f"text {i},{'ab'[i % 2]}" for i in range(40)])
     )
+    assert not {"similar-labels", "number-labels", "contradictions"} & {*remark_codes(unsuspicious.remarks)}
+
+
+def test_one_odd_cell_does_not_change_the_label_separator(tmp_path: Path) -> None:
+    rows = [f'text {i},"{"red;blue" if i == 7 else "red,blue" if i % 3 else "red"}"' for i in range(60)]
+    data = read_table(write_lines(tmp_path / "m.csv", "text,labels", *rows), "multilabel")
+    assert data.columns is not None
+    assert data.columns.separator == ","
+    assert "','" in remark_text(data.remarks, "columns")
+
+
+def test_rows_may_have_fewer_choices_than_columns(tmp_path: Path) -> None:
+    rows = [f"question {i},yes,no,{'maybe' if i % 2 else ''},{i % (3 if i % 2 else 2)}" for i in range(24)]
+    data = read_table(write_lines(tmp_path / "c.csv", "question,choice_a,choice_b,choice_c,label", *rows), "choice")
+    assert {len(example.texts) for example in (*data.train, *data.dev)} == {3, 4}
+    assert "bad-rows" not in remark_codes(data.remarks)
     with bad_rows(("empty-text", "d.csv, line 26")) as bad:
-        own(write(tmp_path / "d.csv", "question,choice_a,choice_b,choice_c,label", *rows, "q,yes,,maybe,0"), "choice")
+        read_table(
+            write_lines(tmp_path / "d.csv", "question,choice_a,choice_b,choice_c,label", *rows, "q,yes,,maybe,0"),
+            "choice",
+        )
     assert "'choice_b'" in bad[0].cause
 
 
-def test_blank_texts_are_named_whatever_the_format(tmp_path: Path) -> None:
+def test_blank_texts_are_bad_rows_in_every_format(tmp_path: Path) -> None:
     def question(text: str, n: int) -> dict[str, Any]:
         return {"question": text, "id": f"q{n}", "answers": [{"text": "Bonn", "answer_start": 0}]}
 
-    asked = [question("Where?" if n else " ", n) for n in range(20)]
-    articles = [{"title": one["id"], "paragraphs": [{"context": "Bonn it is.", "qas": [one]}]} for one in asked]
+    questions = [question("Where?" if n else " ", n) for n in range(20)]
+    articles = [
+        {"title": entry["id"], "paragraphs": [{"context": "Bonn it is.", "qas": [entry]}]} for entry in questions
+    ]
     (tmp_path / "s.json").write_text(json.dumps({"data": articles}))
-    for side in ("pos", "neg"):
-        (tmp_path / "train" / side).mkdir(parents=True)
+    for label in ("pos", "neg"):
+        (tmp_path / "train" / label).mkdir(parents=True)
         for n in range(9):
-            (tmp_path / "train" / side / f"{n}_1.txt").write_text(f"film {n} {side}" if n else "\u200b")
-    words = write(tmp_path / "w.conll", *["\u200b O", ""], *["Bonn B-LOC", "is O", ""] * 9)
+            (tmp_path / "train" / label / f"{n}_1.txt").write_text(f"film {n} {label}" if n else "\u200b")
+    conll = write_lines(tmp_path / "w.conll", *["\u200b O", ""], *["Bonn B-LOC", "is O", ""] * 9)
     cases: list[tuple[str, dict[str, Any], list[str]]] = [
         ("span", {"train": str(tmp_path / "s.json")}, ["s.json, question q0"]),
         ("imdb", {"data": tmp_path}, ["neg/0_1.txt", "pos/0_1.txt"]),
-        ("tag", {"train": str(words)}, ["w.conll, line 1"]),
+        ("tag", {"train": str(conll)}, ["w.conll, line 1"]),
     ]
-    for task, named, places in cases:
+    for task, options, places in cases:
         with bad_rows(*[("empty-text", place) for place in places]):
-            read_data(named_source(task, **named))
-        data = read_data(named_source(task, **named, skip_bad=True))
-        assert all(place in said(data.remarks, "bad-rows") for place in places) and data.train
+            read_data(named_source(task, **options))
+        data = read_data(named_source(task, **options, skip_bad=True))
+        assert all(place in remark_text(data.remarks, "bad-rows") for place in places)
+        assert data.train
 
 
-def test_questions_without_an_answer_are_said(tmp_path: Path) -> None:
+def test_unanswered_questions_are_reported(tmp_path: Path) -> None:
     rows = [f"Where is {n}?,It is in Bonn {n}.,{'Bonn' if n % 5 else ''}" for n in range(20)]
-    data = own(write(tmp_path / "q.csv", "question,context,answer", *rows), "span")
+    data = read_table(write_lines(tmp_path / "q.csv", "question,context,answer", *rows), "span")
     unanswered = sum(example.answer == () for example in data.train)
-    assert numbers(said(data.remarks, "unanswered")) == [str(unanswered), "18"] and "unanswered-in-dev" not in codes(
-        data.remarks
-    )
-    answered = write(tmp_path / "a.csv", "question,context,answer", *(row for at, row in enumerate(rows) if at % 5))
+    assert numbers(remark_text(data.remarks, "unanswered")) == [str(unanswered), "18"]
+    assert "unanswered-in-dev" not in remark_codes(data.remarks)
+    answered = write_lines(tmp_path / "a.csv", "question,context,answer", *(row for i, row in enumerate(rows) if i % 5))
     source = named_source("span", train=str(answered), dev=str(tmp_path / "q.csv"))
     remarks = read_data(source).remarks
-    assert numbers(said(remarks, "unanswered-in-dev")) == ["4", "20"] and "unanswered" not in codes(remarks)
+    assert numbers(remark_text(remarks, "unanswered-in-dev")) == ["4", "20"]
+    assert "unanswered" not in remark_codes(remarks)
     with refused("no-answers", place="n.csv"):
-        own(write(tmp_path / "n.csv", "question,context,answer", *[row.removesuffix("Bonn") for row in rows]), "span")
-    asked = [{"question": "Where?", "id": f"q{n}"} for n in range(20)]
+        read_table(
+            write_lines(tmp_path / "n.csv", "question,context,answer", *[row.removesuffix("Bonn") for row in rows]),
+            "span",
+        )
+    questions = [{"question": "Where?", "id": f"q{n}"} for n in range(20)]
     (tmp_path / "test.json").write_text(
-        json.dumps({"data": [{"title": "t", "paragraphs": [{"context": "Bonn.", "qas": asked}]}]})
+        json.dumps({"data": [{"title": "t", "paragraphs": [{"context": "Bonn.", "qas": questions}]}]})
     )
     with bad_rows(*[("no-answer-list", f"test.json, question q{n}") for n in range(20)]):
-        own(tmp_path / "test.json", "span")
+        read_table(tmp_path / "test.json", "span")
 
 
-def test_chinese_answers_stand_where_they_first_do(tmp_path: Path) -> None:
-    """Signs beside an answer do not make it a part of a longer word, where words have no spaces between them."""
+def test_chinese_answers_start_at_their_first_occurrence(tmp_path: Path) -> None:
+    """Characters beside an answer do not make it part of a longer word in scripts without spaces between words."""
     rows = ["哪里？,北京大学在北京市海淀区。首都（北京）很大。,北京", "which?,a catalog of a cat,cat"]
-    data = own(write(tmp_path / "q.csv", "question,context,answer", *rows * 10), "span")
+    data = read_table(write_lines(tmp_path / "q.csv", "question,context,answer", *rows * 10), "span")
     assert {example.answer[0].start for example in [*data.train, *data.dev]} == {0, 15}
 
 
-def test_texts_in_cells_are_divided_into_words(tmp_path: Path) -> None:
-    """As those of a plain file are; but columns of the training as they were there, between spaces."""
-    learned = TaskArtifact(task=TaskConfig(shape="tag", labels=("B-x", "O")), columns=("words",))
+def test_text_cells_are_split_into_words_for_tagging(tmp_path: Path) -> None:
+    """As texts of a plain file are; but the column of the training is split at spaces, as it was there."""
+    artifact = TaskArtifact(task=TaskConfig(shape="tag", labels=("B-x", "O")), columns=("words",))
     for header, expected in (("text", ("我", "在", "北", "京", "。")), ("words", ("我在北京。",))):
-        inputs = inputs_of(write(tmp_path / "t.csv", header, "我在北京。"), learned)
-        (part,) = inputs
-        assert part.valid[0].texts == expected
-        assert codes(inputs.remarks) == ["columns", "words-between-spaces" if header == "words" else "words-divided"]
-    assert part.rows == [{"words": "我在北京。"}]
-    inputs = inputs_of(write(tmp_path / "l.jsonl", '{"text": ["a b", "c"]}'), learned)
-    assert [example.texts for asked in inputs for example in asked.valid] == [("a b", "c")]
+        inputs = inputs_of(write_lines(tmp_path / "t.csv", header, "我在北京。"), artifact)
+        (batch,) = inputs
+        assert batch.valid[0].texts == expected
+        assert remark_codes(inputs.remarks) == [
+            "columns",
+            "words-between-spaces" if header == "words" else "words-divided",
+        ]
+    assert batch.rows == [{"words": "我在北京。"}]
+    inputs = inputs_of(write_lines(tmp_path / "l.jsonl", '{"text": ["a b", "c"]}'), artifact)
+    assert [example.texts for batch in inputs for example in batch.valid] == [("a b", "c")]
 
 
 def test_universal_dependencies(tmp_path: Path) -> None:
@@ -633,87 +686,98 @@ def test_universal_dependencies(tmp_path: Path) -> None:
         "",
     ]
     (tmp_path / "u.conllu.gz").write_bytes(gzip.compress("\n".join(lines * 20).encode()))
-    data = own(tmp_path / "u.conllu.gz", "tag")
+    data = read_table(tmp_path / "u.conllu.gz", "tag")
     assert data.train[0].texts == ("de", "les") and data.train[0].answer == ("ADP", "DET")
 
 
-def test_another_encoding_is_named(tmp_path: Path) -> None:
+def test_files_that_are_not_utf8(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(("text,label\n" + "很好吃,好\n太难吃,坏\n" * 5).encode("gb18030"))
     with refused("not-utf8", place="a.csv, line 2") as error:
-        own(tmp_path / "a.csv")
+        read_table(tmp_path / "a.csv")
     assert "iconv" in str(error.value.remedy)
     (tmp_path / "b.csv").write_bytes(
-        b"text,label\n" + b"".join(b"text %d,%s\n" % (at, [b"a", b"b"][at % 2]) for at in range(60)) + b"caf\xe9,a\n"
+        b"text,label\n" + b"".join(b"text %d,%s\n" % (i, [b"a", b"b"][i % 2]) for i in range(60)) + b"caf\xe9,a\n"
     )
-    data = own(tmp_path / "b.csv")
-    replaced = said(data.remarks, "replaced-characters")
+    data = read_table(tmp_path / "b.csv")
+    replaced = remark_text(data.remarks, "replaced-characters")
     assert numbers(replaced) == ["1", "62"] and "b.csv, line 62" in replaced
 
 
-def test_all_of_a_parquet_file_is_read(tmp_path: Path) -> None:
+def test_nested_columns_of_parquet_are_read(tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     rows = [
         {
             "question": "who?",
-            "context": f"it was I {at}",
+            "context": f"it was I {i}",
             "answers": {"text": ["I"], "answer_start": [7]},
             "vector": [0.5, 1.0],
         }
-        for at in range(20)
+        for i in range(20)
     ]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "s.parquet")
-    assert own(tmp_path / "s.parquet", "span").train[0].answer == (Span(7, "I"),)
+    assert read_table(tmp_path / "s.parquet", "span").train[0].answer == (Span(7, "I"),)
     inputs = inputs_of(tmp_path / "s.parquet", TaskArtifact(task=TaskConfig(shape="span")))
     assert list(inputs.header) == ["question", "context", "answers", "vector"]
     pq.write_table(
-        pa.Table.from_pylist([{"text": f"t {at}", "labels": [at % 3]} for at in range(20)]), tmp_path / "m.parquet"
+        pa.Table.from_pylist([{"text": f"t {i}", "labels": [i % 3]} for i in range(20)]), tmp_path / "m.parquet"
     )
-    assert {example.answer for example in own(tmp_path / "m.parquet", "multilabel").train} == {("0",), ("1",), ("2",)}
+    assert {example.answer for example in read_table(tmp_path / "m.parquet", "multilabel").train} == {
+        ("0",),
+        ("1",),
+        ("2",),
+    }
 
 
 def test_lists_in_cells(tmp_path: Path) -> None:
     """As pandas and JSON write them."""
-    marks = write(
-        tmp_path / "m.csv", "text,labels", *[f"t {at},\"['x', 'y, z']\"" for at in range(10)], 't,"[""x""]"', "t,[]"
+    multilabel = write_lines(
+        tmp_path / "m.csv", "text,labels", *[f"t {i},\"['x', 'y, z']\"" for i in range(10)], 't,"[""x""]"', "t,[]"
     )
-    assert {label for example in own(marks, "multilabel").train for label in example.answer} == {"x", "y, z"}
-    tags = write(tmp_path / "t.csv", "words,tags", *["\"['New', 'York']\",\"['B-LOC', 'I-LOC']\"", "I,O"] * 10)
-    assert {example.texts for example in own(tags, "tag").train} == {("New", "York"), ("I",)}
-    arrays = write(
+    assert {label for example in read_table(multilabel, "multilabel").train for label in example.answer} == {
+        "x",
+        "y, z",
+    }
+    tags = write_lines(tmp_path / "t.csv", "words,tags", *["\"['New', 'York']\",\"['B-LOC', 'I-LOC']\"", "I,O"] * 10)
+    assert {example.texts for example in read_table(tags, "tag").train} == {("New", "York"), ("I",)}
+    arrays = write_lines(
         tmp_path / "a.csv", "words,tags", *["\"['EU' 'rejects']\",\"['B-ORG' 'O']\"", "\"['I']\",['O']"] * 10
     )
-    data = own(arrays, "tag")  # numpy sets no commas
+    data = read_table(arrays, "tag")  # numpy prints no commas
     assert {(example.texts, example.answer) for example in data.train} == {
         (("EU", "rejects"), ("B-ORG", "O")),
         (("I",), ("O",)),
     }
-    assert own(write(tmp_path / "n.csv", "text,labels", *['"x [{[1]}]","[{[1]}]"', "t,b"] * 10), "multilabel").train
+    assert read_table(
+        write_lines(tmp_path / "n.csv", "text,labels", *['"x [{[1]}]","[{[1]}]"', "t,b"] * 10), "multilabel"
+    ).train
 
 
 def test_a_choice_by_number_letter_or_text(tmp_path: Path) -> None:
-    def answers(*rows: str) -> set[Any]:
-        data = own(
-            write(tmp_path / "c.csv", "text,choice0,choice1,choice2,label", *[row for row in rows for _ in range(10)]),
+    def answers_of(*rows: str) -> set[Any]:
+        data = read_table(
+            write_lines(
+                tmp_path / "c.csv", "text,choice0,choice1,choice2,label", *[row for row in rows for _ in range(10)]
+            ),
             "choice",
         )
         return {(example.texts[0], example.answer) for example in data.train}
 
-    assert answers("a,1,2,0,1", "b,5,6,7,2") == {("a", 1), ("b", 2)}, "not all are texts to choose from: numbers"
-    assert answers("a,1,2,0,1", "b,5,6,7,6") == {("a", 0), ("b", 1)}, "all are"
-    assert answers("a,x,y,z,C", "b,x,y,z,a") == {("a", 2), ("b", 0)}
+    assert answers_of("a,1,2,0,1", "b,5,6,7,2") == {("a", 1), ("b", 2)}, "not all are texts to choose from: numbers"
+    assert answers_of("a,1,2,0,1", "b,5,6,7,6") == {("a", 0), ("b", 1)}, "all are"
+    assert answers_of("a,x,y,z,C", "b,x,y,z,a") == {("a", 2), ("b", 0)}
     rows = ["a,x,y,z,1", "b,x,y,z,2"] * 10
     for header, first in (
         ("choice0,choice1,choice2", 0),
         ("choice1,choice2,choice3", 1),
         ("choice_a,choice_b,choice_c", 1),
     ):
-        data = own(write(tmp_path / "d.csv", f"text,{header},label", *rows), "choice")
-        assert {(one.texts[0], one.answer) for one in data.train} == {("a", 1 - first), ("b", 2 - first)}
+        data = read_table(write_lines(tmp_path / "d.csv", f"text,{header},label", *rows), "choice")
+        assert {(example.texts[0], example.answer) for example in data.train} == {("a", 1 - first), ("b", 2 - first)}
         assert data.columns is not None and data.columns.counted_from == first
-        assert re.search(rf"\b{first}\b", said(data.remarks, "columns"))
-    assert answers("a,O,A,B,A", "b,O,A,B,B", "c,O,A,B,O", "d,O,A,B,1") == {("a", 1), ("b", 2), ("c", 0), ("d", 1)}, (
+        assert re.search(rf"\b{first}\b", remark_text(data.remarks, "columns"))
+    assert answers_of("a,O,A,B,A", "b,O,A,B,B", "c,O,A,B,O", "d,O,A,B,1") == {("a", 1), ("b", 2), ("c", 0), ("d", 1)}, (
         "most are texts"
     )
 
@@ -727,13 +791,13 @@ def test_a_choice_by_number_letter_or_text(tmp_path: Path) -> None:
         ("choice", "question,option1,option2,category,answer", "q {},x,y,{},{}", "answer"),
     ],
 )
-def test_the_likeliest_label_is_taken(shape: str, header: str, row: str, expected: str, tmp_path: Path) -> None:
-    data = own(write(tmp_path / "a.csv", header, *[row.format(at, at, at % 2) for at in range(40)]), shape)
+def test_the_likeliest_label_column_is_chosen(shape: str, header: str, row: str, expected: str, tmp_path: Path) -> None:
+    data = read_table(write_lines(tmp_path / "a.csv", header, *[row.format(i, i, i % 2) for i in range(40)]), shape)
     assert data.columns is not None and data.columns.labels == (expected,)
 
 
 @pytest.mark.parametrize(
-    ("task", "named", "code", "about"),
+    ("task", "options", "code", "expected_in_cause"),
     [
         ("classify", {"choices": ("b", "c")}, "no-effect", "--choices"),
         ("tag", {"text2": "b"}, "no-effect", "--text2"),
@@ -743,11 +807,13 @@ def test_the_likeliest_label_is_taken(shape: str, header: str, row: str, expecte
         ("sst2", {"data": Path()}, "no-effect", "--train"),
     ],
 )
-def test_what_cannot_be_meant_is_said(task: str, named: dict[str, Any], code: str, about: str, tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", "text,b,c,empty,label", *[f"t {at},x,y,,{at % 2}" for at in range(20)])
+def test_options_that_do_not_apply_are_refused(
+    task: str, options: dict[str, Any], code: str, expected_in_cause: str, tmp_path: Path
+) -> None:
+    path = write_lines(tmp_path / "a.csv", "text,b,c,empty,label", *[f"t {i},x,y,,{i % 2}" for i in range(20)])
     with refused(code) as error:
-        own(path, task, **named)
-    assert about in error.value.cause
+        read_table(path, task, **options)
+    assert expected_in_cause in error.value.cause
 
 
 def test_columns_that_a_shape_does_not_have_are_refused_wherever_they_are_named(tmp_path: Path) -> None:
@@ -755,8 +821,9 @@ def test_columns_that_a_shape_does_not_have_are_refused_wherever_they_are_named(
         with refused("too-many-columns") as error:
             task_class(shape).schema.legacy_named_columns("a", ("b", "c"), None)
         assert "--pair" in error.value.cause, "of before version 0.2"
-    path = write(tmp_path / "a.csv", "text,b,label", *[f"t {at},x,{at % 2}" for at in range(20)])
-    source, task = named_source(train=str(path)), TaskConfig(shape="classify", labels=("0", "1"))
+    path = write_lines(tmp_path / "a.csv", "text,b,label", *[f"t {i},x,{i % 2}" for i in range(20)])
+    source = named_source(train=str(path))
+    task = TaskConfig(shape="classify", labels=("0", "1"))
     with refused("no-effect", place="a.csv") as error:
         read_eval_data(source, path, task, named=NamedColumns(question="b"))
     assert "--question" in error.value.cause
@@ -764,11 +831,11 @@ def test_columns_that_a_shape_does_not_have_are_refused_wherever_they_are_named(
         inputs_of(path, TaskArtifact(task=task), named=NamedColumns(question="b"))
 
 
-def test_dev_without_a_good_row(tmp_path: Path) -> None:
-    train = write(tmp_path / "train.csv", "text,label", "one,a", "two,b")
-    dev = write(tmp_path / "dev.csv", "text,label", ",a")
+def test_dev_without_a_valid_row(tmp_path: Path) -> None:
+    train = write_lines(tmp_path / "train.csv", "text,label", "one,a", "two,b")
+    dev = write_lines(tmp_path / "dev.csv", "text,label", ",a")
     with bad_rows(("empty-text", "dev.csv, line 2"), code="no-dev-examples"):
-        own(train, dev=str(dev), skip_bad=True)
+        read_table(train, dev=str(dev), skip_bad=True)
 
 
 def test_json_files_are_tables_too(tmp_path: Path) -> None:
@@ -778,54 +845,60 @@ def test_json_files_are_tables_too(tmp_path: Path) -> None:
         ("data", json.dumps({"data": rows})),
         ("lines", "\n".join(map(json.dumps, rows))),
     ):
-        data = own(write(tmp_path / f"{name}.json", text), "tag")
+        data = read_table(write_lines(tmp_path / f"{name}.json", text), "tag")
         assert len(data.train) + len(data.dev) == 20 and data.train[0].answer == ("O", "B-x")
-    asked = [
-        {"question": "who?", "context": f"it was I {at}", "answers": {"text": ["I"], "answer_start": [7]}}
-        for at in range(20)
+    span_rows = [
+        {"question": "who?", "context": f"it was I {i}", "answers": {"text": ["I"], "answer_start": [7]}}
+        for i in range(20)
     ]
-    assert own(write(tmp_path / "span.json", json.dumps(asked)), "span").train[0].answer == (Span(7, "I"),)
+    assert read_table(write_lines(tmp_path / "span.json", json.dumps(span_rows)), "span").train[0].answer == (
+        Span(7, "I"),
+    )
     with refused("not-json", place="bad.json"):
-        own(write(tmp_path / "bad.json", '[{"text": "a"},', "]"), "classify")
+        read_table(write_lines(tmp_path / "bad.json", '[{"text": "a"},', "]"), "classify")
 
 
-def test_parts_of_speech_are_measured_by_tags(tmp_path: Path) -> None:
-    source = named_source("tag", train=str(write(tmp_path / "p.conll", *["the DT", "cat NN", ""] * 20)))
+def test_part_of_speech_tagging_is_measured_by_tag_accuracy(tmp_path: Path) -> None:
+    source = named_source("tag", train=str(write_lines(tmp_path / "p.conll", *["the DT", "cat NN", ""] * 20)))
     assert describe_task(read_data(source), source).metric == "tag_accuracy"
 
 
-def test_sentences_on_lines_with_their_tags(tmp_path: Path) -> None:
-    path = write(tmp_path / "s.txt", *["New York !\tB-LOC I-LOC O", "Yes\tO"] * 10)
-    data = own(path, "tag")
+def test_one_sentence_with_its_tags_per_line(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "s.txt", *["New York !\tB-LOC I-LOC O", "Yes\tO"] * 10)
+    data = read_table(path, "tag")
     assert {example.texts for example in data.train} == {("New", "York", "!"), ("Yes",)}
-    learned = TaskArtifact(task=TaskConfig(shape="tag", labels=("B-LOC", "I-LOC", "O")))
-    (part,) = inputs_of(path, learned)
-    assert [example.texts for example in part.valid[:2]] == [("New", "York", "!"), ("Yes",)]
+    artifact = TaskArtifact(task=TaskConfig(shape="tag", labels=("B-LOC", "I-LOC", "O")))
+    (batch,) = inputs_of(path, artifact)
+    assert [example.texts for example in batch.valid[:2]] == [("New", "York", "!"), ("Yes",)]
     with bad_rows(("wrong-tag-count", "s.txt, line 21")) as bad:
-        own(write(path, *["New York !\tB-LOC I-LOC O", "Yes\tO"] * 10, "Torn line\tO"), "tag")
+        read_table(write_lines(path, *["New York !\tB-LOC I-LOC O", "Yes\tO"] * 10, "Torn line\tO"), "tag")
     assert numbers(bad[0].cause) == ["2", "1"]
 
 
-def test_columns_of_a_run_are_those_of_its_training(tmp_path: Path) -> None:
-    rows = [f"review {at},title {at},{'ab'[at % 2]}" for at in range(20)]
-    path = write(tmp_path / "a.csv", "review,text,label", *rows)
+def test_evaluation_reads_the_columns_of_the_training(tmp_path: Path) -> None:
+    rows = [f"review {i},title {i},{'ab'[i % 2]}" for i in range(20)]
+    path = write_lines(tmp_path / "a.csv", "review,text,label", *rows)
     source = named_source("classify", train=str(path), text="review")
-    settled = recorded(source, read_data(source).columns)
-    assert settled.columns == NamedColumns(text="review", label=("label",)) and settled.train == str(path)
-    more = read_eval_data(settled, path, TaskConfig(shape="classify", labels=("a", "b")))
-    assert more.dev[0].texts == ("review 0",) and more.columns == Columns(("review",), ("label",), unused=("text",))
-    assert codes(more.remarks) == ["columns"]
-    gold = write(tmp_path / "g.csv", "review,text,gold", *[f"review {at},title,{'ab'[at % 2]}" for at in range(20)])
-    more = read_eval_data(settled, gold, TaskConfig(shape="classify", labels=("a", "b")))
-    assert more.columns == Columns(("review",), ("gold",), unused=("text",)) and "gold" in said(more.remarks, "columns")
-    other = write(tmp_path / "b.csv", "sentence,class", "something,a")
-    more = read_eval_data(settled, other, TaskConfig(shape="classify", labels=("a", "b")))
-    assert more.columns == Columns(("sentence",), ("class",)) and codes(more.remarks) == ["columns"]
-    asked = write(
-        tmp_path / "s.jsonl", *[json.dumps({"q": "who?", "p": f"it was I {at}", "a": "I"}) for at in range(20)]
+    recorded_source = as_recorded(source, read_data(source).columns)
+    assert recorded_source.columns == NamedColumns(text="review", label=("label",))
+    assert recorded_source.train == str(path)
+    eval_data = read_eval_data(recorded_source, path, TaskConfig(shape="classify", labels=("a", "b")))
+    assert eval_data.dev[0].texts == ("review 0",)
+    assert eval_data.columns == Columns(("review",), ("label",), unused=("text",))
+    assert remark_codes(eval_data.remarks) == ["columns"]
+    gold = write_lines(tmp_path / "g.csv", "review,text,gold", *[f"review {i},title,{'ab'[i % 2]}" for i in range(20)])
+    eval_data = read_eval_data(recorded_source, gold, TaskConfig(shape="classify", labels=("a", "b")))
+    assert eval_data.columns == Columns(("review",), ("gold",), unused=("text",))
+    assert "gold" in remark_text(eval_data.remarks, "columns")
+    other = write_lines(tmp_path / "b.csv", "sentence,class", "something,a")
+    eval_data = read_eval_data(recorded_source, other, TaskConfig(shape="classify", labels=("a", "b")))
+    assert eval_data.columns == Columns(("sentence",), ("class",))
+    assert remark_codes(eval_data.remarks) == ["columns"]
+    span_table = write_lines(
+        tmp_path / "s.jsonl", *[json.dumps({"q": "who?", "p": f"it was I {i}", "a": "I"}) for i in range(20)]
     )
-    span = named_source("span", train=str(asked), context="p", question="q", label=("a",))
-    assert recorded(span, read_data(span).columns).columns == NamedColumns(question="q", context="p", label=("a",))
+    span = named_source("span", train=str(span_table), context="p", question="q", label=("a",))
+    assert as_recorded(span, read_data(span).columns).columns == NamedColumns(question="q", context="p", label=("a",))
 
 
 @pytest.mark.parametrize(
@@ -852,126 +925,124 @@ def test_records_of_older_versions_name_the_same_columns(
     assert Source.model_validate({"train": "a.csv", "shape": shape, **old}).columns == expected
 
 
-def test_one_article_is_divided_by_passages(tmp_path: Path) -> None:
+def test_a_single_squad_article_is_split_by_passage(tmp_path: Path) -> None:
     paragraphs = [
         {
-            "context": f"I am {at}.",
-            "qas": [{"id": str(at), "question": "Who?", "answers": [{"answer_start": 0, "text": "I"}]}],
+            "context": f"I am {i}.",
+            "qas": [{"id": str(i), "question": "Who?", "answers": [{"answer_start": 0, "text": "I"}]}],
         }
-        for at in range(20)
+        for i in range(20)
     ]
     (tmp_path / "train-v1.1.json").write_text(json.dumps({"data": [{"title": "one", "paragraphs": paragraphs}]}))
-    data = official("squad", tmp_path)
+    data = read_dataset("squad", tmp_path)
     assert (len(data.train), len(data.dev)) == (18, 2)
     (tmp_path / "train-v1.1.json").write_text(json.dumps([{"question": "Who?"}]))
     with refused("not-squad", place="train-v1.1.json"):
-        official("squad", tmp_path)
+        read_dataset("squad", tmp_path)
 
 
-def test_bad_rows_are_named_before_anything_is_trained(tmp_path: Path) -> None:
-    rows = [f"good text {at},{'abc'[at % 3]}" for at in range(30)]
-    rows[4], rows[9], rows[14] = "no label here,", "too,many,fields", "   ,a"
-    path = write(tmp_path / "three.csv", "text,label", *rows)
-    found = [
+def test_bad_rows_are_listed_before_training(tmp_path: Path) -> None:
+    rows = [f"good text {i},{'abc'[i % 3]}" for i in range(30)]
+    rows[4] = "no label here,"
+    rows[9] = "too,many,fields"
+    rows[14] = "   ,a"
+    path = write_lines(tmp_path / "three.csv", "text,label", *rows)
+    expected = [
         ("no-label", "three.csv, line 6"),
         ("wrong-field-count", "three.csv, line 11"),
         ("empty-text", "three.csv, line 16"),
     ]
-    with bad_rows(*found):
-        own(path)
+    with bad_rows(*expected):
+        read_table(path)
     with refused("bad-rows") as error:
-        own(path)
+        read_table(path)
     assert "--skip-bad" in str(error.value.remedy)
-    data = own(path, skip_bad=True)
-    left_out = said(data.remarks, "bad-rows")
-    assert (
-        len(data.train) + len(data.dev) == 27
-        and numbers(left_out)[0] == "3"
-        and all(place in left_out for _, place in found)
-    )
+    data = read_table(path, skip_bad=True)
+    remark = remark_text(data.remarks, "bad-rows")
+    assert len(data.train) + len(data.dev) == 27
+    assert numbers(remark)[0] == "3"
+    assert all(place in remark for _, place in expected)
 
 
-def test_one_class_is_nothing_to_learn(tmp_path: Path) -> None:
+def test_a_single_label_is_refused(tmp_path: Path) -> None:
     with refused("one-label", place="a.csv") as error:
-        own(write(tmp_path / "a.csv", "text,label", *[f"text {at},a" for at in range(20)]))
+        read_table(write_lines(tmp_path / "a.csv", "text,label", *[f"text {i},a" for i in range(20)]))
     assert "'a'" in error.value.cause
 
 
-def test_labels_of_dev_that_train_never_has(tmp_path: Path) -> None:
-    train = write(tmp_path / "train.csv", "text,label", "one,a", "two,b")
-    dev = write(tmp_path / "dev.csv", "text,label", "three,a", "four,c")
+def test_dev_labels_that_train_never_has_are_bad_rows(tmp_path: Path) -> None:
+    train = write_lines(tmp_path / "train.csv", "text,label", "one,a", "two,b")
+    dev = write_lines(tmp_path / "dev.csv", "text,label", "three,a", "four,c")
     with bad_rows(("label-not-in-train", "dev.csv, line 3")) as bad:
-        own(train, dev=str(dev))
+        read_table(train, dev=str(dev))
     assert "'c'" in bad[0].cause and "dev" in bad[0].cause
-    assert len(own(train, dev=str(dev), skip_bad=True).dev) == 1
+    assert len(read_table(train, dev=str(dev), skip_bad=True).dev) == 1
 
 
-def test_examples_in_both_splits_are_said(tmp_path: Path) -> None:
-    train = write(tmp_path / "train.csv", "text,label", "one,a", "two,b")
-    dev = write(tmp_path / "dev.csv", "text,label", "two,b", "three,a")
-    data = own(train, dev=str(dev))
-    assert numbers(said(data.remarks, "copies-in-dev")) == ["1", "2", "2", "3"], (
+def test_examples_in_both_splits_are_reported(tmp_path: Path) -> None:
+    train = write_lines(tmp_path / "train.csv", "text,label", "one,a", "two,b")
+    dev = write_lines(tmp_path / "dev.csv", "text,label", "two,b", "three,a")
+    data = read_table(train, dev=str(dev))
+    assert numbers(remark_text(data.remarks, "copies-in-dev")) == ["1", "2", "2", "3"], (
         "how many of how many; where in dev, where in train"
     )
-    assert {name: [example.texts for example in others] for name, others in data.extra_eval.items()} == {
+    assert {name: [example.texts for example in examples] for name, examples in data.extra_eval.items()} == {
         WITHOUT_COPIES: [("three",)]
     }
 
 
 @pytest.mark.parametrize(
-    ("named", "code", "place", "cause", "remedy"),
+    ("options", "code", "place", "cause", "remedy"),
     [
         ({"text": "txet"}, "missing-column", "a.csv", "'txet'", "'text'"),
         ({"label": ("no",)}, "missing-column", "a.csv", "'no'", "label, text"),
         ({"train": "missing.csv"}, "not-found", "missing.csv", "", ""),
     ],
 )
-def test_wrong_names_are_answered(
-    named: dict[str, Any], code: str, place: str, cause: str, remedy: str, tmp_path: Path
+def test_wrong_column_and_file_names_are_refused(
+    options: dict[str, Any], code: str, place: str, cause: str, remedy: str, tmp_path: Path
 ) -> None:
-    path = write(tmp_path / "a.csv", "text,label", "one,a", "two,b")
+    path = write_lines(tmp_path / "a.csv", "text,label", "one,a", "two,b")
     with refused(code, place=place) as error:
-        own(path, **named)
+        read_table(path, **options)
     assert cause in error.value.cause and remedy in (error.value.remedy or "")
 
 
-def test_shapes_of_own_tables(tmp_path: Path) -> None:
+def test_tables_of_every_shape(tmp_path: Path) -> None:
     def table(name: str, rows: list[dict[str, Any]]) -> Path:
-        return write(tmp_path / name, *(json.dumps(row, ensure_ascii=False) for row in rows))
+        return write_lines(tmp_path / name, *(json.dumps(row, ensure_ascii=False) for row in rows))
 
-    number = own(
-        table("n.jsonl", [{"sentence1": f"a {at}", "sentence2": "b", "score": at / 2} for at in range(20)]),
+    regression = read_table(
+        table("n.jsonl", [{"sentence1": f"a {i}", "sentence2": "b", "score": i / 2} for i in range(20)]),
         "regress",
         text2="sentence2",
     )
-    assert number.train[0].texts[1] == "b" and isinstance(number.train[0].answer, float)
-    marks = own(
-        table("m.jsonl", [{"text": f"a {at}", "labels": "x; y" if at % 2 else []} for at in range(20)]), "multilabel"
+    assert regression.train[0].texts[1] == "b" and isinstance(regression.train[0].answer, float)
+    multilabel = read_table(
+        table("m.jsonl", [{"text": f"a {i}", "labels": "x; y" if i % 2 else []} for i in range(20)]), "multilabel"
     )
-    assert {example.answer for example in marks.train} == {("x", "y"), ()}
-    tags = own(table("t.jsonl", [{"words": ["a", "b"], "tags": ["O", "B-x"]}] * 20), "tag")
+    assert {example.answer for example in multilabel.train} == {("x", "y"), ()}
+    tags = read_table(table("t.jsonl", [{"words": ["a", "b"], "tags": ["O", "B-x"]}] * 20), "tag")
     assert tags.train[0].texts == ("a", "b") and tags.train[0].answer == ("O", "B-x")
-    answers = own(
-        table("s.jsonl", [{"question": "who?", "context": f"it was I {at}", "answer": "I"} for at in range(20)]), "span"
+    spans = read_table(
+        table("s.jsonl", [{"question": "who?", "context": f"it was I {i}", "answer": "I"} for i in range(20)]), "span"
     )
-    assert answers.train[0].answer == (Span(7, "I"),) and answers.train[0].texts[0] == "who?"
-    ways = [{"text": f"go {at}", "choice0": "on", "choice1": "home", "label": "B"} for at in range(20)]
-    choices = own(table("c.jsonl", ways), "choice")
+    assert spans.train[0].answer == (Span(7, "I"),) and spans.train[0].texts[0] == "who?"
+    choice_rows = [{"text": f"go {i}", "choice0": "on", "choice1": "home", "label": "B"} for i in range(20)]
+    choices = read_table(table("c.jsonl", choice_rows), "choice")
     assert choices.train[0].texts[1:] == ("on", "home") and choices.train[0].answer == 1
 
 
-def test_span_without_the_answer_in_it(tmp_path: Path) -> None:
+def test_an_answer_that_is_not_in_the_passage_is_a_bad_row(tmp_path: Path) -> None:
     rows = [json.dumps({"question": "who?", "context": "it was I", "answer": answer}) for answer in ("I", "you", "")]
     with bad_rows(("answer-not-in-passage", "s.jsonl, line 2")) as bad:
-        own(write(tmp_path / "s.jsonl", *rows), "span")
+        read_table(write_lines(tmp_path / "s.jsonl", *rows), "span")
     assert "'you'" in bad[0].cause
 
 
 def test_a_passage_is_in_one_split_only(tmp_path: Path) -> None:
-    rows = [
-        json.dumps({"question": f"who {at}?", "context": f"it was I {at % 10}", "answer": "I"}) for at in range(100)
-    ]
-    data = own(write(tmp_path / "s.jsonl", *rows), "span")
+    rows = [json.dumps({"question": f"who {i}?", "context": f"it was I {i % 10}", "answer": "I"}) for i in range(100)]
+    data = read_table(write_lines(tmp_path / "s.jsonl", *rows), "span")
     assert len({example.texts[1] for example in data.dev}) == 1
     assert not {example.texts[1] for example in data.dev} & {example.texts[1] for example in data.train}
 
@@ -990,11 +1061,11 @@ def test_unknown_tasks_and_missing_files() -> None:
 # ---------------------------------------------------------------------- official files
 
 
-def official(task: str, folder: Path, **named: Any) -> TaskData:
+def read_dataset(task: str, folder: Path, **named: Any) -> TaskData:
     return read_data(Source(dataset=task, folder=str(folder), shape=CATALOGUE[task].task.schema.shape, **named))
 
 
-SEEN = {  # folder, train, dev, classes
+OFFICIAL_DATASETS = {  # folder, train size, dev size, labels
     "sst2": ("glue/SST-2", 67349, 872, ("negative", "positive")),
     "cola": ("glue/CoLA", 8551, 1043, ("unacceptable", "acceptable")),
     "mrpc": ("glue/MRPC", 3667, 408, ("not_equivalent", "equivalent")),
@@ -1005,10 +1076,10 @@ SEEN = {  # folder, train, dev, classes
 }
 
 
-@pytest.mark.parametrize("task", SEEN)
+@pytest.mark.parametrize("task", OFFICIAL_DATASETS)
 def test_official_files(task: str, shared: Path) -> None:
-    folder, train, dev, labels = SEEN[task]
-    data = official(task, shared / "tasks" / folder)
+    folder, train, dev, labels = OFFICIAL_DATASETS[task]
+    data = read_dataset(task, shared / "tasks" / folder)
     assert (len(data.train), len(data.dev)) == (train, dev)
     config = describe_task(data, Source(dataset=task, folder="", shape=CATALOGUE[task].task.schema.shape))
     assert config.labels == labels and config.metric == CATALOGUE[task].metric
@@ -1016,7 +1087,7 @@ def test_official_files(task: str, shared: Path) -> None:
 
 def test_squad_as_distributed(shared: Path, tmp_path: Path) -> None:
     (tmp_path / "train-v1.1.json").symlink_to(shared / "tasks/squad/dev_half_a.json")
-    data = official("squad", tmp_path)
+    data = read_dataset("squad", tmp_path)
     assert len(data.train) + len(data.dev) == 4961
     assert all(
         example.texts[1][span.start : span.end] == span.text for example in data.train for span in example.answer
@@ -1028,55 +1099,57 @@ def test_squad_as_distributed(shared: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("limit", "overlap"), [(128, 0), (256, 150), (384, 64), (512, 7)])
-def test_every_answer_of_squad_is_whole_in_some_window(limit: int, overlap: int, shared: Path, tmp_path: Path) -> None:
+def test_every_squad_answer_is_complete_in_some_window(limit: int, overlap: int, shared: Path, tmp_path: Path) -> None:
     (tmp_path / "train-v1.1.json").symlink_to(shared / "tasks/squad/dev_half_a.json")
-    data = official("squad", tmp_path)
+    data = read_dataset("squad", tmp_path)
     examples = [*data.train, *data.dev]
-    task, windows = small("bert-mini", "span"), 0
+    task = small_task("bert-mini", "span")
+    n_windows = 0
     for example, features in zip(
         examples, task.features(examples, SlidingWindows(minilm(), limit, overlap, "window")), strict=True
     ):
-        found = [window.origins[window.targets] for window in features.windows if window.targets[0]]
-        assert found, example.place
-        (right, *_), passage = example.answer, example.texts[1]
-        assert all(first[0] <= right.start and right.end <= last[1] for first, last in found), example.place
-        assert all(len(passage[first[0] : last[1]].split()) <= len(right.text.split()) + 1 for first, last in found)
-        windows += len(features.windows)
-    assert windows > len(examples)
+        target_origins = [window.origins[window.targets] for window in features.windows if window.targets[0]]
+        assert target_origins, example.place
+        (answer, *_) = example.answer
+        passage = example.texts[1]
+        assert all(first[0] <= answer.start and answer.end <= last[1] for first, last in target_origins), example.place
+        assert all(
+            len(passage[first[0] : last[1]].split()) <= len(answer.text.split()) + 1 for first, last in target_origins
+        )
+        n_windows += len(features.windows)
+    assert n_windows > len(examples)
 
 
-def test_files_of_one_long_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_files_on_one_long_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As SQuAD 2.0 has them: 42 MB without a break."""
-    asked = [{"id": "1", "question": "Who?", "answers": [{"answer_start": 0, "text": "I"}]}]
+    questions = [{"id": "1", "question": "Who?", "answers": [{"answer_start": 0, "text": "I"}]}]
     content = {
-        "data": [{"title": str(at), "paragraphs": [{"context": f"I am {at}.", "qas": asked}]} for at in range(20)]
+        "data": [{"title": str(i), "paragraphs": [{"context": f"I am {i}.", "qas": questions}]} for i in range(20)]
     }
     (tmp_path / "train-v1.1.json").write_text(json.dumps(content))
     monkeypatch.setattr(tables, "MAX_LINE_BYTES", 100)
-    data = official("squad", tmp_path)
+    data = read_dataset("squad", tmp_path)
     assert (len(data.train), len(data.dev)) == (18, 2)
 
 
 def test_scores_of_stsb(shared: Path) -> None:
-    data = official("stsb", shared / "tasks/hf_test_samples/tests_samples/STS-B")
-    assert (
-        data.train[0].texts == ("A plane is taking off.", "An air plane is taking off.") and data.train[0].answer == 5.0
-    )
+    data = read_dataset("stsb", shared / "tasks/hf_test_samples/tests_samples/STS-B")
+    assert data.train[0].texts == ("A plane is taking off.", "An air plane is taking off.")
+    assert data.train[0].answer == 5.0
 
 
-def test_reviews_in_folders_come_in_turn(tmp_path: Path) -> None:
+def test_imdb_reviews_alternate_between_labels(tmp_path: Path) -> None:
     for split in ("train", "test"):
-        for side in ("neg", "pos"):
-            (tmp_path / split / side).mkdir(parents=True)
-            for at in range(4):
-                (tmp_path / split / side / f"{at}_1.txt").write_text(f"{side} {at}.<br />More.")
-    data = official("imdb", tmp_path, first=4)
-    assert [example.answer for example in data.train] == ["neg", "pos"] * 2 and data.train[0].texts == (
-        "neg 0.\nMore.",
-    )
+        for label in ("neg", "pos"):
+            (tmp_path / split / label).mkdir(parents=True)
+            for i in range(4):
+                (tmp_path / split / label / f"{i}_1.txt").write_text(f"{label} {i}.<br />More.")
+    data = read_dataset("imdb", tmp_path, first=4)
+    assert [example.answer for example in data.train] == ["neg", "pos"] * 2
+    assert data.train[0].texts == ("neg 0.\nMore.",)
 
 
-AS_INPUTS = {  # file of a data set -> lines, what is read, columns
+DATASET_INPUTS = {  # (dataset, file) -> lines, first texts, number of columns
     ("qnli", "dev.tsv"): (["index\tquestion\tsentence\tlabel", "0\tWho?\tI.\tentailment"], ("Who?", "I."), 4),
     ("qnli", "mine.tsv"): (["sentence\tquestion", "I.\tWho?"], ("Who?", "I."), 2),
     ("cola", "dev.tsv"): (["gj04\t1\t\tIt is so."], ("It is so.",), 4),
@@ -1126,122 +1199,123 @@ AS_INPUTS = {  # file of a data set -> lines, what is read, columns
 }
 
 
-@pytest.mark.parametrize(("dataset", "name"), AS_INPUTS)
-def test_official_files_are_answered_as_they_were_learned(dataset: str | None, name: str, tmp_path: Path) -> None:
-    lines, expected, columns = AS_INPUTS[dataset, name]
+@pytest.mark.parametrize(("dataset", "name"), DATASET_INPUTS)
+def test_official_files_as_prediction_inputs(dataset: str | None, name: str, tmp_path: Path) -> None:
+    lines, expected, columns = DATASET_INPUTS[dataset, name]
     row = CATALOGUE[dataset or "conll2003"]
     texts = row.columns.texts if row.columns is not None else ()
     task = TaskConfig(shape=row.task.schema.shape, labels=("B-ORG", "O", "."), pairs=len(texts) == 2)
-    learned = TaskArtifact(task=task, dataset=dataset, columns=texts)
-    inputs = inputs_of(write(tmp_path / name, *lines), learned)
-    part, *_ = inputs
-    assert part.valid[0].texts[:2] == expected and len(inputs.header) == columns
+    artifact = TaskArtifact(task=task, dataset=dataset, columns=texts)
+    inputs = inputs_of(write_lines(tmp_path / name, *lines), artifact)
+    batch, *_ = inputs
+    assert batch.valid[0].texts[:2] == expected and len(inputs.header) == columns
     if dataset in ("swag", "imdb"):
-        assert "eats." in part.rows[0].values() or "a<br />b" in part.rows[0].values(), "a table comes back as it was"
+        assert "eats." in batch.rows[0].values() or "a<br />b" in batch.rows[0].values(), "a table comes back as it was"
 
 
-def test_a_run_on_a_data_set_is_judged_by_own_tables(tmp_path: Path) -> None:
+def test_a_run_on_an_official_dataset_is_evaluated_on_other_tables(tmp_path: Path) -> None:
     source = Source(dataset="sst2", folder="elsewhere", shape="classify")
     task = TaskConfig(shape="classify", labels=("negative", "positive"))
-    mine = write(tmp_path / "mine.csv", "sentence,label", "a,1", "b,negative")
-    more = read_eval_data(source, mine, task)
-    assert [example.answer for example in more.dev] == ["positive", "negative"] and codes(more.remarks) == ["columns"]
-    assert more.columns is not None and (more.columns.texts, more.columns.labels) == (("sentence",), ("label",))
-    write(tmp_path / "dev.tsv", "sentence\tother\tlabel", "a\tb\t1")
+    table = write_lines(tmp_path / "mine.csv", "sentence,label", "a,1", "b,negative")
+    eval_data = read_eval_data(source, table, task)
+    assert [example.answer for example in eval_data.dev] == ["positive", "negative"]
+    assert remark_codes(eval_data.remarks) == ["columns"]
+    assert eval_data.columns is not None
+    assert (eval_data.columns.texts, eval_data.columns.labels) == (("sentence",), ("label",))
+    write_lines(tmp_path / "dev.tsv", "sentence\tother\tlabel", "a\tb\t1")
     assert read_eval_data(source, tmp_path / "dev.tsv", task).dev[0].texts == ("a",)
     assert read_eval_data(source, tmp_path / "dev.tsv", task, named=NamedColumns(text="other")).dev[0].texts == ("b",)
     with refused("not-found", place="nosuch.tsv"):
         read_eval_data(source, tmp_path / "nosuch.tsv", task)
     with refused("wrong-text-count", place="p.csv") as error:
-        read_eval_data(source, write(tmp_path / "p.csv", "sentence1,sentence2,label", "a,b,1"), task)
-    assert (
-        "sentence1" in error.value.cause
-        and "sentence2" in error.value.cause
-        and "--text2" not in str(error.value.remedy)
-    )
+        read_eval_data(source, write_lines(tmp_path / "p.csv", "sentence1,sentence2,label", "a,b,1"), task)
+    assert "sentence1" in error.value.cause
+    assert "sentence2" in error.value.cause
+    assert "--text2" not in str(error.value.remedy)
     with refused("no-label-column", place="test.tsv"):
-        read_eval_data(source, write(tmp_path / "test.tsv", "index\tsentence", "0\ta"), task)
+        read_eval_data(source, write_lines(tmp_path / "test.tsv", "index\tsentence", "0\ta"), task)
     pairs = Source(dataset="mrpc", folder="elsewhere", shape="classify")
-    both = TaskConfig(shape="classify", labels=("not_equivalent", "equivalent"), pairs=True)
-    assert read_eval_data(pairs, write(tmp_path / "q.csv", "text,pair,label", "a,b,1"), both).dev[0].texts == ("a", "b")
-    official = write(tmp_path / "dev.tsv", "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\tmine", "0\t1\t2\ta\tb\t1")
-    more = read_eval_data(pairs, official, both, named=NamedColumns(label=("mine",)))
-    assert more.dev[0].answer == "equivalent", "its texts are where they always are"
-
-
-def test_reviews_are_judged_by_any_folder_of_theirs(tmp_path: Path) -> None:
-    for side in ("pos", "neg"):
-        (tmp_path / "aclImdb/test" / side).mkdir(parents=True)
-        write(tmp_path / "aclImdb/test" / side / "0_1.txt", f"{side} text")
-    source, task = (
-        Source(dataset="imdb", folder="elsewhere", shape="classify"),
-        TaskConfig(shape="classify", labels=("neg", "pos")),
+    pair_task = TaskConfig(shape="classify", labels=("not_equivalent", "equivalent"), pairs=True)
+    assert read_eval_data(pairs, write_lines(tmp_path / "q.csv", "text,pair,label", "a,b,1"), pair_task).dev[
+        0
+    ].texts == ("a", "b")
+    read_dataset = write_lines(
+        tmp_path / "dev.tsv", "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\tmine", "0\t1\t2\ta\tb\t1"
     )
-    for where in ("aclImdb", "aclImdb/test"):
-        assert [example.answer for example in read_eval_data(source, tmp_path / where, task).dev] == ["neg", "pos"]
+    eval_data = read_eval_data(pairs, read_dataset, pair_task, named=NamedColumns(label=("mine",)))
+    assert eval_data.dev[0].answer == "equivalent", "its texts are where they always are"
 
 
-def test_a_further_split_without_examples_is_left_out(tmp_path: Path) -> None:
-    lines = HAND_MADE["mnli"]["train.tsv"]
+def test_imdb_is_evaluated_on_either_of_its_folders(tmp_path: Path) -> None:
+    for label in ("pos", "neg"):
+        (tmp_path / "aclImdb/test" / label).mkdir(parents=True)
+        write_lines(tmp_path / "aclImdb/test" / label / "0_1.txt", f"{label} text")
+    source = Source(dataset="imdb", folder="elsewhere", shape="classify")
+    task = TaskConfig(shape="classify", labels=("neg", "pos"))
+    for folder in ("aclImdb", "aclImdb/test"):
+        assert [example.answer for example in read_eval_data(source, tmp_path / folder, task).dev] == ["neg", "pos"]
+
+
+def test_an_empty_extra_eval_split_is_left_out(tmp_path: Path) -> None:
+    lines = HANDMADE_DATASETS["mnli"]["train.tsv"]
     for name in ("train.tsv", "dev_matched.tsv"):
-        write(tmp_path / name, *lines)
-    write(tmp_path / "dev_mismatched.tsv", lines[0])
-    data = official("mnli", tmp_path)
-    assert not data.extra_eval and "mismatched" in said(data.remarks, "empty-split")
+        write_lines(tmp_path / name, *lines)
+    write_lines(tmp_path / "dev_mismatched.tsv", lines[0])
+    data = read_dataset("mnli", tmp_path)
+    assert not data.extra_eval and "mismatched" in remark_text(data.remarks, "empty-split")
 
 
-def test_all_splits_with_answers_are_judged(tmp_path: Path) -> None:
-    lines = HAND_MADE["mnli"]["train.tsv"]
+def test_all_labelled_splits_are_evaluated(tmp_path: Path) -> None:
+    lines = HANDMADE_DATASETS["mnli"]["train.tsv"]
     for name, rows in (
         ("train.tsv", lines[1:] * 3),
         ("dev_matched.tsv", lines[1:3]),
         ("dev_mismatched.tsv", lines[1:2]),
     ):
-        write(tmp_path / name, lines[0], *rows)
+        write_lines(tmp_path / name, lines[0], *rows)
     source = Source(dataset="mnli", folder=str(tmp_path), shape="classify")
     data = read_eval_data(source, tmp_path, describe_task(read_data(source), source))
-    assert len(data.dev) == 2 and {name: len(examples) for name, examples in data.extra_eval.items()} == {
-        "mismatched": 1
-    }
+    assert len(data.dev) == 2
+    assert {name: len(examples) for name, examples in data.extra_eval.items()} == {"mismatched": 1}
 
 
 def test_a_dev_file_of_bad_rows_is_not_a_missing_one(tmp_path: Path) -> None:
-    write(tmp_path / "train.tsv", "sentence\tlabel", *[f"text {at}\t{at % 2}" for at in range(20)])
-    write(tmp_path / "dev.tsv", "sentence\tlabel", "text\t7")
+    write_lines(tmp_path / "train.tsv", "sentence\tlabel", *[f"text {i}\t{i % 2}" for i in range(20)])
+    write_lines(tmp_path / "dev.tsv", "sentence\tlabel", "text\t7")
     with bad_rows(("unknown-label", "dev.tsv, line 2"), code="no-dev-examples"):
-        official("sst2", tmp_path, skip_bad=True)
+        read_dataset("sst2", tmp_path, skip_bad=True)
 
 
-def test_a_changed_further_split_is_noticed(tmp_path: Path) -> None:
-    lines = HAND_MADE["mnli"]["train.tsv"]
+def test_a_changed_extra_eval_split_changes_the_fingerprint(tmp_path: Path) -> None:
+    lines = HANDMADE_DATASETS["mnli"]["train.tsv"]
     for name in ("train.tsv", "dev_matched.tsv", "dev_mismatched.tsv"):
-        write(tmp_path / name, *lines)
-    before = official("mnli", tmp_path).fingerprint
-    write(tmp_path / "dev_mismatched.tsv", *lines[:2])
-    assert official("mnli", tmp_path).fingerprint != before
+        write_lines(tmp_path / name, *lines)
+    before = read_dataset("mnli", tmp_path).fingerprint
+    write_lines(tmp_path / "dev_mismatched.tsv", *lines[:2])
+    assert read_dataset("mnli", tmp_path).fingerprint != before
 
 
 def test_numbers_as_labels(tmp_path: Path) -> None:
-    rows = [{"text": f"t{at}", "label": [1, 1.0, 2.0][at % 3]} for at in range(12)]
-    data = own(write(tmp_path / "a.jsonl", *map(json.dumps, rows)))
+    rows = [{"text": f"t{i}", "label": [1, 1.0, 2.0][i % 3]} for i in range(12)]
+    data = read_table(write_lines(tmp_path / "a.jsonl", *map(json.dumps, rows)))
     assert {example.answer for example in [*data.train, *data.dev]} == {"1", "2"}
     with bad_rows(("no-label", "b.jsonl, line 13")):
-        own(write(tmp_path / "b.jsonl", *map(json.dumps, rows), '{"text": "x", "label": NaN}'))
-    ways = [{"text": f"t{at}", "choices": ["a", "b"], "label": at % 2} for at in range(8)]
-    for wrong in ("0.9", "Infinity", "NaN"):
-        broken = '{"text": "x", "choices": ["a", "b"], "label": ' + wrong + "}"
+        read_table(write_lines(tmp_path / "b.jsonl", *map(json.dumps, rows), '{"text": "x", "label": NaN}'))
+    choice_rows = [{"text": f"t{i}", "choices": ["a", "b"], "label": i % 2} for i in range(8)]
+    for label in ("0.9", "Infinity", "NaN"):
+        bad_row = '{"text": "x", "choices": ["a", "b"], "label": ' + label + "}"
         with bad_rows(("unknown-choice", "c.jsonl, line 9")):
-            own(write(tmp_path / "c.jsonl", *map(json.dumps, ways), broken), "choice")
+            read_table(write_lines(tmp_path / "c.jsonl", *map(json.dumps, choice_rows), bad_row), "choice")
 
 
-def test_the_first_rows_of_a_sorted_file(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", "text,label", *(f"t{at},{'no' if at < 50 else 'yes'}" for at in range(100)))
+def test_the_first_rows_of_a_sorted_file_have_one_label(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.csv", "text,label", *(f"t{i},{'no' if i < 50 else 'yes'}" for i in range(100)))
     with refused("one-label-in-first-rows", place="a.csv") as error:
-        own(path, first=20)
+        read_table(path, first=20)
     assert "'no'" in error.value.cause and numbers(error.value.cause) == ["20"]
 
 
-ELSEWHERE = {  # file of a data set's kind under another name -> lines, texts and answer
+FILES_UNDER_OTHER_NAMES = {  # (dataset, file) -> lines, (texts, answer)
     ("qnli", "held.tsv"): (
         ["index\tquestion\tsentence\tlabel", "0\tWho?\tI.\tentailment"],
         (("Who?", "I."), "entailment"),
@@ -1267,115 +1341,115 @@ ELSEWHERE = {  # file of a data set's kind under another name -> lines, texts an
 }
 
 
-@pytest.mark.parametrize(("dataset", "name"), ELSEWHERE)
-def test_data_sets_under_other_names(dataset: str, name: str, tmp_path: Path) -> None:
-    lines, expected = ELSEWHERE[dataset, name]
+@pytest.mark.parametrize(("dataset", "name"), FILES_UNDER_OTHER_NAMES)
+def test_official_formats_under_other_file_names(dataset: str, name: str, tmp_path: Path) -> None:
+    lines, expected = FILES_UNDER_OTHER_NAMES[dataset, name]
     row = CATALOGUE[dataset]
     shape = row.task.schema.shape
     labels = (*row.labels, *row.columns.label_map.values()) if row.columns is not None else ()
-    known = tuple(
+    all_labels = tuple(
         dict.fromkeys([*labels, *(["entailment", "neutral", "pos"] if not labels and shape == "classify" else [])])
     )
-    task = TaskConfig(shape=shape, labels=known, pairs=row.columns is not None and len(row.columns.texts) == 2)
+    task = TaskConfig(shape=shape, labels=all_labels, pairs=row.columns is not None and len(row.columns.texts) == 2)
     (first, *_) = read_eval_data(
-        Source(dataset=dataset, folder="elsewhere", shape=shape), write(tmp_path / name, *lines), task
+        Source(dataset=dataset, folder="elsewhere", shape=shape), write_lines(tmp_path / name, *lines), task
     ).dev
     assert (first.texts, first.answer) == expected
-    if dataset not in ("dream", "imdb", "swag"):  # by their columns
-        learned = TaskArtifact(task=task, dataset=dataset, columns=row.columns.texts if row.columns else ())
-        part, *_ = inputs_of(tmp_path / name, learned)
-        assert part.valid[0].texts == expected[0], "and answered as they are judged"
+    if dataset not in ("dream", "imdb", "swag"):  # the others are read by their columns
+        artifact = TaskArtifact(task=task, dataset=dataset, columns=row.columns.texts if row.columns else ())
+        batch, *_ = inputs_of(tmp_path / name, artifact)
+        assert batch.valid[0].texts == expected[0], "predicted as they are evaluated"
 
 
 def test_a_dev_file_with_other_columns(tmp_path: Path) -> None:
-    train = write(tmp_path / "train.csv", "text,label", *[f"text {at},{'ab'[at % 2]}" for at in range(20)])
-    dev = write(tmp_path / "dev.csv", "sentence,sentiment", "one,a", "two,b")
-    data = own(train, dev=str(dev))
+    train = write_lines(tmp_path / "train.csv", "text,label", *[f"text {i},{'ab'[i % 2]}" for i in range(20)])
+    dev = write_lines(tmp_path / "dev.csv", "sentence,sentiment", "one,a", "two,b")
+    data = read_table(train, dev=str(dev))
     assert [(example.texts[0], example.answer) for example in data.dev] == [("one", "a"), ("two", "b")]
-    assert all(name in said(data.remarks, "dev-columns") for name in ("sentence", "sentiment"))
+    assert all(name in remark_text(data.remarks, "dev-columns") for name in ("sentence", "sentiment"))
     assert data.columns == Columns(("text",), ("label",))
     source = named_source("classify", train=str(train), dev=str(dev))
-    assert read_data(recorded(source, data.columns)).fingerprint == data.fingerprint, "as a resumed run reads it"
-    dev = write(tmp_path / "dev.csv", "x,y", "one,a")
+    assert read_data(as_recorded(source, data.columns)).fingerprint == data.fingerprint, "as a resumed run reads it"
+    dev = write_lines(tmp_path / "dev.csv", "x,y", "one,a")
     with refused("no-text-column", place="dev.csv") as error:
-        own(train, dev=str(dev))
+        read_table(train, dev=str(dev))
     assert "--text" in str(error.value.remedy)
 
 
-def test_a_dev_file_that_writes_its_labels_otherwise_is_read_again_in_the_same_way(tmp_path: Path) -> None:
-    train = write(tmp_path / "train.csv", "text,labels", *[f'text {at},"red,blue"' for at in range(20)])
-    dev = write(tmp_path / "dev.csv", "comment,tags", *[f"some text {at},red|blue" for at in range(9)])
+def test_a_dev_file_with_another_label_separator_is_reread_alike(tmp_path: Path) -> None:
+    train = write_lines(tmp_path / "train.csv", "text,labels", *[f'text {i},"red,blue"' for i in range(20)])
+    dev = write_lines(tmp_path / "dev.csv", "comment,tags", *[f"some text {i},red|blue" for i in range(9)])
     source = named_source("multilabel", train=str(train), dev=str(dev))
     data = read_data(source)
     assert data.dev[0].answer == ("red", "blue")
-    assert read_data(recorded(source, data.columns)).fingerprint == data.fingerprint
+    assert read_data(as_recorded(source, data.columns)).fingerprint == data.fingerprint
 
 
-def test_what_is_no_text_is_named_by_its_line(tmp_path: Path) -> None:
-    rows = [f"text {at},{'ab'[at % 2]}" for at in range(20)]
-    path = write(tmp_path / "t.csv", "text,label", *rows, f"look {'Q' * 20_000},a", f"{'字' * 20_000},b")
+def test_a_text_without_spaces_is_a_bad_row(tmp_path: Path) -> None:
+    rows = [f"text {i},{'ab'[i % 2]}" for i in range(20)]
+    path = write_lines(tmp_path / "t.csv", "text,label", *rows, f"look {'Q' * 20_000},a", f"{'字' * 20_000},b")
     with bad_rows(("no-spaces", "t.csv, line 22")) as bad:
-        own(path)
+        read_table(path)
     assert numbers(bad[0].cause) == ["20,000"]
-    assert len(own(path, skip_bad=True).train) == 19
+    assert len(read_table(path, skip_bad=True).train) == 19
 
 
-def test_columns_are_known_by_what_is_in_them(tmp_path: Path) -> None:
-    rows = [
-        f"{at},这部电影真的很{'好看' if at % 2 else '难看'}啊{at},{'好评' if at % 2 else '差评'}" for at in range(30)
-    ]
-    assert own(write(tmp_path / "zh.csv", "编号,影评,情感", *rows)).columns == Columns(
+def test_columns_are_guessed_from_their_content(tmp_path: Path) -> None:
+    rows = [f"{i},这部电影真的很{'好看' if i % 2 else '难看'}啊{i},{'好评' if i % 2 else '差评'}" for i in range(30)]
+    assert read_table(write_lines(tmp_path / "zh.csv", "编号,影评,情感", *rows)).columns == Columns(
         ("影评",), ("情感",), unused=("编号",)
     )
     for no, yes in ("01", ("False", "True"), ("no", "yes")):
-        flags = [f"{at},some words {at},{(no, yes)[at % 2]},{(no, yes)[at % 3 // 2]},{no}" for at in range(30)]
-        data = own(write(tmp_path / "f.csv", "id,comment_text,toxic,obscene,threat", *flags), "multilabel")
+        flags = [f"{i},some words {i},{(no, yes)[i % 2]},{(no, yes)[i % 3 // 2]},{no}" for i in range(30)]
+        data = read_table(write_lines(tmp_path / "f.csv", "id,comment_text,toxic,obscene,threat", *flags), "multilabel")
         assert data.columns == Columns(("comment_text",), ("toxic", "obscene", "threat"), unused=("id",))
         assert {example.answer for example in data.train} == {(), ("toxic",), ("obscene",), ("toxic", "obscene")}
 
 
 @pytest.mark.parametrize(
-    ("cell", "sign"), [("Health, Safety|Food", "|"), ("Health, Safety; Food", ";"), ("Health, Food", ",")]
+    ("cell", "separator"), [("Health, Safety|Food", "|"), ("Health, Safety; Food", ";"), ("Health, Food", ",")]
 )
-def test_one_sign_lies_between_the_classes_of_a_table(cell: str, sign: str, tmp_path: Path) -> None:
-    data = own(
-        write(tmp_path / "m.csv", "text,labels", *[f'text {at},"{cell if at % 2 else "Food"}"' for at in range(20)]),
+def test_a_table_has_one_label_separator(cell: str, separator: str, tmp_path: Path) -> None:
+    data = read_table(
+        write_lines(tmp_path / "m.csv", "text,labels", *[f'text {i},"{cell if i % 2 else "Food"}"' for i in range(20)]),
         "multilabel",
     )
-    expected = ("Health", "Food") if sign == "," else ("Health, Safety", "Food")
+    expected = ("Health", "Food") if separator == "," else ("Health, Safety", "Food")
     assert {example.answer for example in data.train} == {expected, ("Food",)}
-    assert data.columns is not None and data.columns.separator == sign and repr(sign) in said(data.remarks, "columns")
+    assert data.columns is not None
+    assert data.columns.separator == separator
+    assert repr(separator) in remark_text(data.remarks, "columns")
 
 
-def test_a_word_in_each_row_is_no_sentence(tmp_path: Path) -> None:
+def test_tables_with_one_word_per_row_are_refused(tmp_path: Path) -> None:
     rows = [
-        f"{at // 4},{word},{tag}" for at, (word, tag) in enumerate([("Anna", "B-PER"), ("is", "O"), ("here", "O")] * 10)
+        f"{i // 4},{word},{tag}" for i, (word, tag) in enumerate([("Anna", "B-PER"), ("is", "O"), ("here", "O")] * 10)
     ]
     with refused("one-word-sentences", place="w.csv"):
-        own(write(tmp_path / "w.csv", "sentence_id,word,tag", *rows), "tag")
+        read_table(write_lines(tmp_path / "w.csv", "sentence_id,word,tag", *rows), "tag")
 
 
-def test_packed_texts_are_answered(tmp_path: Path) -> None:
+def test_gzipped_inputs(tmp_path: Path) -> None:
     with gzip.open(tmp_path / "x.txt.gz", "wt") as file:
         file.write("one\ntwo\n")
     inputs = inputs_of(tmp_path / "x.txt.gz", TaskArtifact(task=TaskConfig(shape="classify")))
-    assert [example.texts for part in inputs for example in part.valid] == [("one",), ("two",)]
+    assert [example.texts for batch in inputs for example in batch.valid] == [("one",), ("two",)]
 
 
 def test_many_blank_lines_before_the_first_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"\n" * 3000 + b"one\n")))
     inputs = inputs_of("-", TaskArtifact(task=TaskConfig(shape="classify")))
-    assert [example.place for part in inputs for example in part.valid] == ["standard input, line 3001"]
+    assert [example.place for batch in inputs for example in batch.valid] == ["standard input, line 3001"]
 
 
 @pytest.mark.parametrize("shape", ["classify", "tag", "span", "choice"])
-@pytest.mark.parametrize("given", [{"text": "hello"}, None, 5, [["a"]], {"a", "b"}])
-def test_what_is_no_text(shape: str, given: Any) -> None:
+@pytest.mark.parametrize("value", [{"text": "hello"}, None, 5, [["a"]], {"a", "b"}])
+def test_inputs_that_are_not_texts_are_refused(shape: str, value: Any) -> None:
     with refused("wrong-input", place="input 0"):
-        as_example(given, task_class(shape).schema, False, 0)
+        as_example(value, task_class(shape).schema, False, 0)
 
 
-HAND_MADE = {  # file -> lines, in the official format
+HANDMADE_DATASETS = {  # file -> lines, in the official format
     "qqp": {
         "train.tsv": [
             "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
@@ -1397,8 +1471,8 @@ HAND_MADE = {  # file -> lines, in the official format
             "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\tsentence2_parse\t"
             "sentence1\tsentence2\tlabel1\tgold_label",
             *(
-                f"{at}\t1\t1n\tfiction\t( A )\t( B )\t(ROOT A)\t(ROOT B)\t{texts}\tneutral\t{label}"
-                for at, (texts, label) in enumerate(
+                f"{i}\t1\t1n\tfiction\t( A )\t( B )\t(ROOT A)\t(ROOT B)\t{texts}\tneutral\t{label}"
+                for i, (texts, label) in enumerate(
                     [("A man sleeps.\tHe is awake.", "contradiction"), ("A.\tB.", "neutral"), ("A.\tA.", "entailment")]
                 )
             ),
@@ -1420,19 +1494,20 @@ HAND_MADE = {  # file -> lines, in the official format
 }
 
 
-@pytest.mark.parametrize("task", HAND_MADE)
-def test_formats_whose_files_are_not_here(task: str, tmp_path: Path) -> None:
-    ((name, lines),) = HAND_MADE[task].items()
-    write(tmp_path / name, *lines)
+@pytest.mark.parametrize("task", HANDMADE_DATASETS)
+def test_official_formats_by_handmade_files(task: str, tmp_path: Path) -> None:
+    ((name, lines),) = HANDMADE_DATASETS[task].items()
+    write_lines(tmp_path / name, *lines)
     dev = CATALOGUE[task].files["dev"][0]
-    write(tmp_path / dev, *lines)
+    write_lines(tmp_path / dev, *lines)
     if task == "mnli":
-        write(tmp_path / "dev_mismatched.tsv", *lines[:2])
-    data = official(task, tmp_path)
+        write_lines(tmp_path / "dev_mismatched.tsv", *lines[:2])
+    data = read_dataset(task, tmp_path)
     assert list(map(len, data.extra_eval.values())) == ([1] if task == "mnli" else [])
-    assert ("malformed-rows" in codes(data.remarks)) == (task == "qqp") and "bad-rows" not in codes(data.remarks)
+    assert ("malformed-rows" in remark_codes(data.remarks)) == (task == "qqp")
+    assert "bad-rows" not in remark_codes(data.remarks)
     if task == "qqp":
-        assert numbers(said(data.remarks, "malformed-rows"))[0] == "4", "two of each file"
+        assert numbers(remark_text(data.remarks, "malformed-rows"))[0] == "4", "two of each file"
     first = data.train[0]
     expected = {
         "qqp": (('How "big" is it?', "How large is it?"), "duplicate"),
@@ -1447,22 +1522,22 @@ def test_formats_whose_files_are_not_here(task: str, tmp_path: Path) -> None:
     assert (first.texts, first.answer) == expected[task]
 
 
-def test_squad2_has_questions_without_an_answer(tmp_path: Path) -> None:
-    asked = [
+def test_squad2_has_unanswerable_questions(tmp_path: Path) -> None:
+    questions = [
         {"id": "1", "question": "Who?", "answers": [{"answer_start": 0, "text": "I"}]},
         {"id": "2", "question": "Why?", "answers": [], "is_impossible": True},
     ]
-    content = {"version": "v2.0", "data": [{"title": "t", "paragraphs": [{"context": "I was it.", "qas": asked}]}]}
+    content = {"version": "v2.0", "data": [{"title": "t", "paragraphs": [{"context": "I was it.", "qas": questions}]}]}
     for name in ("train-v2.0.json", "dev-v2.0.json"):
         (tmp_path / name).write_text(json.dumps(content))
-    data = official("squad2", tmp_path)
+    data = read_dataset("squad2", tmp_path)
     assert [example.answer for example in data.train] == [(Span(0, "I"),), ()]
     assert describe_task(data, Source(dataset="squad2", folder="", shape="span")).no_answer
 
 
-def test_columns_of_words_and_tags(shared: Path) -> None:
+def test_conll_and_bmes_files(shared: Path) -> None:
     wikigold = shared / "tasks/ner/wikigold/CONLL-format/data/wikigold.conll.txt"
-    data = own(wikigold, "tag")
+    data = read_table(wikigold, "tag")
     assert len(data.train) + len(data.dev) == 1696 and data.train[0].texts[0]
-    resume = own(shared / "tasks/ner/zh_resume/test.char.bmes", "tag")
+    resume = read_table(shared / "tasks/ner/zh_resume/test.char.bmes", "tag")
     assert any("B-NAME" in example.answer for example in resume.train)

@@ -1,4 +1,4 @@
-"""Words looked up once give what the tokenizer gives; sentences end where people end them; Chinese words are whole."""
+"""Cached words give the tokenizer's ids; texts are split into sentences; Chinese text is segmented into words."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from refusals import refused
 from test_vocabularies import CLASSES, real_lines
 from texts import NASTY, documents, tiny_tokenizer
 
-GOLDEN = "使用语言模型来预测下一个词的probability"
+CHINESE_SENTENCE = "使用语言模型来预测下一个词的probability"
 
 
 @pytest.fixture(scope="module", params=CLASSES)
@@ -27,23 +27,23 @@ def tokenizer(request: pytest.FixtureRequest, shared: Path) -> Tokenizer:
 
 
 @pytest.fixture(scope="module")
-def speller(tokenizer: Tokenizer) -> CachedEncoder:
+def encoder(tokenizer: Tokenizer) -> CachedEncoder:
     return CachedEncoder(tokenizer, "char")
 
 
-def whole(tokenizer: Tokenizer, text: str) -> list[int]:
+def tokenizer_ids(tokenizer: Tokenizer, text: str) -> list[int]:
     ids: list[int] = tokenizer.backend.encode(" ".join(text.split()), add_special_tokens=False).ids
     return ids
 
 
-def test_words_looked_up_are_the_tokenizers(tokenizer: Tokenizer, shared: Path) -> None:
-    speller = CachedEncoder(tokenizer)
-    assert speller.by_word
+def test_cached_words_match_the_tokenizer(tokenizer: Tokenizer, shared: Path) -> None:
+    encoder = CachedEncoder(tokenizer)
+    assert encoder.by_word
     for text in [*NASTY, *real_lines(shared, 60)]:
-        spelled = speller.encode([text], [True])
-        assert spelled.ids.tolist() == whole(tokenizer, text), text
-        assert len(spelled.word_starts) == len(spelled.ids) == spelled.lengths.sum()
-        assert not len(spelled.word_starts) or spelled.word_starts[0]
+        encoded = encoder.encode([text], [True])
+        assert encoded.ids.tolist() == tokenizer_ids(tokenizer, text), text
+        assert len(encoded.word_starts) == len(encoded.ids) == encoded.lengths.sum()
+        assert not len(encoded.word_starts) or encoded.word_starts[0]
 
 
 CHARACTERS = st.one_of(
@@ -56,85 +56,86 @@ CHARACTERS = st.one_of(
 @example("a \u0301b")
 @example("\u0308")
 @example("a\x1cb \x85 c")
-def test_any_text_is_spelled_as_the_tokenizer_does(tokenizer: Tokenizer, speller: CachedEncoder, text: str) -> None:
-    assert speller.encode([text], [True]).ids.tolist() == whole(tokenizer, text)
+def test_any_text_is_encoded_as_by_the_tokenizer(tokenizer: Tokenizer, encoder: CachedEncoder, text: str) -> None:
+    assert encoder.encode([text], [True]).ids.tolist() == tokenizer_ids(tokenizer, text)
 
 
-def test_sentences_that_follow_others_keep_their_space(shared: Path) -> None:
-    """Byte-level BPE: a document read sentence by sentence has the tokens of the document read at once."""
+def test_later_sentences_keep_their_leading_space(shared: Path) -> None:
+    """Byte-level BPE: a document encoded sentence by sentence has the tokens of the whole document."""
     for name in ("roberta", "gpt2", "bert-base-uncased", "albert-base-v2"):
         tokenizer = Tokenizer.load(shared / "vocab" / name)
         text = "Hello there. It is I, the naïve one! Is it? Yes."
         sentences = split_sentences(text)
         assert len(sentences) == 4
-        spelled = CachedEncoder(tokenizer).encode(sentences, [True, False, False, False])
-        assert spelled.ids.tolist() == whole(tokenizer, text)
-        assert spelled.lengths.tolist() == [
-            len(part) for part in np.split(spelled.ids, np.cumsum(spelled.lengths)[:-1])
+        encoded = CachedEncoder(tokenizer).encode(sentences, [True, False, False, False])
+        assert encoded.ids.tolist() == tokenizer_ids(tokenizer, text)
+        assert encoded.lengths.tolist() == [
+            len(sentence_ids) for sentence_ids in np.split(encoded.ids, np.cumsum(encoded.lengths)[:-1])
         ]
 
 
-def test_memory_of_words_stays_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_stays_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bertworks.text.cached_encoder.CACHE_SIZE", 50)
     tokenizer = tiny_tokenizer()
-    speller = CachedEncoder(tokenizer)
+    encoder = CachedEncoder(tokenizer)
     for text in documents(60, seed=1):
-        assert speller.encode([text], [True]).ids.tolist() == whole(tokenizer, text)
-        assert len(speller.index) < 50 + 200
-    marked = "zu-fo." * 10
-    for text in (marked, "zu fo", marked, "fo. zu-"):
-        assert speller.encode([text], [True]).ids.tolist() == whole(tokenizer, text)
-    long = "ba" * 40
-    assert speller.encode([long, "ba", long], [True, False, False]).ids.tolist() == whole(
-        tokenizer, f"{long} ba {long}"
+        assert encoder.encode([text], [True]).ids.tolist() == tokenizer_ids(tokenizer, text)
+        assert len(encoder.index) < 50 + 200
+    punctuated = "zu-fo." * 10
+    for text in (punctuated, "zu fo", punctuated, "fo. zu-"):
+        assert encoder.encode([text], [True]).ids.tolist() == tokenizer_ids(tokenizer, text)
+    long_word = "ba" * 40
+    assert encoder.encode([long_word, "ba", long_word], [True, False, False]).ids.tolist() == tokenizer_ids(
+        tokenizer, f"{long_word} ba {long_word}"
     )
-    assert long not in speller.index and len(speller.ids) == speller.row_offsets[-1]
+    assert long_word not in encoder.index and len(encoder.ids) == encoder.row_offsets[-1]
 
 
-def test_a_tokenizer_that_looks_across_spaces_is_asked_for_sentences(shared: Path) -> None:
+def test_tokenizers_that_merge_across_spaces_get_whole_sentences(shared: Path) -> None:
     import json
 
     tokenizer = Tokenizer.load(shared / "vocab" / "albert-base-v2")
     layout = json.loads(tokenizer.files["tokenizer.json"])
     layout["pre_tokenizer"] = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": False}
-    across = Tokenizer.from_json(layout, tokenizer.config)
-    speller = CachedEncoder(across)
-    assert not speller.by_word
+    unsplit = Tokenizer.from_json(layout, tokenizer.config)
+    encoder = CachedEncoder(unsplit)
+    assert not encoder.by_word
     for text in (*NASTY, "of the in the to the"):
-        assert speller.encode([text, text], [True, False]).ids.tolist() == whole(across, text) * 2
+        assert encoder.encode([text, text], [True, False]).ids.tolist() == tokenizer_ids(unsplit, text) * 2
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_marks_are_words_of_their_own(name: str, shared: Path) -> None:
-    """transformers' whole-word masking takes "hello," for one word."""
+def test_punctuation_marks_are_words(name: str, shared: Path) -> None:
+    """In transformers' whole-word masking, "hello," is one word."""
     tokenizer = Tokenizer.load(shared / "vocab" / name)
-    spelled = CachedEncoder(tokenizer).encode(["well, hello, unbelievably!"], [True])
-    pieces = [tokenizer.readable(id) for id in spelled.ids.tolist()]
-    words = ["".join(pieces[a:b]) for a, b in zip(*_edges(spelled.word_starts), strict=True)]
+    encoded = CachedEncoder(tokenizer).encode(["well, hello, unbelievably!"], [True])
+    pieces = [tokenizer.readable(id) for id in encoded.ids.tolist()]
+    words = ["".join(pieces[begin:end]) for begin, end in zip(*_word_ranges(encoded.word_starts), strict=True)]
     assert words == ["well", ",", "hello", ",", "unbelievably", "!"]
 
 
-def _edges(starts: np.ndarray) -> tuple[list[int], list[int]]:
+def _word_ranges(starts: np.ndarray) -> tuple[list[int], list[int]]:
     begins = np.flatnonzero(starts).tolist()
     return begins, [*begins[1:], len(starts)]
 
 
 @pytest.mark.parametrize("name", ["bert-base-chinese", "bert-base-uncased", "roberta", "xlnet"])
-def test_chinese_words_are_whole(name: str, shared: Path) -> None:
+def test_chinese_words_are_segmented(name: str, shared: Path) -> None:
     tokenizer = Tokenizer.load(shared / "vocab" / name)
-    encoding = tokenizer.backend.encode(GOLDEN, add_special_tokens=False)
-    spelled = CachedEncoder(tokenizer).encode([GOLDEN], [True])
-    assert spelled.ids.tolist() == encoding.ids
+    encoding = tokenizer.backend.encode(CHINESE_SENTENCE, add_special_tokens=False)
+    encoded = CachedEncoder(tokenizer).encode([CHINESE_SENTENCE], [True])
+    assert encoded.ids.tolist() == encoding.ids
     words = [
-        GOLDEN[encoding.offsets[a][0] : encoding.offsets[b - 1][1]]
-        for a, b in zip(*_edges(spelled.word_starts), strict=True)
+        CHINESE_SENTENCE[encoding.offsets[begin][0] : encoding.offsets[end - 1][1]]
+        for begin, end in zip(*_word_ranges(encoded.word_starts), strict=True)
     ]
-    assert "".join(words) == GOLDEN and words[-1] == "probability"
+    assert "".join(words) == CHINESE_SENTENCE and words[-1] == "probability"
     if name.startswith("bert"):
         assert words == ["使用", "语言", "模型", "来", "预测", "下", "一个", "词", "的", "probability"]
-    single = CachedEncoder(tokenizer, "char").encode([GOLDEN], [True])
+    by_character = CachedEncoder(tokenizer, "char").encode([CHINESE_SENTENCE], [True])
     if name == "bert-base-chinese":
-        assert single.word_starts.sum() == 15 and single.ids.tolist() == spelled.ids.tolist()
+        assert by_character.word_starts.sum() == 15
+        assert by_character.ids.tolist() == encoded.ids.tolist()
 
 
 def test_without_rjieba(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,10 +143,11 @@ def test_without_rjieba(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = Tokenizer.load(shared / "vocab" / "bert-base-chinese")
     assert len(CachedEncoder(tokenizer).encode(["no Chinese here"], [True]).ids) > 2
     with refused("missing-extra", kind=Unsupported) as error:
-        CachedEncoder(tokenizer).encode([GOLDEN], [True])
-    assert "rjieba" in error.value.cause and GOLDEN[:2] in error.value.cause
-    assert "pip install 'bertworks[zh]'" in error.value.remedy and "--words char" in error.value.remedy
-    assert CachedEncoder(tokenizer, "char").encode([GOLDEN], [True]).word_starts.any()
+        CachedEncoder(tokenizer).encode([CHINESE_SENTENCE], [True])
+    assert "rjieba" in error.value.cause and CHINESE_SENTENCE[:2] in error.value.cause
+    assert "pip install 'bertworks[zh]'" in error.value.remedy
+    assert "--words char" in error.value.remedy
+    assert CachedEncoder(tokenizer, "char").encode([CHINESE_SENTENCE], [True]).word_starts.any()
 
 
 @pytest.mark.parametrize(
@@ -177,9 +179,10 @@ def test_splitting_loses_nothing(text: str) -> None:
     assert "".join("".join(split_sentences(text)).split()) == "".join(text.split())
 
 
-def test_endless_sentences_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_very_long_sentences_are_split(monkeypatch: pytest.MonkeyPatch) -> None:
     words = "word " * 10_000
     parts = split_sentences(words)
-    assert max(map(len, parts)) <= MAX_SENTENCE_CHARACTERS and "".join(parts).replace(" ", "") == words.replace(" ", "")
+    assert max(map(len, parts)) <= MAX_SENTENCE_CHARACTERS
+    assert "".join(parts).replace(" ", "") == words.replace(" ", "")
     assert all(part.startswith("word") and part.endswith("word") for part in parts)
     assert sum(map(len, split_sentences("x" * 1_000_000))) == 1_000_000

@@ -27,7 +27,7 @@ VOCAB = "[PAD] [UNK] [CLS] [SEP] [MASK] the cat ##s un ##aff ##able a b , 中 �
 
 
 @pytest.fixture(scope="module")
-def real() -> Tokenizer:
+def minilm() -> Tokenizer:
     return Tokenizer.load(locate("minilm"))
 
 
@@ -44,7 +44,7 @@ def write_vocab(folder: Path, vocab: list[str] = VOCAB, **config: object) -> Pat
 
 
 def normalised(text: str) -> str:
-    """What BERT's uncased normaliser makes of a stretch of text."""
+    """The text as BERT's uncased normaliser returns it."""
     clean = "".join(
         c for c in text if c in "\t\n\r" or not (c in "\x00\ufffd" or unicodedata.category(c).startswith("C"))
     )
@@ -57,7 +57,7 @@ def normalised(text: str) -> str:
 @example("İ ŉ ǰ ΐ")
 @example("써 한국어")
 @example("a\u0300" * 30)
-def test_offsets_point_into_the_text(real: Tokenizer, text: str) -> None:
+def test_offsets_point_into_the_text(minilm: Tokenizer, text: str) -> None:
     """Inside the text, monotone, and the slice normalises to the piece.
 
     One character can become several pieces (a Hangul syllable is two or three letters); they share its slice, and
@@ -65,38 +65,40 @@ def test_offsets_point_into_the_text(real: Tokenizer, text: str) -> None:
     """
     if not text.strip():
         return
-    pieces = real.pieces(text)
+    pieces = minilm.pieces(text)
     groups: list[tuple[int, int, str]] = []
     for piece, (start, end), special in zip(pieces.pieces, pieces.offsets, pieces.special, strict=True):
         if special:
             continue
         assert 0 <= start <= end <= len(text)
-        own = piece.removeprefix("##")
+        content = piece.removeprefix("##")
         if groups and start < groups[-1][1]:
             assert start >= groups[-1][0], "offsets go back"
             first, last, joined = groups.pop()
-            start, end, own = first, max(last, end), joined + own
-        groups.append((start, end, own))
+            start = first
+            end = max(last, end)
+            content = joined + content
+        groups.append((start, end, content))
     for start, end, joined in groups:
-        if "[UNK]" not in joined and joined != text[start:end]:  # the latter: special tokens that the user wrote
+        if "[UNK]" not in joined and joined != text[start:end]:  # the latter: special tokens written in the text
             assert normalised(text[start:end]) == joined, (joined, text[start:end])
 
 
 @pytest.mark.parametrize("text", NASTY)
-def test_ids_are_theirs(real: Tokenizer, theirs: transformers.PreTrainedTokenizerFast, text: str) -> None:
+def test_ids_match_transformers(minilm: Tokenizer, theirs: transformers.PreTrainedTokenizerFast, text: str) -> None:
     encoded = theirs(text, "and a pair", return_offsets_mapping=True)
-    pieces = real.pieces(text, "and a pair")
+    pieces = minilm.pieces(text, "and a pair")
     assert pieces.ids == encoded["input_ids"]
     assert pieces.segments == encoded["token_type_ids"]
     assert pieces.offsets == [tuple(span) for span in encoded["offset_mapping"]]
-    assert real.encode([text])[0].tolist() == theirs(text, add_special_tokens=False)["input_ids"]
+    assert minilm.encode([text])[0].tolist() == theirs(text, add_special_tokens=False)["input_ids"]
 
 
 @pytest.mark.parametrize("name", ["bert-base-uncased", "bert-base-cased", "bert-base-chinese"])
 @pytest.mark.parametrize("with_config", [True, False])
 def test_real_vocabularies(name: str, with_config: bool, shared: Path, tmp_path: Path) -> None:
-    """From vocab.txt alone; cased or not is read off the vocabulary when no file says it. Saved, AutoTokenizer
-    agrees."""
+    """From vocab.txt alone; whether it is cased is read off the vocabulary when no file says so. AutoTokenizer agrees
+    with what is saved."""
     cased = name != "bert-base-uncased"
     lower = not cased if with_config else None
     (tmp_path / "vocab.txt").write_bytes((shared / "vocab" / name / "vocab.txt").read_bytes())
@@ -118,7 +120,7 @@ def test_real_vocabularies(name: str, with_config: bool, shared: Path, tmp_path:
         assert ids == auto(text)["input_ids"], text
 
 
-def test_hand_made_vocabulary(tmp_path: Path) -> None:
+def test_handmade_vocabulary(tmp_path: Path) -> None:
     tokenizer = Tokenizer.load(write_vocab(tmp_path))
     pieces = tokenizer.pieces("Unaffable CATS, 中国", "the café")
     assert pieces.pieces == [
@@ -169,57 +171,55 @@ def test_added_tokens_beside_vocab_txt_are_refused(tmp_path: Path) -> None:
     assert "'covid'" in error.value.cause
 
 
-def test_remote_code_of_a_tokenizer_is_ignored_and_said(tmp_path: Path) -> None:
+def test_remote_code_of_a_tokenizer_is_ignored_and_reported(tmp_path: Path) -> None:
     tokenizer = Tokenizer.load(write_vocab(tmp_path, auto_map={"AutoTokenizer": "evil.Tokenizer"}))
-    assert [remark.code for remark in tokenizer.remarks] == ["remote-code-ignored"] and "auto_map" in str(
-        tokenizer.remarks[0]
-    )
+    assert [remark.code for remark in tokenizer.remarks] == ["remote-code-ignored"]
+    assert "auto_map" in str(tokenizer.remarks[0])
     assert b"auto_map" not in tokenizer.files["tokenizer_config.json"]
 
 
-def embedder(folder: Path, limit: int = 10) -> Embedder:
-    """Texts are prepared without a model."""
+def make_embedder(folder: Path, limit: int = 10) -> Embedder:
+    """An embedder without a model: texts are prepared only."""
     return Embedder(None, Tokenizer.load(write_vocab(folder)), Pooling(), limit)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("length", [1, 8, 9, 16, 17, 100])
 def test_windows_cover_every_token_and_overlap(tmp_path: Path, length: int) -> None:
     ledger = Ledger()
-    (features,) = embedder(tmp_path).prepare(["a b " * (length // 2) + "a" * (length % 2)], ledger=ledger)
+    (features,) = make_embedder(tmp_path).prepare(["a b " * (length // 2) + "a" * (length % 2)], ledger=ledger)
     rows = [window.ids.tolist() for window in features.windows]
-    assert all(len(row) <= 10 and row[0] == 2 and row[-1] == 3 for row in rows) and not any(
-        w.segments.any() for w in features.windows
-    )
+    assert all(len(row) <= 10 and row[0] == 2 and row[-1] == 3 for row in rows)
+    assert not any(window.segments.any() for window in features.windows)
     if length > 8:
-        assert {len(row) for row in rows} == {10} and len(rows) > -(-length // 8) - 1, (
-            "all of them as long as the model allows"
-        )
-    assert rows[0][1:-1] == ([11, 12] * length)[: min(8, length)] and rows[-1][-2] == (11 if length % 2 else 12)
+        assert {len(row) for row in rows} == {10}
+        assert len(rows) > -(-length // 8) - 1, "all windows are as long as the model allows"
+    assert rows[0][1:-1] == ([11, 12] * length)[: min(8, length)]
+    assert rows[-1][-2] == (11 if length % 2 else 12)
     assert (ledger.texts, ledger.tokens, ledger.windowed_texts) == (1, length, int(length > 8))
     assert ledger.windowed_tokens == (length if length > 8 else 0) and ledger.cut_tokens == 0
 
 
-def test_cutting_is_counted_and_refusing_names_the_text(tmp_path: Path) -> None:
+def test_truncation_is_counted_and_refusal_names_the_text(tmp_path: Path) -> None:
     ledger = Ledger()
-    prepared = embedder(tmp_path).prepare(["a", "a " * 20], "truncate", ledger)
-    assert [len(window.ids) - 2 for one in prepared for window in one.windows] == [1, 8]
+    prepared = make_embedder(tmp_path).prepare(["a", "a " * 20], "truncate", ledger)
+    assert [len(window.ids) - 2 for features in prepared for window in features.windows] == [1, 8]
     assert (ledger.cut_texts, ledger.cut_tokens, ledger.tokens) == (1, 12, 21)
     assert figures(ledger) >= {"12", "57.1%"}
     with refused("unknown-value") as error:
-        embedder(tmp_path).prepare(["a"], "trunc")  # type: ignore[arg-type]
+        make_embedder(tmp_path).prepare(["a"], "trunc")  # type: ignore[arg-type]
     assert error.value.fields == ["on_long"]
     assert all(name in error.value.cause for name in ("on_long", "'trunc'", "window", "truncate", "error"))
     with refused("no-room", kind=BadConfig):
-        embedder(tmp_path, 2).prepare(["a"])
+        make_embedder(tmp_path, 2).prepare(["a"])
     with refused("no-tokens", kind=BadText, place="text 1"):
-        embedder(tmp_path).prepare(["a", "\u200b\x07"])
+        make_embedder(tmp_path).prepare(["a", "\u200b\x07"])
     with refused("too-long", place="text 1") as error:
-        embedder(tmp_path).prepare(["a", "a " * 20], "error")
+        make_embedder(tmp_path).prepare(["a", "a " * 20], "error")
     assert figures(error.value.cause) == {"20", "8"}
 
 
 @pytest.mark.parametrize(
-    ("texts", "code", "named"),
+    ("texts", "code", "mentioned"),
     [
         (["fine", ""], "empty-text", ""),
         (["fine", " \n\t\u3000"], "empty-text", ""),
@@ -229,54 +229,54 @@ def test_cutting_is_counted_and_refusing_names_the_text(tmp_path: Path) -> None:
         (["ok", b"bytes"], "not-a-string", "bytes"),
     ],
 )
-def test_what_is_no_text(real: Tokenizer, texts: list[str], code: str, named: str) -> None:
+def test_inputs_that_are_not_texts_are_refused(minilm: Tokenizer, texts: list[str], code: str, mentioned: str) -> None:
     with refused(code, place="text 1", kind=BadText) as error:
-        real.encode(texts)
-    assert named in error.value.cause
+        minilm.encode(texts)
+    assert mentioned in error.value.cause
 
 
-def test_ten_megabytes_without_a_space(real: Tokenizer) -> None:
+def test_ten_megabytes_without_a_space(minilm: Tokenizer) -> None:
     for text in ("x" * 10_000_000, "!" * 10_000_000, "http://a.b/" * 1_000_000):
         with refused("no-spaces", place="text 1") as error:
-            real.encode(["fine", text])
+            minilm.encode(["fine", text])
         assert figures(error.value.cause) == {"1,000,000"}
         with refused("no-spaces") as error:
-            real.pieces(text)
+            minilm.pieces(text)
         assert "1,000,000" in figures(error.value.cause)
     with refused("word-too-long", place="text 1, characters 15 to 20,015", kind=BadText) as error:
-        real.encode(["fine", "some words and " + "x" * 20_000])
+        minilm.encode(["fine", "some words and " + "x" * 20_000])
     assert figures(error.value.cause) == {"20,000"}
-    assert len(real.encode(["中" * 100_000])[0]) == 100_000  # no spaces there, and none needed
+    assert len(minilm.encode(["中" * 100_000])[0]) == 100_000  # no spaces there, and none needed
 
 
-def test_tokenizers_that_do_not_work(real: Tokenizer, tmp_path: Path) -> None:
-    """Well-formed files that fail, or that frame a text in a way of their own, when first used."""
-    whole = json.loads(real.files["tokenizer.json"])
+def test_tokenizer_files_that_fail_in_use_are_refused(minilm: Tokenizer, tmp_path: Path) -> None:
+    """Well-formed files that fail when first used, or that add special tokens in an unsupported way."""
+    layout = json.loads(minilm.files["tokenizer.json"])
 
-    def template(**changes: Any) -> dict[str, Any]:
-        return {**whole, "post_processor": {**whole["post_processor"], **changes}}
+    def with_template(**changes: Any) -> dict[str, Any]:
+        return {**layout, "post_processor": {**layout["post_processor"], **changes}}
 
     sep = {"SpecialToken": {"id": "[SEP]", "type_id": 0}}
-    broken = [
-        template(special_tokens={}),
-        template(single=[{"Sequence": {"id": "A", "type_id": 1}}, sep]),
-        {**whole, "model": {**whole["model"], "vocab": {"zz": 0}, "unk_token": "?"}, "added_tokens": []},
+    bad_layouts = [
+        with_template(special_tokens={}),
+        with_template(single=[{"Sequence": {"id": "A", "type_id": 1}}, sep]),
+        {**layout, "model": {**layout["model"], "vocab": {"zz": 0}, "unk_token": "?"}, "added_tokens": []},
     ]
-    for values in broken:
+    for values in bad_layouts:
         (tmp_path / "tokenizer.json").write_text(json.dumps(values))
         with pytest.raises((BadConfig, Unsupported)):
             Tokenizer.load(tmp_path)
-    moved = {
-        **whole["post_processor"]["special_tokens"],
+    special_tokens = {
+        **layout["post_processor"]["special_tokens"],
         "[SEP]": {"id": "[SEP]", "ids": [99_999], "tokens": ["[SEP]"]},
     }
-    far = template(special_tokens=moved)
-    (tmp_path / "tokenizer.json").write_text(json.dumps(far))
-    assert Tokenizer.load(tmp_path).vocab_size == 100_000  # and so no model of 30,522 takes it
+    far_id = with_template(special_tokens=special_tokens)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(far_id))
+    assert Tokenizer.load(tmp_path).vocab_size == 100_000  # so that no model of 30,522 accepts it
 
 
 @pytest.mark.parametrize("name", ["$A", "c:1", "[C LS]"])
-def test_special_tokens_with_strange_signs(tmp_path: Path, name: str) -> None:
+def test_special_tokens_with_unsupported_characters(tmp_path: Path, name: str) -> None:
     with refused("bad-special-token", place="vocab.txt") as error:
         Tokenizer.load(write_vocab(tmp_path, ["[UNK]", "[SEP]", name, "a"], cls_token=name))
     assert repr(name) in error.value.cause
@@ -302,10 +302,11 @@ def test_bad_tokenizer_files(tmp_path: Path) -> None:
             Tokenizer.load(tmp_path)
 
 
-def test_padding_and_truncation_of_the_file_do_not_apply(real: Tokenizer) -> None:
-    """MiniLM's tokenizer.json pads and cuts to 128."""
-    assert "truncation" in json.loads(real.files["tokenizer.json"]) and len(real.pieces("word " * 300).ids) == 302
-    assert len(real.pieces("word").ids) == 3
+def test_padding_and_truncation_of_the_file_do_not_apply(minilm: Tokenizer) -> None:
+    """MiniLM's tokenizer.json pads and truncates to 128."""
+    assert "truncation" in json.loads(minilm.files["tokenizer.json"])
+    assert len(minilm.pieces("word " * 300).ids) == 302
+    assert len(minilm.pieces("word").ids) == 3
 
 
 def test_word_piece_needs_no_folder() -> None:

@@ -1,4 +1,4 @@
-"""XLNet's two streams look at the same states, whatever the order of norms."""
+"""XLNet's two streams use the same keys, whatever the order of norms; padding is not pooled."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bertworks.model.two_stream import TwoStreamTransformer
 
 
 @pytest.mark.parametrize("norm_order", ["post", "pre"])
-def test_both_streams_look_at_the_same_keys(norm_order: str) -> None:
+def test_both_streams_use_the_same_keys(norm_order: str) -> None:
     config = TransformerConfig(
         vocab_size=50,
         hidden_size=16,
@@ -44,12 +44,13 @@ def test_both_streams_look_at_the_same_keys(norm_order: str) -> None:
 @pytest.mark.parametrize("mode", ["mean", "max", "first", "last"])
 def test_padding_is_not_pooled(mode: str) -> None:
     """Rectangular layouts, as an export has them, give the vectors of the ragged ones."""
-    draw = torch.Generator().manual_seed(0)
-    lengths, width = [4, 2, 3], 4
-    states = torch.randn(sum(lengths), 8, generator=draw) - 3  # negative: a padding of zeros would be the largest
+    generator = torch.Generator().manual_seed(0)
+    lengths = [4, 2, 3]
+    width = 4
+    states = torch.randn(sum(lengths), 8, generator=generator) - 3  # negative: zeros of padding would be the maximum
     ragged = Tokens.ragged(torch.zeros(9, dtype=torch.long), lengths)
     mask = torch.arange(width) < torch.tensor(lengths)[:, None]
-    padded = torch.randn(len(lengths), width, 8, generator=draw)
+    padded = torch.randn(len(lengths), width, 8, generator=generator)
     padded[mask] = states
     rectangular = Tokens.rectangular(torch.zeros(mask.shape, dtype=torch.long), mask)
     pooling = Pooling(mode=mode)  # type: ignore[arg-type]

@@ -1,5 +1,5 @@
-"""The real vocabularies give transformers' ids; those we train are the same every time, and AutoTokenizer reads them
-alike."""
+"""Real vocabularies give the ids of transformers; training a vocabulary is deterministic, and AutoTokenizer reads the
+result."""
 
 from __future__ import annotations
 
@@ -42,31 +42,33 @@ def real_lines(shared: Path, count: int) -> list[str]:
     return lines
 
 
-def assert_ids_are_theirs(name: str, shared: Path, folder: Path, lines: list[str]) -> None:
-    """Ours, transformers' from the same files, and AutoTokenizer's from what we saved."""
+def assert_ids_match_transformers(name: str, shared: Path, folder: Path, lines: list[str]) -> None:
+    """Our ids, those of transformers from the same files, and those of AutoTokenizer from what we saved."""
     options = {"do_lower_case": name == "bert-base-uncased"} if name.startswith("bert") else {}
     theirs = getattr(transformers, CLASSES[name]).from_pretrained(shared / "vocab" / name, **options)
     ours = Tokenizer.load(shared / "vocab" / name)
     assert len(theirs) == ours.vocab_size == SIZES[name]
     ours.save(folder)
     saved = transformers.AutoTokenizer.from_pretrained(folder)
-    again = Tokenizer.load(folder)
-    assert again.fingerprint == ours.fingerprint and again.special == ours.special
-    ties = 0
+    reloaded = Tokenizer.load(folder)
+    assert reloaded.fingerprint == ours.fingerprint and reloaded.special == ours.special
+    n_different = 0
     for start in range(0, len(lines), 1000):
-        part = lines[start : start + 1000]
-        ids = [encoding.ids for encoding in ours.backend.encode_batch(part)]
-        assert ids == theirs(part)["input_ids"]
-        ties += sum(one != other for one, other in zip(ids, saved(part)["input_ids"], strict=True))
-    # The library reads its own JSON to the last but one digit: a true tie ("s***" as s * ** or s ** *) may fall the
-    # other way.
-    assert ties <= (1e-4 * len(lines) if ours.kind == "Unigram" else 0)
+        batch = lines[start : start + 1000]
+        ids = [encoding.ids for encoding in ours.backend.encode_batch(batch)]
+        assert ids == theirs(batch)["input_ids"]
+        n_different += sum(
+            our_ids != saved_ids for our_ids, saved_ids in zip(ids, saved(batch)["input_ids"], strict=True)
+        )
+    # The library rounds the last digit of scores in its JSON: an exact tie ("s***" as s * ** or s ** *) may be broken
+    # the other way.
+    assert n_different <= (1e-4 * len(lines) if ours.kind == "Unigram" else 0)
     assert ours.pieces("one text", "and another").ids == theirs("one text", "and another")["input_ids"]
 
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_real_vocabularies(name: str, shared: Path, tmp_path: Path) -> None:
-    assert_ids_are_theirs(name, shared, tmp_path, [*NASTY, *real_lines(shared, 100)])
+    assert_ids_match_transformers(name, shared, tmp_path, [*NASTY, *real_lines(shared, 100)])
 
 
 @pytest.mark.slow
@@ -74,7 +76,7 @@ def test_real_vocabularies(name: str, shared: Path, tmp_path: Path) -> None:
 def test_real_vocabularies_on_all_lines(name: str, shared: Path, tmp_path: Path) -> None:
     lines = [*NASTY, *real_lines(shared, 60_000)]
     assert len(lines) > 100_000
-    assert_ids_are_theirs(name, shared, tmp_path, lines)
+    assert_ids_match_transformers(name, shared, tmp_path, lines)
 
 
 def test_sentencepiece_agrees_with_the_library(shared: Path) -> None:
@@ -87,14 +89,13 @@ def test_sentencepiece_agrees_with_the_library(shared: Path) -> None:
         assert len(model.pieces) == library.get_piece_size()
         for id, ((piece, score), kind) in enumerate(zip(model.pieces, model.types, strict=True)):
             assert piece == library.id_to_piece(id) and score == library.get_score(id)
-            assert (kind == PieceType.UNKNOWN) == library.is_unknown(id) and (
-                kind == PieceType.CONTROL
-            ) == library.is_control(id)
+            assert (kind == PieceType.UNKNOWN) == library.is_unknown(id)
+            assert (kind == PieceType.CONTROL) == library.is_control(id)
 
 
 def test_damaged_sentencepiece_models(shared: Path, tmp_path: Path) -> None:
-    whole = (shared / "vocab" / "xlnet" / "spiece.model").read_bytes()
-    for content in (b"", b"\xff" * 100, whole[:1000], b"text, not a model", b"\x0a\xff\xff\xff\xff\x0f"):
+    model_bytes = (shared / "vocab" / "xlnet" / "spiece.model").read_bytes()
+    for content in (b"", b"\xff" * 100, model_bytes[:1000], b"text, not a model", b"\x0a\xff\xff\xff\xff\x0f"):
         (tmp_path / "spiece.model").write_bytes(content)
         with pytest.raises((BadConfig, Unsupported)):
             Tokenizer.load(tmp_path)
@@ -129,17 +130,19 @@ TEXT = [*documents(150, seed=3), "Über die naïve Café-Frage, 中国人民 and
 
 @pytest.mark.parametrize("cased", [True, False])
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
-def test_what_we_train_opens_in_transformers(kind: str, cased: bool, tmp_path: Path) -> None:
+def test_trained_tokenizers_open_in_transformers(kind: str, cased: bool, tmp_path: Path) -> None:
     tokenizer = train_tokenizer(Sample.of(TEXT, 10**9), kind, 500, cased=cased)  # type: ignore[arg-type]
     assert 300 <= tokenizer.vocab_size <= 500
     assert set(tokenizer.special) == {"unk", "pad", "cls", "sep", "mask"}
     tokenizer.save(tmp_path)
-    theirs, again = transformers.AutoTokenizer.from_pretrained(tmp_path), Tokenizer.load(tmp_path)
-    assert again.fingerprint == tokenizer.fingerprint
-    assert theirs.mask_token_id == tokenizer.id_of("mask") and theirs.cls_token_id == tokenizer.id_of("cls")
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    reloaded = Tokenizer.load(tmp_path)
+    assert reloaded.fingerprint == tokenizer.fingerprint
+    assert theirs.mask_token_id == tokenizer.id_of("mask")
+    assert theirs.cls_token_id == tokenizer.id_of("cls")
     for text in [*NASTY, *TEXT[:20], *(text.upper() for text in TEXT[:20])]:
         ids = tokenizer.pieces(text, "and a pair").ids
-        assert ids == theirs(text, "and a pair")["input_ids"] == again.pieces(text, "and a pair").ids
+        assert ids == theirs(text, "and a pair")["input_ids"] == reloaded.pieces(text, "and a pair").ids
     upper, lower = (tokenizer.pieces(text).ids for text in ("BADO FIKE", "bado fike"))
     assert (upper == lower) is not cased
 
@@ -156,16 +159,16 @@ print([train_tokenizer(Sample.of(text, 10**9), kind, 900, cased=True).fingerprin
 """
 
 
-def test_training_does_not_depend_on_threads_or_on_chance() -> None:
-    """In processes of their own, since hash tables are seeded per process."""
-    found = set()
+def test_training_is_deterministic() -> None:
+    """In several processes, since hash tables are seeded per process."""
+    outputs = set()
     for threads in ("1", "2", "1", "2"):
         environment = {**os.environ, "RAYON_NUM_THREADS": threads}
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", TRAIN], capture_output=True, text=True, env=environment, check=True
         )
-        found.add(done.stdout)
-    assert len(found) == 1
+        outputs.add(process.stdout)
+    assert len(outputs) == 1
 
 
 def test_every_character_of_the_alphabet_has_a_piece() -> None:
@@ -175,7 +178,7 @@ def test_every_character_of_the_alphabet_has_a_piece() -> None:
     assert tokenizer.files["vocab.txt"].decode().split("\n")[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
-def test_nothing_to_learn_from() -> None:
+def test_too_little_text_or_too_small_vocabulary() -> None:
     with refused("no-text"):
         train_tokenizer(Sample.of([" ", ""], 100), "bpe", 1000, cased=True)
     with refused("vocabulary-too-small") as error:
@@ -183,20 +186,17 @@ def test_nothing_to_learn_from() -> None:
     assert figures(error.value.cause) == {"100", "300"}
 
 
-def test_a_sample_is_fair_bounded_and_the_same_every_time() -> None:
-    texts = [f"text {number} {'x' * (number % 50)}" for number in range(5000)]
+def test_a_sample_is_uniform_bounded_and_deterministic() -> None:
+    texts = [f"text {index} {'x' * (index % 50)}" for index in range(5000)]
     sample = Sample.of(texts, 20_000, seed=1)
-    assert (
-        8_000 < sample.sampled <= 20_000
-        and sample.sampled == sum(map(len, sample.texts))
-        and sample.seen == sum(map(len, texts))
-    )
+    assert 8_000 < sample.sampled <= 20_000
+    assert sample.sampled == sum(map(len, sample.texts))
+    assert sample.seen == sum(map(len, texts))
     assert Sample.of(texts, 20_000, seed=1).texts == sample.texts != Sample.of(texts, 20_000, seed=2).texts
     assert Sample.of(["the same line"] * 5000, 20_000).sampled > 8_000
-    halves = [sum(1 for text in sample.texts if int(text.split()[1]) >= half * 2500) for half in (0, 1)]
-    assert 0.35 < halves[1] / halves[0] < 0.65
-    whole = Sample.of(["ab"], 9)
-    assert whole.is_complete and figures(whole) == {"2"}
-    assert not sample.is_complete and figures(sample) == {f"{sample.sampled:,}", f"{sample.seen:,}", "1"}, (
-        "with the seed"
-    )
+    counts = [sum(1 for text in sample.texts if int(text.split()[1]) >= half * 2500) for half in (0, 1)]
+    assert 0.35 < counts[1] / counts[0] < 0.65
+    complete = Sample.of(["ab"], 9)
+    assert complete.is_complete and figures(complete) == {"2"}
+    assert not sample.is_complete
+    assert figures(sample) == {f"{sample.sampled:,}", f"{sample.seen:,}", "1"}, "with the seed"

@@ -49,14 +49,14 @@ def documents(
 ) -> list[str]:
     """Made-up prose; words of one to four syllables."""
     rng = random.Random(seed)
-    made = []
+    texts = []
     for _ in range(count):
         lines = []
         for _ in range(rng.randint(*sentences)):
-            said = ["".join(rng.choices(SYLLABLES, k=rng.randint(1, 4))) for _ in range(rng.randint(*words))]
-            lines.append(" ".join(said).capitalize() + rng.choice(".!?"))
-        made.append(" ".join(lines))
-    return made
+            sentence = ["".join(rng.choices(SYLLABLES, k=rng.randint(1, 4))) for _ in range(rng.randint(*words))]
+            lines.append(" ".join(sentence).capitalize() + rng.choice(".!?"))
+        texts.append(" ".join(lines))
+    return texts
 
 
 def make_shards(folder: Path, texts: list[str], tokenizer: Tokenizer | None = None, **options: object) -> Shards:

@@ -31,37 +31,38 @@ TINY = [
 ]
 
 
-def word(topic: int, place: int) -> str:
-    return f"{'abcdefgh'[topic]}{'klmnop'[place]}"
+def word(topic: int, position: int) -> str:
+    return f"{'abcdefgh'[topic]}{'klmnop'[position]}"
 
 
-def language() -> Tokenizer:
-    """Words of the made-up language, one token each."""
-    words = [word(topic, place) for topic in range(TOPICS) for place in range(PLACES)]
+def language_tokenizer() -> Tokenizer:
+    """A tokenizer of the made-up language: one token per word."""
+    words = [word(topic, position) for topic in range(TOPICS) for position in range(PLACES)]
     pieces = [*SPECIAL, ".", *words, *(f"{'qrstuvwxyz'[n]}z" for n in range(ORDINALS))]
     return Tokenizer.from_json(json.loads(word_piece({piece: id for id, piece in enumerate(pieces)}, {}).to_str()), {})
 
 
 def language_texts(count: int, seed: int = 0) -> list[str]:
-    """Documents of one topic; a sentence says which it is in its document, then the topic's words in their order,
-    and any of them once more.
+    """Documents of one topic. A sentence starts with its number in the document, then come the topic's words in their
+    order, and one of them again.
 
-    So a word follows from the topic and the place, sentences of a document belong together by their words, and their
-    order can be read off.
+    So a word is determined by topic and position, sentences of a document share their words, and their order can be
+    read off.
     """
-    draw = random.Random(seed)
+    rng = random.Random(seed)
     texts = []
     for _ in range(count):
-        topic, sentences = draw.randrange(TOPICS), []
+        topic = rng.randrange(TOPICS)
+        sentences = []
         for number in range(ORDINALS):
-            words = [*(word(topic, place) for place in range(PLACES)), word(topic, draw.randrange(PLACES))]
+            words = [*(word(topic, position) for position in range(PLACES)), word(topic, rng.randrange(PLACES))]
             sentences.append(" ".join([f"{'qrstuvwxyz'[number]}z", *words]).capitalize() + ".")
         texts.append(" ".join(sentences))
     return texts
 
 
 def language_shards(folder: Path, count: int = 120) -> Shards:
-    return make_shards(folder, language_texts(count), language())
+    return make_shards(folder, language_texts(count), language_tokenizer())
 
 
 def train(
@@ -80,7 +81,7 @@ def train(
     return pretrain(PretrainJob(config, shards, preset=preset), out, ProcessContext.library())
 
 
-def go_on(out: Path, **options: Any) -> Outcome:
+def resume_run(out: Path, **options: Any) -> Outcome:
     return resume(out, ProcessContext.library(), **options)
 
 
@@ -91,7 +92,7 @@ def events(out: Path, kind: str) -> list[dict[str, Any]]:
 
 
 def digest(out: Path, step: int | None = None) -> str:
-    """Of the weights and the optimiser at a step, the last by default."""
-    found = dict(list_checkpoints(out / CHECKPOINTS))
-    place = found[max(found) if step is None else step]
-    return hashlib.sha256(b"".join((place / name).read_bytes() for name in (WEIGHTS, OPTIMIZER))).hexdigest()
+    """A hash of the weights and the optimiser at a step, the last by default."""
+    checkpoints = dict(list_checkpoints(out / CHECKPOINTS))
+    checkpoint = checkpoints[max(checkpoints) if step is None else step]
+    return hashlib.sha256(b"".join((checkpoint / name).read_bytes() for name in (WEIGHTS, OPTIMIZER))).hexdigest()

@@ -16,7 +16,7 @@ transformers.utils.logging.disable_progress_bar()
 
 VOCAB, PAD = 99, 0
 FAMILIES = ("bert", "roberta", "albert", "electra", "xlnet", "distilbert", "gpt2")
-TABLES = {
+AUTO_MAPPINGS = {
     "base": "MODEL_MAPPING_NAMES",
     "pretraining": "MODEL_FOR_PRETRAINING_MAPPING_NAMES",
     "masked": "MODEL_FOR_MASKED_LM_MAPPING_NAMES",
@@ -27,7 +27,9 @@ TABLES = {
     "question answering": "MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES",
     "choice": "MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES",
 }
-CELLS = [(family, job) for family in FAMILIES for job, table in TABLES.items() if family in getattr(auto, table)]
+MODEL_CLASSES = [
+    (family, head) for family in FAMILIES for head, table in AUTO_MAPPINGS.items() if family in getattr(auto, table)
+]
 
 SIZES: dict[str, dict[str, Any]] = {
     "bert": {
@@ -88,29 +90,29 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-def hf_config(family: str, job: str = "base", **changes: Any) -> Any:
+def hf_config(family: str, head: str = "base", **changes: Any) -> Any:
     config = transformers.AutoConfig.for_model(family, vocab_size=VOCAB, **{**SIZES[family], **changes})
-    if job in ("sequence", "token"):
+    if head in ("sequence", "token"):
         config.num_labels = 3
-    if job == "causal" and hasattr(config, "is_decoder"):
+    if head == "causal" and hasattr(config, "is_decoder"):
         config.is_decoder = True
     return config
 
 
-def hf_model(family: str, job: str = "base", *, seed: int = 0, faint: bool = False, **changes: Any) -> Any:
-    """One of their models with weights drawn from N(0, 0.2); those of norms from N(1, 0.2), so that signals stay large.
+def hf_model(family: str, head: str = "base", *, seed: int = 0, faint: bool = False, **changes: Any) -> Any:
+    """A model of transformers with weights from N(0, 0.2), those of norms from N(1, 0.2), so that outputs are large.
 
-    `faint`: embeddings so small that a norm's epsilon can be seen.
+    `faint`: embeddings so small that a norm's epsilon matters.
     """
-    name = getattr(auto, TABLES[job])[family]
-    model = getattr(transformers, name)(hf_config(family, job, **changes))
-    draw = torch.Generator().manual_seed(seed)
+    name = getattr(auto, AUTO_MAPPINGS[head])[family]
+    model = getattr(transformers, name)(hf_config(family, head, **changes))
+    generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             is_norm = name.endswith("weight") and any(
                 norm in name.lower() for norm in ("layernorm", "layer_norm", "ln_")
             )
-            parameter.normal_(1.0 if is_norm else 0.0, 0.2, generator=draw)
+            parameter.normal_(1.0 if is_norm else 0.0, 0.2, generator=generator)
             if (
                 faint
                 and name.endswith("weight")
@@ -122,9 +124,9 @@ def hf_model(family: str, job: str = "base", *, seed: int = 0, faint: bool = Fal
 
 
 @functools.cache
-def hf_folder(family: str, job: str, root: Path, faint: bool = False) -> Path:
-    folder = root / f"{family}-{job}{'-faint' * faint}".replace(" ", "-")
-    hf_model(family, job, faint=faint).save_pretrained(folder)
+def hf_folder(family: str, head: str, root: Path, faint: bool = False) -> Path:
+    folder = root / f"{family}-{head}{'-faint' * faint}".replace(" ", "-")
+    hf_model(family, head, faint=faint).save_pretrained(folder)
     return folder
 
 
@@ -132,18 +134,19 @@ def ragged_batch(
     lengths: tuple[int, ...] = (7, 3, 3, 12, 1), seed: int = 1, lowest: int = 3
 ) -> tuple[list[list[int]], list[list[int]]]:
     """Sequences of ids (never padding) and of segments: sentence A, then sentence B."""
-    draw = random.Random(seed)
-    ids = [[draw.randrange(lowest, VOCAB) for _ in range(length)] for length in lengths]
+    rng = random.Random(seed)
+    ids = [[rng.randrange(lowest, VOCAB) for _ in range(length)] for length in lengths]
     segments = [[int(i > length // 2) for i in range(length)] for length in lengths]
     return ids, segments
 
 
 def padded(rows: list[list[int]], left: bool = False, pad: int = PAD) -> tuple[torch.Tensor, torch.Tensor]:
-    """(B, T) and its mask."""
+    """Rows padded to a rectangle (B, T), and its mask."""
     width = max(map(len, rows))
-    fill = [[pad] * (width - len(row)) for row in rows]
-    values = [f + r if left else r + f for r, f in zip(rows, fill, strict=True)]
+    padding = [[pad] * (width - len(row)) for row in rows]
+    values = [pad_row + row if left else row + pad_row for row, pad_row in zip(rows, padding, strict=True)]
     mask = [
-        [0] * len(f) + [1] * len(r) if left else [1] * len(r) + [0] * len(f) for r, f in zip(rows, fill, strict=True)
+        [0] * len(pad_row) + [1] * len(row) if left else [1] * len(row) + [0] * len(pad_row)
+        for row, pad_row in zip(rows, padding, strict=True)
     ]
     return torch.tensor(values), torch.tensor(mask)
