@@ -154,7 +154,7 @@ def test_predict_leaves_the_model_unchanged(base_model: Path, table: Path, tmp_p
 
 
 def test_equal_evaluations_keep_the_last_and_do_not_restart_patience() -> None:
-    policy = EvaluationPolicy(evaluate=dict, save_model=lambda: None, monitor="error", patience=2)
+    policy = EvaluationPolicy(evaluate=lambda step: {}, save_model=lambda: None, monitor="error", patience=2)
     state = State()
     for step, error in ((1, 0.5), (2, 0.2), (3, 0.2), (4, 0.2)):
         assert policy.stop_reason(state) is None
@@ -200,7 +200,9 @@ def test_transformers_truncates_at_the_models_limit(base_model: Path) -> None:
 
 def test_long_texts_are_trained_in_micro_batches() -> None:
     """A step is split by its own number of tokens, not by the average one; examples are never split."""
-    order = ShuffledExamples([SimpleNamespace(length=length) for length in (10, 10, 10, 10, 400, 400, 400, 10)], 4, 0)  # type: ignore[list-item]
+    lengths = (10, 10, 10, 10, 400, 400, 400, 10)
+    items = [SimpleNamespace(windows=[SimpleNamespace(ids=range(length))]) for length in lengths]
+    order = ShuffledExamples(items, 4, 0)  # type: ignore[arg-type]
     epoch = order.epoch(0)
     epoch.gather = lambda members: members  # type: ignore[assignment,method-assign]
     for batch in range(2):
@@ -271,12 +273,12 @@ def test_a_signal_interrupts_an_evaluation_and_resume_repeats_it(
     n_evaluations = 0
     evaluate_dev = DevEvaluation.__call__
 
-    def signalled_evaluation(self: DevEvaluation) -> dict[str, float]:
+    def signalled_evaluation(self: DevEvaluation, step: int) -> dict[str, float]:
         nonlocal n_evaluations
         if n_evaluations == number:
             os.kill(os.getpid(), signal.SIGTERM)
         n_evaluations += 1
-        return evaluate_dev(self)
+        return evaluate_dev(self, step)
 
     uninterrupted = tmp_path / "whole"
     stopped = tmp_path / "stopped"
@@ -645,7 +647,7 @@ def test_evaluations_use_the_metric_of_the_final_results() -> None:
         replace(example, answer=example.answer if i % 2 else ()) for i, example in enumerate(synthetic_examples("span"))
     ]
     features = task.features(examples, sliding_windows())
-    metrics = DevEvaluation(task, features, examples, "f1")()
+    metrics = DevEvaluation(task, features, examples, "f1")(0)
     results, _ = calibrate_and_score(
         task, features, examples, TaskArtifact(task=TaskConfig(shape="span", no_answer=True))
     )

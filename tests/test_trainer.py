@@ -675,7 +675,7 @@ def small_trainer(
     """A real trainer whose methods the test calls itself."""
     environment = {"runtime": runtime or Runtime(), "distributed": distributed or Distributed()}
     context = TrainContext(folder=folder, identity="", machine={}, clock=clock, **environment)  # type: ignore[arg-type]
-    policy = EvaluationPolicy(evaluate=lambda: {"loss": 0.0}, save_model=lambda: None)
+    policy = EvaluationPolicy(evaluate=lambda step: {"loss": 0.0}, save_model=lambda: None)
     return Trainer(Small(), lambda cursor: iter(()), OptimConfig(), LoopConfig(steps=4), context, policy)
 
 

@@ -462,6 +462,12 @@ class WindowConfig(Frozen):
     on_long: Literal["window", "truncate", "error"] = Field(
         "window", description="texts longer than max_length: window (read all), truncate, or error"
     )
+    train_windows: int | None = Field(
+        None,
+        ge=1,
+        description="classify, regress, multilabel: windows of a long text that an epoch of training reads, drawn anew "
+        "for each; null: all. Evaluation and prediction read all",
+    )
 
 
 class FinetuneLoop(LoopConfig):
@@ -495,6 +501,7 @@ class TaskArtifact(Frozen):
     temperature: float = Field(
         1.0, gt=0, allow_inf_nan=False, description="temperature of calibration: logits are divided by it"
     )
+    temperature_in_head: bool = Field(False, description="the weights of the head are divided by it already")
     no_answer: float = Field(
         0.0,
         allow_inf_nan=False,

@@ -119,6 +119,7 @@ def finetune(
         settings=settings or (),
         options=loop_options(steps=steps, epochs=epochs, budget=budget, device=device, threads=threads),
         on_long=on_long,
+        n_seeds=seeds,
     )
     if distributed.is_main:
         for remark in job.remarks:

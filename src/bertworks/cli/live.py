@@ -117,13 +117,34 @@ def _metrics_lines(finished: Finished) -> list[str]:
         return []
     lines = [f"{'mean' if finished.std is not None else 'best'}      {metrics_line(finished.metrics, finished.std)}"]
     if finished.metric is not None and finished.interval is not None:
+        lines += _selection_lines(finished, finished.metric)
         low, high = (_format(finished.metric, edge) for edge in finished.interval)
         seeds = f", {finished.n_seeds} seeds" if finished.n_seeds is not None else ""
         interval = f"{low} to {high} (95 % CI, n={finished.dev_examples:,}{seeds})"
         lines.append(f"          {finished.metric.replace('_', ' ')} {interval}")
+    if finished.metric in finished.baseline:
+        value = _format(finished.metric, finished.baseline[finished.metric])
+        lines.append(f"baseline  {finished.metric.replace('_', ' ')} {value} without reading the texts")
+    if finished.epochs is not None:
+        seconds = duration(finished.evaluation_seconds or 0)
+        lines.append(f"read      {finished.epochs:.1f} epochs; final evaluation {seconds}")
     if finished.pruned_seeds:
         lines.append(f"          pruned, not counted: seed {', '.join(map(str, finished.pruned_seeds))}")
     return lines + [f"          {split}: {metrics_line(metrics)}" for split, metrics in finished.extra_eval.items()]
+
+
+def _selection_lines(finished: Finished, metric: str) -> list[str]:
+    """How the model was chosen, and its main metric reckoning with that."""
+    choice = "the best evaluation of each seed"
+    if finished.n_evaluations is not None:
+        choice = f"step {finished.best_step:,}, the best of {finished.n_evaluations} evaluations"
+    last = f"; the last: {_format(metric, finished.last[metric])}" if metric in finished.last else ""
+    lines = [f"          {choice}{last}"]
+    if metric in finished.cross_fitted:
+        value = _format(metric, finished.cross_fitted[metric])
+        reason = "reckoning with that choice (cross-fitted)"
+        lines.append(f"expected  {metric.replace('_', ' ')} {value} on new examples, {reason}")
+    return lines
 
 
 def event_line(event: Event) -> str | None:

@@ -22,6 +22,7 @@ class Stream(IntEnum):
     REPLACEMENTS = 5  # mask token, random token or unchanged
     RANKS = 6  # order of prediction (XLNet)
     UNIFORM = 7  # to sample ELECTRA's replacements with
+    WINDOWS = 8  # which windows of a long text an epoch of a fine-tuning reads
 
 
 def rng(seed: int, stream: Stream, epoch: int = 0, index: int = 0) -> np.random.Generator:

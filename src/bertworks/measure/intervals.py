@@ -50,6 +50,12 @@ def intervals(function: MetricFunction, metrics: Mapping[str, Metric], seeds: Se
     return by_metric
 
 
+def shifted_interval(interval: Interval, shift: float, metric: Metric) -> Interval:
+    """The same width around another value, within the range of the metric."""
+    low, high = interval
+    return max(low + shift, metric.lowest), min(high + shift, metric.highest)
+
+
 def difference_intervals(
     function: MetricFunction, metrics: Mapping[str, Metric], a: SeedScores, b: SeedScores
 ) -> dict[str, Interval]:

@@ -14,12 +14,13 @@ from bertworks.files import read_json
 from bertworks.measure.intervals import Interval
 from bertworks.measure.metrics import Metric
 from bertworks.model.locate import RUN
+from bertworks.model.loss import Title
 from bertworks.page.curves import STYLE as CURVE_STYLE
 from bertworks.page.curves import Curve, figure
 from bertworks.page.html import bilingual, escape, page, table
 from bertworks.reports.page import REPORT, STEPS, curve_points, duration, key_figures, settings_sections, write_page
 from bertworks.reports.page import STYLE as REPORT_STYLE
-from bertworks.tasks.evaluation import MAX_CLASSES_SHOWN, EvalResults, SeedSummary, metrics_of
+from bertworks.tasks.evaluation import MAX_CLASSES_SHOWN, EvalResults, SeedSummary, Selection, metrics_of
 from bertworks.tasks.inference import AnyTask
 from bertworks.text.ledger import Ledger
 from bertworks.train.events import METRICS, Evaluated, Event, Started, Trained, last, of_kind, read_events
@@ -152,12 +153,22 @@ def _curves(events: list[Event], metric: Metric, results: EvalResults, task: Any
 
 
 def _metrics(results: EvalResults, metrics: Metrics, task: AnyTask) -> str:
+    selection = results.selection or Selection(0, 0)
+    further = [  # columns with metrics of dev, where they are known
+        (bilingual("on new examples", "对新样本的估计"), selection.cross_fitted),
+        (bilingual("last evaluation", "最后一次评估"), selection.last),
+        (bilingual("baseline", "基线"), results.baseline),
+    ]
+    further = [(title, values) for title, values in further if values]
     header = [bilingual("dev metric", "开发集指标"), bilingual("value", "值"), bilingual("95 % CI", "95 % 置信区间")]
-    rows = [(bilingual(*metrics[name].title), *cells) for name, *cells in _metric_rows(results, metrics)]
+    rows = [
+        (bilingual(*metrics[name].title), *cells, *(metrics[name].format(values[name]) for _, values in further))
+        for name, *cells in _metric_rows(results, metrics)
+    ]
     for split, split_results in results.extra_eval.items():
         for name, *cells in _metric_rows(split_results, metrics):
-            rows.append((_split_title(split, bilingual(*metrics[name].title)), *cells))
-    notes = []
+            rows.append((_split_title(split, bilingual(*metrics[name].title)), *cells, *("" for _ in further)))
+    notes = _selection_notes(results)
     if len(results.labels) == 2:
         positive = escape(results.labels[1])
         notes.append((f"F1 is that of the class “{positive}”.", f"F1 以“{positive}”为正类。"))
@@ -168,12 +179,15 @@ def _metrics(results: EvalResults, metrics: Metrics, task: AnyTask) -> str:
         before = f"{calibration.error_before:.1%}"
         after = f"{calibration.error_after:.1%}"
         temperature = f"{calibration.temperature:.2f}"
+        used = ("it is part of the saved weights", "已并入保存的权重")
+        if not calibration.helps:
+            used = ("it is not used, since it does not help", "无改善，故不采用")
         notes.append(
             (
                 f"The confidence{english} has an expected calibration error (ECE) of {before}, and of {after} with "
-                f"temperature {temperature}, which was fitted on the same dev set and is saved with the model.",
-                f"置信度{chinese}的期望校准误差（ECE）为 {before}；经温度缩放（T = {temperature}，在同一开发集上拟合，"
-                f"已随模型保存）后为 {after}。",
+                f"temperature {temperature}, cross-validated on dev: {used[0]}.",
+                f"置信度{chinese}的期望校准误差（ECE）为 {before}；温度缩放（T = {temperature}，开发集交叉验证）后为 "
+                f"{after}：{used[1]}。",
             )
         )
     if "no_answer" in results.tuned:
@@ -186,7 +200,39 @@ def _metrics(results: EvalResults, metrics: Metrics, task: AnyTask) -> str:
             )
         )
     legend = bilingual(" ".join(english for english, _ in notes), "".join(chinese for _, chinese in notes))
+    header += [title for title, _ in further]
     return f"<h2>{bilingual('Results', '结果')}</h2>{table(header, rows)}<p>{legend}</p>"
+
+
+def _selection_notes(results: EvalResults) -> list[Title]:
+    """How the model was chosen, and what the columns are."""
+    notes = []
+    selection = results.selection
+    if selection is not None:
+        notes.append(
+            (
+                f"The model is that of step {selection.step:,}, the best of {selection.n_evaluations} evaluations.",
+                f"模型取自第 {selection.step:,} 步，是 {selection.n_evaluations} 次评估中最好的一次。",
+            )
+        )
+    if selection is not None and selection.cross_fitted:
+        notes.append(
+            (
+                "Chosen on these examples, it looks better on them than on new ones: the estimate for new examples and "
+                "the interval around it reckon with that (cross-fitting: each tenth of dev is scored by the model that "
+                "is best on the rest).",
+                "由于是在这些样本上挑选的，其得分偏乐观：“对新样本的估计”及其置信区间已作修正（交叉拟合：开发集每十分之一"
+                "由在其余部分上最好的模型评分）。",
+            )
+        )
+    if results.baseline:
+        notes.append(
+            (
+                "The baseline does not read the texts: it always gives the most frequent answer, or the mean.",
+                "基线不读文本，总是给出最常见的答案或均值。",
+            )
+        )
+    return notes
 
 
 def _metric_rows(results: EvalResults, metrics: Metrics) -> Iterable[tuple[str, str, str]]:

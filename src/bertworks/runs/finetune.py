@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from bertworks.datasets.columns import NamedColumns
 from bertworks.datasets.example import Example
 from bertworks.errors import BadText, NotFound, Remark, Unsupported
 from bertworks.files import write_json
+from bertworks.measure.metrics import nan_to_zero
 from bertworks.model.attention import set_attention_dropout
 from bertworks.model.init import initialise
 from bertworks.model.locate import MODEL, RUN
@@ -27,16 +29,20 @@ from bertworks.model.resize import refit, use_partial_embedding, with_full_embed
 from bertworks.reports.finetune import write_finetune_report
 from bertworks.reports.page import REPORT
 from bertworks.runs.context import DATA, Outcome, ProcessContext, RunContext, open_run, resolve_name
+from bertworks.runs.evaluations import History, discard_later, write_scores
+from bertworks.runs.plan import planned
 from bertworks.runs.record import FINETUNE, SEEDS, Kind, RunRecord
 from bertworks.runs.results import RESULTS
-from bertworks.runs.settings import resolve_finetune
+from bertworks.runs.settings import FINETUNE as FINETUNE_SECTIONS
+from bertworks.runs.settings import resolve_finetune, set_keys
 from bertworks.tasks.evaluation import (
     EvalResults,
     SeedSummary,
+    baseline_metrics,
     calibrate_and_score,
     count_tokens,
     evaluate_task,
-    metric_values,
+    metrics_of,
     score,
     tuned_predictions,
 )
@@ -44,8 +50,11 @@ from bertworks.tasks.features import Features, ShuffledExamples, token_ids
 from bertworks.tasks.inference import AnyTask, Progress, evaluation_mode, no_progress, run_windows
 from bertworks.tasks.shapes import make_task, task_class
 from bertworks.tasks.source import Source, describe_task, read_data, read_eval_data
+from bertworks.tasks.task import score_table
 from bertworks.tasks.windows import SlidingWindows
 from bertworks.text.ledger import Ledger, OnLong
+from bertworks.train.checkpoint import State
+from bertworks.train.distributed import from_environment
 from bertworks.train.events import Finished, Started
 from bertworks.train.policy import EvaluationPolicy, Pruner, never_prune
 from bertworks.train.runtime import choose_device, measure_peak_flops
@@ -76,8 +85,10 @@ class FinetuneJob:
         settings: Iterable[str] = (),
         options: Mapping[str, Any],
         on_long: OnLong | None = None,
+        n_seeds: int = 1,
     ) -> FinetuneJob:
-        """`settings`: as `--set` has them; `options`: keys of the loop that have options of their own."""
+        """`settings`: as `--set` has them; `options`: keys of the loop that have options of their own; `n_seeds`: that
+        share a time budget."""
         data = read_data(source)
         start = load(model)
         config = resolve_finetune(
@@ -88,6 +99,17 @@ class FinetuneJob:
             on_long=on_long,
             sizes=(len(data.train), len(data.dev)),
         )
+        with torch.random.fork_rng(devices=[]):
+            config, remarks = planned(
+                config,
+                build_task(config, start, data.train),
+                start.tokenizer,
+                data.train,
+                user_keys=set_keys(settings, FINETUNE_SECTIONS) | ({"data.on_long"} if on_long else set()),
+                n_runs=n_seeds,
+                may_measure=from_environment().world_size == 1,
+            )
+        data.remarks.extend(remarks)
         return cls(config, data, source, model, start)
 
     @property
@@ -148,10 +170,8 @@ class EncodedSplits:
         dev = task.features(data.dev, windows)
         return cls(train, dev, token_subset(dev, EVALUATION_TOKENS) if sample_dev else list(range(len(dev))))
 
-    @property
-    def dev_cost(self) -> float:
-        """Of all of dev, relative to an evaluation during training."""
-        return sum(item.length for item in self.dev) / sum(self.dev[index].length for index in self.dev_sample)
+    def epochs_read(self, batch_size: int, state: State) -> float:
+        return state.epoch + min(1.0, state.batch * batch_size / len(self.train))
 
 
 def _run(
@@ -177,13 +197,20 @@ def _run(
         task.to(run.device)
         trainer = _trainer(run, config, task, data, splits, start, pruner)
         run.restore(trainer)
+        if run.is_main:
+            discard_later(out, trainer.state.step)
         if not trainer.has_ended:
             _emit_start(trainer, config, data, splits, start, task)
         signal = trainer.run()
         if run.is_main and not signal:
+            began = monotonic()
+            state = trainer.state
             encoded = {"train": splits.train, "dev": splits.dev}
-            results = finalise(out, config, data, encoded, run.device, pruned=trainer.state.pruned)
-            trainer.emit(_finished(out, results, config.task.metric, len(data.dev)))
+            history = History.read(out, state.best_step, splits.dev_sample) if state.best_step is not None else None
+            results = finalise(out, config, data, encoded, run.device, pruned=state.pruned, history=history)
+            finished = _finished(out, results, config.task.metric, len(data.dev))
+            epochs = splits.epochs_read(config.train.batch_size, state)
+            trainer.emit(replace(finished, epochs=epochs, evaluation_seconds=monotonic() - began))
         return Outcome(out, signal, process.runtime.stop.signal)
 
 
@@ -196,7 +223,8 @@ def _trainer(
     start: Workbench,
     pruner: Pruner,
 ) -> Trainer:
-    examples = ShuffledExamples(splits.train, config.train.batch_size, config.train.seed)
+    loop = config.train
+    examples = ShuffledExamples(splits.train, loop.batch_size, loop.seed, config.data.train_windows)
     distributed = run.process.distributed
     lineage = run.lineage(start, f"finetune {config.task.shape}")
     assert run.record.source is not None
@@ -211,9 +239,9 @@ def _trainer(
         [splits.dev[index] for index in splits.dev_sample],
         [data.dev[index] for index in splits.dev_sample],
         config.task.metric,
+        run.folder if run.is_main else None,
         run.process.runtime.stop.raise_if_requested if distributed.world_size == 1 else None,
     )
-    extra_share = sum(map(len, data.extra_eval.values())) / len(data.dev)
     policy = EvaluationPolicy(
         evaluate=evaluation,
         save_model=lambda: save_model(task, artifact, start, lineage, run.folder) if run.is_main else None,
@@ -221,7 +249,6 @@ def _trainer(
         at_start=config.train.budget is not None,  # a new head knows nothing; but a budget needs the time it takes
         patience=config.train.patience,
         pruner=pruner,
-        extra_evaluations=splits.dev_cost * (1 + extra_share),  # `finalise` reads all once more
     )
     batch_tokens = int(examples.lengths.mean() * config.train.batch_size)
     context = run.begin(config.train.budget, _peak_flops(config, batch_tokens, run.device))
@@ -265,6 +292,11 @@ def _finished(out: Path, results: EvalResults, metric: str, n_dev: int) -> Finis
         interval=results.intervals[metric],
         dev_examples=n_dev,
         extra_eval={split: split_results.metrics for split, split_results in results.extra_eval.items()},
+        best_step=None if results.selection is None else results.selection.step,
+        n_evaluations=None if results.selection is None else results.selection.n_evaluations,
+        last={} if results.selection is None else results.selection.last,
+        cross_fitted={} if results.selection is None else results.selection.cross_fitted,
+        baseline=results.baseline,
     )
 
 
@@ -276,6 +308,7 @@ def finalise(
     device: torch.device,
     *,
     pruned: bool = False,
+    history: History | None = None,
     seeds: SeedSummary | None = None,
 ) -> EvalResults:
     """Calibrate the best model on dev, evaluate it, and write results and report. `encoded`: splits that have been
@@ -283,17 +316,24 @@ def finalise(
     bench = load(out / MODEL)
     assert bench.artifact is not None  # save_model wrote it
     task = make_task(bench.model, bench.artifact.task)
+    if bench.artifact.temperature_in_head:  # of an earlier call, or of the run of a seed
+        task.scale_logits(bench.artifact.temperature)
     windows = SlidingWindows.from_config(bench.tokenizer, config.data)
     task.to(device)
     splits = {"train": data.train, "dev": data.dev, **data.extra_eval}
     features = {name: encoded.get(name) or task.features(examples, windows) for name, examples in splits.items()}
     results, bench.artifact = calibrate_and_score(task, features["dev"], data.dev, bench.artifact)
+    if history is not None:
+        selection = history.selection(task, config.task.metric, results.example_scores)
+        results = results.with_selection(selection, metrics_of(task))
     results = replace(
         results,
+        baseline=baseline_metrics(task, data.train, features["dev"], data.dev),
         ledgers={name: count_tokens(task, features[name], examples) for name, examples in splits.items()},
         extra_eval={name: evaluate_task(task, features[name], examples) for name, examples in data.extra_eval.items()},
     )
     bench.lineage.pop()  # `load` added an entry
+    bench.artifact = task.move_temperature_to_head(bench.artifact)
     bench.save(out / MODEL)
     write_finetune_report(out, results, task, config.task.metric, data.remarks, seeds)
     values = {
@@ -362,13 +402,17 @@ class DevEvaluation:
     features: list[Features]
     examples: list[Example]
     metric: str
+    run: Path | None = None  # where the scores are kept
     raise_if_stopped: Callable[[], None] | None = None  # called after each batch
 
-    def __call__(self) -> dict[str, float]:
+    def __call__(self, step: int) -> dict[str, float]:
         with evaluation_mode(self.task):
             outputs = run_windows(self.task, self.features, self._progress)
         predictions, _ = tuned_predictions(self.task, outputs, self.features, self.examples)
-        metrics = metric_values(self.task, predictions, self.examples)
+        scores = score_table(self.task.scores(predictions, self.examples))
+        if self.run is not None:
+            write_scores(self.run, step, scores)
+        metrics = nan_to_zero(self.task.metric_values(scores))
         return {**metrics, "error": 1.0 - metrics[self.metric]}
 
     def _progress(self, done: int, total: int) -> None:

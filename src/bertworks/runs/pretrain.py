@@ -129,7 +129,7 @@ def _run(
         loader = _loader(objective, shards, config, "train", config.train.batch_tokens)
         context = run.begin(config.train.budget, _peak_flops(config, run.device))  # nothing is refused after this
         policy = EvaluationPolicy(
-            evaluate=evaluation,
+            evaluate=lambda step: evaluation(),
             save_model=lambda: save_model(objective, start, lineage, shards, out) if run.is_main else None,
         )
         trainer = Trainer(

@@ -164,7 +164,7 @@ def finetune(
             skip_bad=skip_bad,
         )
         job = FinetuneJob.resolve(
-            source, model=str(model), settings=_assignments(settings), options=options, on_long=on_long
+            source, model=str(model), settings=_assignments(settings), options=options, on_long=on_long, n_seeds=seeds
         )
         start_finetune(replace(job, rows=rows), folder, ProcessContext.library(on_event), seeds)
     return Run(folder)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from pathlib import Path
+from statistics import fmean
 from time import monotonic
 from typing import Any
 
@@ -23,7 +24,7 @@ import numpy as np
 from bertworks.config import check_finetune
 from bertworks.errors import BertworksError, NotFound, Unsupported
 from bertworks.files import locked, new_folder
-from bertworks.measure.intervals import SeedScores, intervals, seed_mean, seed_std
+from bertworks.measure.intervals import SeedScores, intervals, seed_mean, seed_std, shifted_interval
 from bertworks.model.locate import MODEL, RUN
 from bertworks.reports.page import REPORT
 from bertworks.runs import finetune
@@ -105,7 +106,7 @@ def _run(record: RunRecord, job: FinetuneJob, out: Path, process: ProcessContext
     with new_folder(out / MODEL, replace=True) as new:
         shutil.copytree(_seed_folder(out, summary.best) / MODEL, new, dirs_exist_ok=True)
     device = choose_device(process.device or config.train.device)
-    finetune.finalise(out, config, job.data, {}, device, seeds=summary)
+    results = finetune.finalise(out, config, job.data, {}, device, seeds=summary)
     finished = Finished(
         model=str(out / MODEL),
         report=str(out / REPORT),
@@ -114,6 +115,9 @@ def _run(record: RunRecord, job: FinetuneJob, out: Path, process: ProcessContext
         interval=summary.intervals[config.task.metric],
         dev_examples=len(job.data.dev),
         extra_eval=summary.extra_eval_means,
+        cross_fitted=summary.cross_fitted,
+        last=summary.last,
+        baseline=results.baseline,
         std=summary.std,
         n_seeds=len(summary.metrics),
         pruned_seeds=list(summary.pruned),
@@ -176,15 +180,30 @@ def _summarise(out: Path, seeds: list[int], metric: str) -> SeedSummary:
     }
     scores = seed_scores(out)
     task = load(_seed_folder(out, seeds[0])).predictor.task
+    mean = seed_mean(task.metric_values, scores)
+    selections = [results[seed].get("selection") or {} for seed in metrics]
+    cross_fitted = _mean_metrics([selection.get("cross_fitted") for selection in selections])
+    metrics_by_name = metrics_of(task)
     return SeedSummary(
         metrics=metrics,
         pruned={seed: result["metrics"] for seed, result in results.items() if result["pruned"]},
-        mean=seed_mean(task.metric_values, scores),
+        mean=mean,
         std=seed_std(task.metric_values, scores),
-        intervals=intervals(task.metric_values, metrics_of(task), scores),
+        intervals={
+            name: shifted_interval(interval, cross_fitted.get(name, mean[name]) - mean[name], metrics_by_name[name])
+            for name, interval in intervals(task.metric_values, metrics_by_name, scores).items()
+        },
+        cross_fitted=cross_fitted,
+        last=_mean_metrics([selection.get("last") for selection in selections]),
         best=max(metrics, key=lambda seed: metrics[seed][metric]),
         extra_eval=extra,
     )
+
+
+def _mean_metrics(metrics: list[dict[str, float] | None]) -> dict[str, float]:
+    """Over the seeds; empty, if one of them has none."""
+    known = [values for values in metrics if values]
+    return {name: fmean(values[name] for values in known) for name in known[0]} if len(known) == len(metrics) else {}
 
 
 def seed_scores(run: Path) -> SeedScores:

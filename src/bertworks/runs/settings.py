@@ -101,6 +101,12 @@ def parse_settings(settings: Iterable[str], sections: Sections) -> dict[str, dic
     return by_section
 
 
+def set_keys(settings: Iterable[str], sections: Sections) -> set[str]:
+    """The keys that the user set."""
+    parsed = parse_settings(settings, sections)
+    return {f"{section}.{name}" for section, values in parsed.items() for name in values}
+
+
 def parse_duration(text: str) -> float:
     """`90`, `90s`, `10m`, `1.5h`, `1h30m` as seconds."""
     if not re.fullmatch(r"(\d+(\.\d+)?[smhd]?)+", text):
@@ -231,6 +237,10 @@ def resolve_finetune(
         train["epochs"] = DEFAULT_EPOCHS
     if "attention_dropout" in user_settings["train"] and not hasattr(model.encoder, "attention_dropout"):
         _refuse_unused(["train.attention_dropout"])
+    if "train_windows" in user_settings["data"] and not (
+        task_class(task.shape).samples_windows and data.get("on_long", "window") == "window"
+    ):
+        _refuse_unused(["data.train_windows"])
     if "cooldown" in user_settings["optim"] and optim.get("schedule") != "constant":
         _refuse_unused(["optim.cooldown"], "leave it out, or optim.schedule=constant")
     if train.get("patience") is not None and train.get("evaluations") == 0:

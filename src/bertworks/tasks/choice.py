@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -237,6 +238,11 @@ class Choice(Task[int, ChoicePrediction]):
 
     def targets(self, features: Features) -> Numbers:
         return np.array([features.target])
+
+    def baseline(self, train: Sequence[Example]) -> Callable[[Features], Outputs]:
+        """By how often each position is the right one."""
+        counts = Counter(example.answer for example in train)
+        return lambda item: [np.array([[float(counts[window.choice])]]) for window in item.windows]
 
     def score(self, prediction: ChoicePrediction, answer: int, texts: tuple[str, ...]) -> Score:
         is_correct = prediction.choice == self._name(answer)

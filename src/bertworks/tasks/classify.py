@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,7 +25,7 @@ from bertworks.model.loss import Loss, Term, accuracy
 from bertworks.model.model import Model
 from bertworks.tasks.features import Array, Features, Numbers, TaskBatch
 from bertworks.tasks.sequence import SequenceTask
-from bertworks.tasks.task import Outputs, Prediction, Score
+from bertworks.tasks.task import Outputs, Prediction, Score, constant_outputs, log_frequencies
 
 MANY_NUMERIC_LABELS = 12  # from there on they are probably a quantity, not classes
 
@@ -139,6 +139,10 @@ class Classify(SequenceTask[str, ClassPrediction]):
 
     def targets(self, features: Features) -> Numbers:
         return np.array([features.target])
+
+    def baseline(self, train: Sequence[Example]) -> Callable[[Features], Outputs]:
+        classes = np.array([self.target(example) for example in train])
+        return constant_outputs(log_frequencies(classes, len(self.labels)))
 
     def score(self, prediction: ClassPrediction, answer: str, texts: tuple[str, ...]) -> Score:
         label = str(prediction.label)

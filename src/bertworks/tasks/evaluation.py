@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean
 from typing import Any
@@ -11,8 +12,8 @@ import numpy as np
 
 from bertworks.config import TaskArtifact
 from bertworks.datasets.example import Example
-from bertworks.measure.calibration import Bin, calibration_error, fit_temperature, reliability
-from bertworks.measure.intervals import Interval, intervals
+from bertworks.measure.calibration import Bin, CalibrationLoss, calibration_error, fit_temperature, reliability
+from bertworks.measure.intervals import Interval, intervals, shifted_interval
 from bertworks.measure.metrics import (
     Bools,
     ClassCounts,
@@ -23,21 +24,36 @@ from bertworks.measure.metrics import (
     count_classes,
     nan_to_zero,
 )
-from bertworks.tasks.features import Features
+from bertworks.tasks.features import Features, Numbers
 from bertworks.tasks.inference import AnyTask, Progress, evaluation_mode, no_progress, run_windows
 from bertworks.tasks.task import Outputs, Score, score_table
 from bertworks.text.ledger import Ledger
 
+CALIBRATION_FOLDS = 5
 MAX_ERRORS_SHOWN = 20
 MAX_CLASSES_SHOWN = 40  # for a confusion matrix, and for a ledger of each class
 
 
 @dataclass(frozen=True)
 class Calibration:
-    temperature: float
-    error_before: float  # ECE
-    error_after: float
-    bins: list[Bin]
+    """`helps`: whether the fitted temperature is used. Cross-validation decides: each example is judged by a
+    temperature that was fitted to others."""
+
+    temperature: float  # fitted
+    helps: bool
+    error_before: float  # ECE with temperature 1
+    error_after: float  # ECE with the fitted temperature, cross-validated
+    bins: list[Bin]  # of the confidences that the model has
+
+
+@dataclass(frozen=True)
+class Selection:
+    """How the model was chosen: as the best of several evaluations on dev, whose own score is therefore optimistic."""
+
+    step: int  # of the chosen model
+    n_evaluations: int
+    last: dict[str, float] = field(default_factory=dict)  # metrics of the last evaluation
+    cross_fitted: dict[str, float] = field(default_factory=dict)  # metrics that reckon with the choice
 
 
 @dataclass(frozen=True)
@@ -51,11 +67,23 @@ class EvalResults:
     confusion: list[list[int]] = field(default_factory=list)  # target class, predicted class
     calibration: Calibration | None = None
     tuned: dict[str, float] = field(default_factory=dict)  # other parameters chosen on dev
+    selection: Selection | None = None
+    baseline: dict[str, float] = field(default_factory=dict)  # metrics without reading the texts
     errors: list[tuple[Example, Score]] = field(default_factory=list)
     # One row per example, from which all metrics are computed.
     example_scores: Floats = field(default_factory=lambda: np.empty((0, 0)))
     ledgers: dict[str, dict[str, Ledger]] = field(default_factory=dict)  # by split and class
     extra_eval: dict[str, EvalResults] = field(default_factory=dict)  # on further splits
+
+    def with_selection(self, selection: Selection, metrics: Mapping[str, Metric]) -> EvalResults:
+        """Intervals are around the metrics that reckon with the choice."""
+        shifted = {
+            name: shifted_interval(
+                interval, selection.cross_fitted.get(name, self.metrics[name]) - self.metrics[name], metrics[name]
+            )
+            for name, interval in self.intervals.items()
+        }
+        return replace(self, selection=selection, intervals=shifted)
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -65,6 +93,8 @@ class EvalResults:
             "classes": {name: asdict(counts) for name, counts in self.classes.items()},
             "confusion": self.confusion,
             "calibration": None if self.calibration is None else asdict(self.calibration),
+            "selection": None if self.selection is None else asdict(self.selection),
+            "baseline": self.baseline,
             "errors": [_error(*error) for error in self.errors],
             "example_scores": self.example_scores.tolist(),
             "extra_eval": {
@@ -98,6 +128,8 @@ class SeedSummary:
     std: dict[str, float]
     intervals: dict[str, Interval]
     best: int
+    cross_fitted: dict[str, float] = field(default_factory=dict)  # mean of the metrics that reckon with the choice
+    last: dict[str, float] = field(default_factory=dict)  # mean of the last evaluations
     extra_eval: dict[str, dict[int, dict[str, float]]] = field(default_factory=dict)  # by split and seed
 
     @property
@@ -129,12 +161,72 @@ def calibrate_and_score(
     predictions, tuned = tuned_predictions(task, outputs, features, examples)
     calibration = None
     if task.has_confidence:
-        task.temperature = fit_temperature(task.calibration_loss(outputs, predictions, features, examples))
-        calibrated = task.decode_all(outputs, features, examples)
-        calibration = _calibration(task, predictions, calibrated, examples)
-        predictions = calibrated
+        calibration = calibrate(task, outputs, features, examples)
+        task.temperature = calibration.temperature if calibration.helps else 1.0
+        predictions = task.decode_all(outputs, features, examples)
+        calibration = replace(calibration, bins=reliability(*_confidences(task, predictions, examples)))
     results = replace(score(task, predictions, examples), calibration=calibration, tuned=tuned)
-    return results, artifact.model_copy(update={"temperature": task.temperature, **tuned})
+    update = {"temperature": task.temperature, "temperature_in_head": False, **tuned}
+    return results, artifact.model_copy(update=update)
+
+
+def calibrate(
+    task: AnyTask, outputs: Sequence[Outputs], features: Sequence[Features], examples: Sequence[Example]
+) -> Calibration:
+    """A temperature for the task, whose own must be 1, and whether it helps on examples that it was not fitted to: the
+    likelihood of the correct answers has to rise, and the calibration error to fall."""
+
+    def subset(members: Numbers) -> tuple[list[Outputs], list[Features], list[Example]]:
+        return [outputs[i] for i in members], [features[i] for i in members], [examples[i] for i in members]
+
+    def loss_of(members: Numbers) -> CalibrationLoss:
+        part_outputs, part_features, part_examples = subset(members)
+        predictions = task.decode_all(part_outputs, part_features, part_examples)
+        return task.calibration_loss(part_outputs, predictions, part_features, part_examples)
+
+    everything = np.arange(len(examples))
+    before, is_correct = _confidences(task, task.decode_all(outputs, features, examples), examples)
+    temperature = fit_temperature(loss_of(everything))
+    held_out: list[tuple[Floats, Bools]] = []
+    gain = 0.0
+    for members in folds(len(examples)):
+        loss = loss_of(members)
+        fitted = fit_temperature(loss_of(np.setdiff1d(everything, members)))
+        gain += loss(1.0) - loss(fitted)
+        with temperature_of(task, fitted):
+            predictions = task.decode_all(*subset(members))
+        held_out.append(_confidences(task, predictions, [examples[i] for i in members]))
+    after = calibration_error(*(np.concatenate(parts) for parts in zip(*held_out, strict=True))) if held_out else np.inf
+    error_before = calibration_error(before, is_correct)
+    return Calibration(temperature, bool(gain > 0 and after < error_before), error_before, float(after), [])
+
+
+def folds(n_examples: int) -> list[Numbers]:
+    """Examples of each fold of a cross-validation; none, if there are too few examples."""
+    if n_examples < 2:
+        return []
+    fold_of = np.random.default_rng(0).permutation(n_examples) % min(CALIBRATION_FOLDS, n_examples)
+    return [np.flatnonzero(fold_of == fold) for fold in range(int(fold_of.max()) + 1)]
+
+
+@contextmanager
+def temperature_of(task: AnyTask, temperature: float) -> Iterator[None]:
+    before = task.temperature
+    task.temperature = temperature
+    try:
+        yield
+    finally:
+        task.temperature = before
+
+
+def baseline_metrics(
+    task: AnyTask, train: Sequence[Example], features: Sequence[Features], examples: Sequence[Example]
+) -> dict[str, float]:
+    """The metrics of a model that does not read the texts; empty where a shape has no such prediction."""
+    outputs_for = task.baseline(train)
+    if outputs_for is None:
+        return {}
+    return metric_values(task, task.decode_all([outputs_for(item) for item in features], features, examples), examples)
 
 
 def tuned_predictions(
@@ -172,20 +264,6 @@ def score(task: AnyTask, predictions: Sequence[Any], examples: Sequence[Example]
         else [],
         errors=errors,
         example_scores=table,
-    )
-
-
-def _calibration(
-    task: AnyTask, before: Sequence[Any], after: Sequence[Any], examples: Sequence[Example]
-) -> Calibration:
-    """`before`, `after`: the predictions without and with the temperature."""
-    uncalibrated, _ = _confidences(task, before, examples)
-    confidences, is_correct = _confidences(task, after, examples)
-    return Calibration(
-        temperature=task.temperature,
-        error_before=calibration_error(uncalibrated, is_correct),
-        error_after=calibration_error(confidences, is_correct),
-        bins=reliability(confidences, is_correct),
     )
 
 

@@ -5,8 +5,8 @@ W  windows of a batch      M  tokens that heads read      B  examples
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -88,9 +88,9 @@ def token_ids(features: Sequence[Features]) -> Numbers:
     return np.unique(np.concatenate([window.ids for item in features for window in item.windows]))
 
 
-def collate(features: Sequence[Features], members: Numbers) -> TaskBatch:
+def collate(features: Sequence[Features] | Mapping[int, Features], members: Numbers) -> TaskBatch:
     """A batch of the examples with the indices `members`."""
-    items = [features[member] for member in members]
+    items = [features[member] for member in members.tolist()]
     n_choices = np.array([item.n_choices for item in items], np.int64)
     first_owner = np.cumsum(n_choices) - n_choices
     owned = [
@@ -119,13 +119,20 @@ def collate(features: Sequence[Features], members: Numbers) -> TaskBatch:
 
 
 class ShuffledExamples:
-    """A `data.batches.EpochSource` of examples in memory; the order of an epoch depends only on seed and epoch."""
+    """A `data.batches.EpochSource` of examples in memory; the order of an epoch depends only on seed and epoch. Of a
+    text with more than `max_windows` windows, each epoch reads others."""
 
-    def __init__(self, features: Sequence[Features], batch_size: int, seed: int) -> None:
+    def __init__(
+        self, features: Sequence[Features], batch_size: int, seed: int, max_windows: int | None = None
+    ) -> None:
         self.features = features
         self.batch_size = batch_size
         self.seed = seed
-        self.lengths = np.array([item.length for item in features], np.int64)
+        self.max_windows = max_windows
+        # All windows of a long text are of about the same length.
+        self.lengths = np.array(
+            [sum(len(window.ids) for window in item.windows[:max_windows]) for item in features], np.int64
+        )
 
     def epoch(self, number: int) -> ShuffledEpoch:
         return ShuffledEpoch(self, number)
@@ -146,4 +153,16 @@ class ShuffledEpoch:
         return self.permutation[begin : begin + self.source.batch_size]
 
     def gather(self, members: Numbers) -> TaskBatch:
-        return collate(self.source.features, members)
+        if self.source.max_windows is None:
+            return collate(self.source.features, members)
+        sampled = {member: self._sample_windows(member) for member in members.tolist()}
+        return collate(sampled, members)
+
+    def _sample_windows(self, member: int) -> Features:
+        item = self.source.features[member]
+        size = self.source.max_windows
+        if size is None or len(item.windows) <= size:
+            return item
+        generator = rng(self.source.seed, Stream.WINDOWS, self.number, member)
+        chosen = np.sort(generator.permutation(len(item.windows))[:size])
+        return replace(item, windows=tuple(item.windows[index] for index in chosen.tolist()))

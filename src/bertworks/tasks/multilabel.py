@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from bertworks.measure.metrics import Floats, MetricValues
 from bertworks.model.loss import Loss, Term, accuracy
 from bertworks.tasks.features import Array, Features, Numbers, TaskBatch
 from bertworks.tasks.sequence import SequenceTask
-from bertworks.tasks.task import Outputs, Prediction, Score
+from bertworks.tasks.task import Outputs, Prediction, Score, constant_outputs
 
 # Values in a column for one class.
 TRUE_VALUES = ("1", "1.0", "true", "yes")
@@ -163,6 +163,10 @@ class Multilabel(SequenceTask[tuple[str, ...], MultilabelPrediction]):
 
     def targets(self, features: Features) -> Numbers:
         return np.asarray(features.target).astype(np.int64)
+
+    def baseline(self, train: Sequence[Example]) -> Callable[[Features], Outputs]:
+        n_present = np.sum([self.target(example) for example in train], axis=0)
+        return constant_outputs(np.log((n_present + 0.5) / (len(train) - n_present + 0.5)))
 
     def score(self, prediction: MultilabelPrediction, answer: tuple[str, ...], texts: tuple[str, ...]) -> Score:
         expected = {str(label) for label in answer}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ from bertworks.model.loss import Loss, Term
 from bertworks.model.model import Model
 from bertworks.tasks.features import Array, Features, TaskBatch
 from bertworks.tasks.sequence import SequenceTask
-from bertworks.tasks.task import ErrorTable, Outputs, Prediction, Score
+from bertworks.tasks.task import ErrorTable, Outputs, Prediction, Score, constant_outputs
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,9 @@ class Regress(SequenceTask[float, ValuePrediction]):
 
     def decode(self, outputs: Outputs, features: Features, example: Example) -> ValuePrediction:
         return ValuePrediction(self.class_logits(outputs, features).item() * self.scale + self.shift)
+
+    def baseline(self, train: Sequence[Example]) -> Callable[[Features], Outputs]:
+        return constant_outputs(np.array([np.mean([self.target(example) for example in train])]))
 
     def score(self, prediction: ValuePrediction, answer: float, texts: tuple[str, ...]) -> Score:
         return Score(

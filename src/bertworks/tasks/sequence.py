@@ -24,7 +24,7 @@ class SequenceTask(Task[Answer, PredictionT]):
     """The head reads one token of each window; the logits of a text are the mean over its windows."""
 
     head = "sequence"
-    reads_pairs = True
+    reads_pairs = samples_windows = True
 
     @classmethod
     def describe(cls, data: TaskData, labels: tuple[str, ...]) -> dict[str, Any]:

@@ -217,6 +217,12 @@ class SpanTask(Task[tuple[Span, ...], SpanPrediction]):
         if self.no_answer != inf:
             self.no_answer = artifact.no_answer
 
+    def move_temperature_to_head(self, artifact: TaskArtifact) -> TaskArtifact:
+        """The threshold is a difference of logits."""
+        artifact = artifact.model_copy(update={"no_answer": artifact.no_answer / self.temperature})
+        self.no_answer /= self.temperature
+        return super().move_temperature_to_head(artifact)
+
     def features(self, examples: Sequence[Example], windows: SlidingWindows) -> list[Features]:
         windows = windows.with_overlap(MAX_ANSWER_TOKENS, final_token=self._is_causal)
         questions = windows.tokenizer.encode([example.texts[0] for example in examples])

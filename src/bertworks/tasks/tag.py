@@ -7,7 +7,7 @@ longer than the model, each word is tagged in the window that has the most conte
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -43,7 +43,7 @@ from bertworks.measure.metrics import Floats, Metric, MetricValues
 from bertworks.model.loss import Loss, Term, accuracy
 from bertworks.model.model import Model
 from bertworks.tasks.features import Array, Features, Numbers, TaskBatch, TokenCounts, Window
-from bertworks.tasks.task import Outputs, Prediction, Score, Task
+from bertworks.tasks.task import Outputs, Prediction, Score, Task, constant_outputs, log_frequencies
 from bertworks.tasks.viterbi import ViterbiDecoder, observed_transitions
 from bertworks.tasks.windows import SlidingWindows, WindowRanges
 from bertworks.text.words import CJK
@@ -286,6 +286,10 @@ class Tag(Task[tuple[str, ...], TagPrediction]):
 
     def targets(self, features: Features) -> Numbers:
         return np.concatenate([window.targets for window in features.windows])
+
+    def baseline(self, train: Sequence[Example]) -> Callable[[Features], Outputs]:
+        tags = np.array([self.labels.index(tag) for example in train for tag in example.labels])
+        return constant_outputs(log_frequencies(tags, len(self.labels)))
 
     def score(self, prediction: TagPrediction, answer: tuple[str, ...], texts: tuple[str, ...]) -> Score:
         """The severity is the confidence of the most confident wrong tag; the entities that differ are displayed, or

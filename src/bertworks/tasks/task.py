@@ -9,9 +9,9 @@ predictions, `score` compares these with the correct answers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from bertworks.datasets.example import Example
 from bertworks.datasets.schema import Schema
 from bertworks.measure.calibration import CalibrationLoss, class_calibration_loss
 from bertworks.measure.metrics import Floats, Item, Metric, MetricValues
+from bertworks.model.heads import ClassHead
 from bertworks.model.layout import Tokens
 from bertworks.model.loss import Loss, Title, Trainable
 from bertworks.model.model import Model
@@ -93,6 +94,7 @@ class Task(Trainable, Generic[Answer, PredictionT]):
     confidence_of: ClassVar[Title] = ("", "")  # what a confidence refers to, if not to the whole text
     keeps_head: ClassVar[bool] = True  # a head that was trained for the same labels is not initialised anew
     reads_pairs: ClassVar[bool] = False  # inputs are one text or a pair
+    samples_windows: ClassVar[bool] = False  # training may read some windows of a text instead of all
     labels_whole_texts: ClassVar[bool] = False  # labels are classes of the whole text
     compares_by_label: ClassVar[bool] = False  # scores hold class numbers: comparing runs needs the same label order
     errors: ClassVar[ErrorTable] = ErrorTable()
@@ -165,7 +167,7 @@ class Task(Trainable, Generic[Answer, PredictionT]):
 
     def restore(self, artifact: TaskArtifact) -> None:
         """Set the parameters that were chosen on dev."""
-        self.temperature = artifact.temperature
+        self.temperature = 1.0 if artifact.temperature_in_head else artifact.temperature
 
     def calibration_loss(
         self,
@@ -177,6 +179,11 @@ class Task(Trainable, Generic[Answer, PredictionT]):
         """The negative log-likelihood of the correct answers, as a function of the temperature."""
         probabilities = pad_columns([self.probabilities(*pair) for pair in zip(outputs, features, strict=True)])
         return class_calibration_loss(probabilities, np.concatenate([self.targets(item) for item in features]))
+
+    def baseline(self, train: Sequence[Example]) -> Callable[[Features], Outputs] | None:
+        """The logits of a model that does not read its input and knows how frequent the answers of train are; None:
+        this shape has no such answer."""
+        return None
 
     def exported(self, config: TaskConfig) -> tuple[Model, TaskConfig]:
         """The model to save, whose logits are in the user's units as far as possible, and the config of what remains to
@@ -198,6 +205,23 @@ class Task(Trainable, Generic[Answer, PredictionT]):
     def probabilities(self, outputs: Outputs, features: Features) -> Array:
         """Calibrated probabilities of the classes, (R, C)."""
         return softmax(self.class_logits(outputs, features) / self.temperature)
+
+    @torch.no_grad()
+    def scale_logits(self, factor: float) -> None:
+        """Multiply the weights of the head: its logits are from now on `factor` times as large."""
+        out = cast(ClassHead, self.model.heads[self.head]).out
+        out.weight.mul_(factor)
+        if out.bias is not None:
+            out.bias.mul_(factor)
+
+    def move_temperature_to_head(self, artifact: TaskArtifact) -> TaskArtifact:
+        """Divide the weights of the head by the temperature: the softmax of other libraries is calibrated then, too.
+        Returns the artifact for these weights."""
+        if self.temperature == 1.0:
+            return artifact
+        self.scale_logits(1 / self.temperature)
+        self.temperature = 1.0
+        return artifact.model_copy(update={"temperature_in_head": True})
 
     def decode_all(
         self, outputs: Sequence[Outputs], features: Sequence[Features], examples: Sequence[Example]
@@ -247,6 +271,18 @@ def pad_columns(tables: Sequence[Array]) -> Array:
     """Tables of probabilities with different numbers of columns, concatenated by rows and padded with 0."""
     width = max(table.shape[1] for table in tables)
     return np.concatenate([np.pad(table, ((0, 0), (0, width - table.shape[1]))) for table in tables])
+
+
+def constant_outputs(logits: Array) -> Callable[[Features], Outputs]:
+    """The same logits (C,) at every position that the head reads."""
+    return lambda item: [np.tile(logits, (len(window.positions), 1)) for window in item.windows]
+
+
+def log_frequencies(classes: Numbers, n_classes: int) -> Array:
+    """(C,), as if each class had been seen half a time more."""
+    counts = np.bincount(classes, minlength=n_classes) + 0.5
+    frequencies: Array = np.log(counts / counts.sum())
+    return frequencies
 
 
 def softmax(logits: Array, axis: int = -1) -> Array:

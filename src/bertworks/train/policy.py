@@ -11,8 +11,9 @@ from bertworks.train.checkpoint import State
 from bertworks.train.clock import Clock
 
 EVALUATION_SHARE = 0.3  # of a time budget that evaluations during training may take
-Evaluate = Callable[[], dict[str, float]]
-"""Returns metrics. A signal may interrupt it, unless several processes evaluate; a resumed run repeats it."""
+Evaluate = Callable[[int], dict[str, float]]
+"""Called with the step; returns metrics. A signal may interrupt it, unless several processes evaluate; a resumed run
+repeats it."""
 Pruner = Callable[[float, float], bool]
 """(progress, best value of the monitored metric so far): whether to stop the run."""
 
@@ -29,7 +30,6 @@ class EvaluationPolicy:
     at_start: bool = True  # evaluate before the first step, too
     patience: int | None = None  # early stopping: after so many evaluations without improvement
     pruner: Pruner = never_prune
-    extra_evaluations: float = 0.0  # after the last step, beside the regular one; in units of its time
 
     def has_time(self, state: State, clock: Clock) -> bool:
         """With a budget, an evaluation may take only a share of the time since the last one, and of the time left."""

@@ -355,7 +355,7 @@ class Trainer:
         """Saves the model if it is the best so far; with no evaluations, whenever this is called."""
         start = time.monotonic()
         try:
-            metrics = self.policy.evaluate() if self.config.evaluations else None
+            metrics = self.policy.evaluate(self.state.step) if self.config.evaluations else None
         except Interrupted:
             self.state = replace(self.state, evaluation_pending=True)
             return
@@ -414,10 +414,8 @@ class Trainer:
             return False
 
     def _reserve_time(self) -> None:
-        """For the end of the run: evaluation, further evaluations, a save and the report."""
-        self.clock.reserve = END_SECONDS + 1.1 * (
-            (1 + self.policy.extra_evaluations) * self.state.evaluation_seconds + self.state.save_seconds
-        )
+        """For the end of the run: the last evaluation, a save and the report."""
+        self.clock.reserve = END_SECONDS + 1.1 * (self.state.evaluation_seconds + self.state.save_seconds)
 
     def emit(self, event: Event, *, step: int | None = None) -> None:
         """Log an event with step, progress, tokens and seconds of the run. `step`: if not the last one."""

@@ -1,0 +1,71 @@
+"""The scores of the dev examples at every evaluation of a fine-tuning, and what the choice of the best one is worth.
+
+RUN/evaluations/step-00000120.npy     an example per row
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bertworks.files import atomic_write
+from bertworks.measure.metrics import Floats, nan_to_zero
+from bertworks.measure.selection import cross_fitted
+from bertworks.tasks.evaluation import Selection
+from bertworks.tasks.inference import AnyTask
+from bertworks.train.events import METRICS, Evaluated, of_kind, read_events
+
+EVALUATIONS = "evaluations"
+NAME = re.compile(r"step-(\d{8,})\.npy")
+
+
+def write_scores(run: Path, step: int, scores: Floats) -> None:
+    (run / EVALUATIONS).mkdir(exist_ok=True)
+    with atomic_write(run / EVALUATIONS / f"step-{step:08}.npy") as file:
+        np.save(file, scores)
+
+
+def discard_later(run: Path, step: int) -> None:
+    """Of an interrupted process: evaluations after the checkpoint at `step`, which will come again."""
+    for later, path in _files(run).items():
+        if later > step:
+            path.unlink()
+
+
+def _files(run: Path) -> dict[int, Path]:
+    matches = ((NAME.fullmatch(path.name), path) for path in sorted((run / EVALUATIONS).glob("*.npy")))
+    return {int(match[1]): path for match, path in matches if match is not None}
+
+
+@dataclass(frozen=True)
+class History:
+    """All evaluations of a run: the scores of the same dev examples at each of these steps."""
+
+    steps: list[int]
+    best_step: int
+    scores: list[Floats] | None  # None: a run that was begun by an older version did not keep them
+    examples: Sequence[int]  # indices of the dev examples that they read
+
+    @classmethod
+    def read(cls, run: Path, best_step: int, examples: Sequence[int]) -> History:
+        steps = sorted({event.step for event in of_kind(read_events(run / METRICS), Evaluated)})
+        files = _files(run)
+        is_complete = files.keys() >= set(steps)
+        scores = [np.load(files[step], allow_pickle=False) for step in steps] if is_complete else None
+        return cls(steps, best_step, scores, examples)
+
+    def selection(self, task: AnyTask, metric: str, dev_scores: Floats) -> Selection:
+        """`dev_scores`: of the chosen model, for all of dev."""
+        if self.scores is None:
+            return Selection(self.best_step, len(self.steps))
+        unread = np.setdiff1d(np.arange(len(dev_scores)), self.examples)
+        return Selection(
+            self.best_step,
+            len(self.steps),
+            last=nan_to_zero(task.metric_values(self.scores[-1])),
+            cross_fitted=cross_fitted(task.metric_values, metric, self.scores, dev_scores[unread]),
+        )

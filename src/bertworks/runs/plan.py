@@ -1,0 +1,157 @@
+"""What a time budget buys in fine-tuning: how long texts, how large steps, how many epochs.
+
+A step on whole long texts may take a minute; two minutes would then end after three steps, with a model that learned
+nothing. So a step is bounded in tokens and, if a budget is too short for one epoch of whole texts, training reads one
+window of each text, another in each epoch, and shorter windows if need be. Evaluation and prediction read whole texts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from bertworks.config import FinetuneConfig
+from bertworks.data.rng import Stream, rng
+from bertworks.datasets.example import Example
+from bertworks.errors import Remark
+from bertworks.tasks.features import Features, collate
+from bertworks.tasks.inference import AnyTask
+from bertworks.tasks.windows import SlidingWindows
+from bertworks.text.tokenizer import Tokenizer
+from bertworks.train.policy import EVALUATION_SHARE
+
+STEP_TOKENS = 8192  # of a step, on average
+MIN_BATCH_SIZE = 8
+MIN_STEPS = 50
+MIN_EPOCHS = 1.0
+WINDOW_LENGTHS = (256, 128, 64)  # that a short budget may choose
+SAMPLED_EXAMPLES = 256  # whose lengths are measured
+PACE_TOKENS = 1024  # of the batch that the pace is measured with
+SHORTENING_KEYS = {"data.max_length", "data.overlap", "data.on_long", "data.train_windows"}
+
+
+@dataclass(frozen=True)
+class Pace:
+    """The time that a training takes, and the time it has."""
+
+    seconds_per_token: float
+    seconds: float
+
+    @property
+    def tokens(self) -> float:
+        """That can be trained on, beside evaluations."""
+        return (1 - EVALUATION_SHARE) * self.seconds / self.seconds_per_token
+
+
+@dataclass(frozen=True)
+class Plan:
+    batch_size: int
+    max_length: int
+    mean_length: float  # tokens of an example that training reads
+    one_window: bool = False  # of each text
+
+    def n_steps(self, pace: Pace) -> float:
+        return pace.tokens / (self.batch_size * self.mean_length)
+
+    def apply(self, config: FinetuneConfig) -> FinetuneConfig:
+        train = config.train.model_copy(update={"batch_size": self.batch_size})
+        windows = {"max_length": self.max_length, "train_windows": 1} if self.one_window else {}
+        return config.model_copy(update={"train": train, "data": config.data.model_copy(update=windows)})
+
+    def remarks(self, pace: Pace, config: FinetuneConfig, n_examples: int) -> list[Remark]:
+        """What the budget buys, where it is not enough for the config as it was."""
+        if not self.one_window and self.batch_size == config.train.batch_size:
+            return []
+        n_steps = self.n_steps(pace)
+        n_epochs = n_steps * self.batch_size / n_examples
+        text = f"the budget buys about {n_steps:,.0f} steps of {self.batch_size} examples, {n_epochs:.1f} epochs"
+        chinese = f"时间预算约可训练 {n_steps:,.0f} 步，每步 {self.batch_size} 个样本，共 {n_epochs:.1f} 轮"
+        if self.one_window:
+            text += (
+                f": training reads one window of at most {self.max_length} tokens of each text, another in each epoch; "
+                "evaluation and prediction read whole texts"
+            )
+            chinese += (
+                f"：训练时每轮只读每篇文本的一个窗口（不超过 {self.max_length} 词元，每轮不同）；评估与预测读取全文"
+            )
+        return [Remark("budget-plan", text, chinese)]
+
+
+def planned(
+    config: FinetuneConfig,
+    task: AnyTask,
+    tokenizer: Tokenizer,
+    train: Sequence[Example],
+    *,
+    user_keys: Set[str],
+    n_runs: int = 1,
+    may_measure: bool = True,
+) -> tuple[FinetuneConfig, list[Remark]]:
+    """A config whose steps are bounded in tokens and fit its budget, which is for `n_runs` seeds together. What the
+    user set stays. Where several processes train, none may measure: they would not agree."""
+    features = _sample_features(task, tokenizer, config, train)
+    lengths = [item.length for item in features]
+    plan = Plan(config.train.batch_size, config.data.max_length, float(np.mean(lengths)))
+    if "train.batch_size" not in user_keys:
+        plan = replace(plan, batch_size=bound_step(plan.batch_size, plan.mean_length))
+    if config.train.budget is None or not may_measure:
+        return plan.apply(config), []
+    pace = Pace(measure_pace(task, features, config.train.threads), config.train.budget / n_runs)
+    if task.samples_windows and not user_keys & SHORTENING_KEYS:
+        plan = shorten_windows(plan, pace, lengths, len(train))
+    if "train.batch_size" not in user_keys:
+        plan = shrink_steps(plan, pace)
+    return plan.apply(config), plan.remarks(pace, config, len(train))
+
+
+def _sample_features(
+    task: AnyTask, tokenizer: Tokenizer, config: FinetuneConfig, examples: Sequence[Example]
+) -> list[Features]:
+    """Of a random part of the examples; the same every time."""
+    members = rng(0, Stream.EXAMPLES).permutation(len(examples))[:SAMPLED_EXAMPLES].tolist()
+    return task.features([examples[member] for member in members], SlidingWindows.from_config(tokenizer, config.data))
+
+
+def measure_pace(task: AnyTask, features: Sequence[Features], threads: int | None) -> float:
+    """Seconds per token of a training step, measured on a small batch."""
+    lengths = np.cumsum([item.length for item in features])
+    n_items = max(1, int(np.searchsorted(lengths, PACE_TOKENS, side="right")))
+    batch = collate(features, np.arange(n_items))
+    seconds = []
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads or before)
+    for _ in range(2):  # the first one warms up
+        began = time.monotonic()
+        loss = torch.stack([term.total for term in task(batch) if term.weight]).sum()
+        loss.backward()  # type: ignore[no-untyped-call]
+        seconds.append(time.monotonic() - began)
+    torch.set_num_threads(before)
+    task.zero_grad(set_to_none=True)
+    return min(seconds) / int(lengths[n_items - 1])
+
+
+def bound_step(batch_size: int, mean_length: float) -> int:
+    """The number of examples of a step, not above `batch_size`, that has about `STEP_TOKENS` tokens at most."""
+    return min(batch_size, max(MIN_BATCH_SIZE, int(STEP_TOKENS / mean_length)))
+
+
+def shorten_windows(plan: Plan, pace: Pace, lengths: Sequence[int], n_examples: int) -> Plan:
+    """One window of each text, as long as possible for `MIN_EPOCHS`. `lengths`: of some texts, in tokens."""
+    for max_length in (plan.max_length, *WINDOW_LENGTHS):
+        if pace.tokens >= MIN_EPOCHS * n_examples * plan.mean_length:
+            break
+        if max_length <= plan.max_length:
+            mean_length = float(np.minimum(lengths, max_length).mean())
+            plan = replace(plan, max_length=max_length, mean_length=mean_length, one_window=True)
+    return plan
+
+
+def shrink_steps(plan: Plan, pace: Pace) -> Plan:
+    """Steps of fewer examples, down to `MIN_BATCH_SIZE`, until there are `MIN_STEPS`."""
+    while plan.batch_size > MIN_BATCH_SIZE and plan.n_steps(pace) < MIN_STEPS:
+        plan = replace(plan, batch_size=max(MIN_BATCH_SIZE, plan.batch_size // 2))
+    return plan

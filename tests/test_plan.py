@@ -1,0 +1,170 @@
+"""What a time budget buys: shorter windows, smaller steps, and that it is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bertworks
+from bertworks.errors import BadConfig
+from bertworks.runs.finetune import FinetuneJob
+from bertworks.runs.plan import MIN_BATCH_SIZE, MIN_STEPS, Pace, Plan, bound_step, shorten_windows, shrink_steps
+from bertworks.tasks.features import ShuffledExamples
+from bertworks.tasks.source import find_source
+from bertworks.train.policy import EVALUATION_SHARE
+from test_selection import noisy_rows
+from test_tasks import WORDS, sliding_windows, small_task, synthetic_examples
+from texts import tiny_tokenizer
+from training import digest, events
+
+
+def pace(tokens: float) -> Pace:
+    """That allows so many tokens."""
+    return Pace(1.0, tokens / (1 - EVALUATION_SHARE))
+
+
+def test_steps_are_bounded_in_tokens() -> None:
+    assert bound_step(32, 40.0) == 32
+    assert bound_step(32, 512.0) == 16
+    assert bound_step(32, 1e6) == MIN_BATCH_SIZE
+    assert bound_step(4, 1e6) == 4, "not more than was asked for"
+
+
+def test_windows_are_as_long_as_one_epoch_allows() -> None:
+    lengths = [1000] * 10
+    whole = Plan(8, 512, 1000.0)
+    assert shorten_windows(whole, pace(100_000), lengths, 100) == whole
+    assert shorten_windows(whole, pace(60_000), lengths, 100) == Plan(8, 512, 512.0, one_window=True)
+    assert shorten_windows(whole, pace(20_000), lengths, 100) == Plan(8, 128, 128.0, one_window=True)
+    assert shorten_windows(whole, pace(10), lengths, 100) == Plan(8, 64, 64.0, one_window=True)
+
+
+def test_windows_never_grow() -> None:
+    assert shorten_windows(Plan(8, 100, 300.0), pace(10), [300], 100).max_length == 64
+    assert shorten_windows(Plan(8, 48, 300.0), pace(10), [300], 100).max_length == 48
+
+
+def test_steps_shrink_until_there_are_enough() -> None:
+    plan = shrink_steps(Plan(32, 128, 100.0), pace(100 * 32 * 20))
+    assert plan.batch_size == 8 and plan.n_steps(pace(100 * 32 * 20)) >= MIN_STEPS
+    assert shrink_steps(Plan(32, 128, 100.0), pace(100 * 32 * MIN_STEPS)).batch_size == 32
+    assert shrink_steps(Plan(32, 128, 100.0), pace(1)).batch_size == MIN_BATCH_SIZE
+    assert shrink_steps(Plan(4, 128, 100.0), pace(1)).batch_size == 4
+
+
+# ---------------------------------------------------------------------- in a job
+
+
+@pytest.fixture(scope="module")
+def base_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    sizes: dict[str, Any] = {"n_layers": 2, "hidden_size": 32, "n_heads": 2, "ffn_size": 64, "n_positions": 512}
+    return bertworks.new("bert-mini", tokenizer=tiny_tokenizer(), **sizes).save(
+        tmp_path_factory.mktemp("start") / "model"
+    )
+
+
+@pytest.fixture(scope="module")
+def long_texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("table") / "rows.csv"
+    generator = np.random.default_rng(0)
+    rows = [f"{' '.join(generator.choice(WORDS, 700))},{'ab'[i % 2]}" for i in range(80)]
+    path.write_text("\n".join(["text,label", *rows]) + "\n")
+    return path
+
+
+def job(base_model: Path, table: Path, *settings: str, seconds_per_token: float, monkeypatch: Any, **more: Any) -> Any:
+    monkeypatch.setattr("bertworks.runs.plan.measure_pace", lambda *_: seconds_per_token)
+    options = more.pop("options", {"budget": 120.0})
+    source = find_source("classify", train=str(table))
+    return FinetuneJob.resolve(source, model=str(base_model), settings=settings, options=options, **more)
+
+
+def test_a_short_budget_chooses_and_says_so(
+    base_model: Path, long_texts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = job(base_model, long_texts, seconds_per_token=0.01, monkeypatch=monkeypatch)
+    assert (planned.config.data.max_length, planned.config.data.train_windows) == (64, 1)
+    assert planned.config.train.batch_size == MIN_BATCH_SIZE
+    assert [remark.code for remark in planned.remarks].count("budget-plan") == 1
+
+
+def test_a_budget_that_is_long_enough_changes_nothing(
+    base_model: Path, long_texts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = job(base_model, long_texts, seconds_per_token=1e-6, monkeypatch=monkeypatch)
+    assert (planned.config.data.max_length, planned.config.data.train_windows) == (512, None)
+    assert planned.config.train.batch_size == MIN_BATCH_SIZE, "the bound of a step: texts have some 1,500 tokens"
+
+
+def test_what_the_user_set_stays(base_model: Path, long_texts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = ["train.batch_size=32", "data.max_length=512"]
+    planned = job(base_model, long_texts, *settings, seconds_per_token=0.01, monkeypatch=monkeypatch)
+    assert (planned.config.data.max_length, planned.config.data.train_windows) == (512, None)
+    assert planned.config.train.batch_size == 32
+    assert "budget-plan" not in [remark.code for remark in planned.remarks]
+    truncated = job(base_model, long_texts, seconds_per_token=0.01, monkeypatch=monkeypatch, on_long="truncate")
+    assert truncated.config.data.max_length == 512 and truncated.config.data.train_windows is None
+
+
+def test_seeds_share_a_budget(base_model: Path, long_texts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone, shared = (
+        job(base_model, long_texts, seconds_per_token=0.002, monkeypatch=monkeypatch, n_seeds=n) for n in (1, 4)
+    )
+    assert shared.config.data.max_length < alone.config.data.max_length
+
+
+def test_without_a_budget_nothing_is_measured(
+    base_model: Path, long_texts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = job(base_model, long_texts, seconds_per_token=9.0, monkeypatch=monkeypatch, options={"epochs": 1})
+    assert planned.config.data.train_windows is None and planned.config.train.batch_size == MIN_BATCH_SIZE
+
+
+def test_a_real_pace_is_measured_and_leaves_random_numbers_alone(base_model: Path, tmp_path: Path) -> None:
+    import torch
+
+    before = torch.random.get_rng_state()
+    run = bertworks.finetune(noisy_rows(30), model=base_model, out=tmp_path / "run", budget=4)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    (finished,) = events(run.folder, "end")
+    assert finished["epochs"] > 0 and finished["evaluation_seconds"] > 0
+
+
+# ---------------------------------------------------------------------- some windows of a text
+
+
+def test_each_epoch_reads_other_windows() -> None:
+    task = small_task("bert-mini", "classify")
+    features = task.features(synthetic_examples("classify", 4, length=40), sliding_windows(limit=12))
+    n_windows = [len(item.windows) for item in features]
+    assert min(n_windows) > 4
+    examples = ShuffledExamples(features, 4, seed=0, max_windows=2)
+    batches = [examples.epoch(number).gather(np.arange(4)) for number in (0, 0, 1, 2)]
+    assert all(np.bincount(batch.owners).tolist() == [2, 2, 2, 2] for batch in batches)
+    assert all(examples.lengths.sum() == len(batch.ids) for batch in batches)
+    assert np.array_equal(batches[0].ids, batches[1].ids), "a batch is a function of its cursor"
+    assert not np.array_equal(batches[0].ids, batches[2].ids) and not np.array_equal(batches[2].ids, batches[3].ids)
+    whole = ShuffledExamples(features, 4, seed=0, max_windows=99).epoch(0).gather(np.arange(4))
+    assert np.bincount(whole.owners).tolist() == n_windows
+
+
+def test_predictions_read_whole_texts(base_model: Path, long_texts: Path, tmp_path: Path) -> None:
+    settings = {"data.max_length": 64, "data.train_windows": 1, "train.evaluations": 1}
+    run = bertworks.finetune(long_texts, model=base_model, out=tmp_path / "run", steps=2, settings=settings)
+    assert events(run.folder, "train")[-1]["tokens"] <= 2 * 32 * 64
+    predictions = run.predict([" ".join(WORDS * 20)])
+    assert predictions.ledger.windowed_texts == 1 and predictions.ledger.cut_texts == 0
+    again = bertworks.finetune(long_texts, model=base_model, out=tmp_path / "again", steps=2, settings=settings)
+    assert digest(run.folder) == digest(again.folder)
+
+
+@pytest.mark.parametrize("settings", [{"data.train_windows": 1, "data.on_long": "truncate"}])
+def test_windows_to_sample_need_windows(
+    base_model: Path, long_texts: Path, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    with pytest.raises(BadConfig) as caught:
+        bertworks.finetune(long_texts, model=base_model, out=tmp_path / "run", steps=2, settings=settings)
+    assert caught.value.code == "no-effect" and caught.value.fields == ["data.train_windows"]

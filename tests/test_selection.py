@@ -1,0 +1,248 @@
+"""Which model of a fine-tuning is kept, what it is worth on new examples, its baseline and its calibration."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import bertworks
+from bertworks.config import TaskArtifact
+from bertworks.datasets.example import Example
+from bertworks.measure.selection import best_of, cross_fitted
+from bertworks.runs.evaluations import EVALUATIONS, discard_later
+from bertworks.tasks.evaluation import baseline_metrics, calibrate
+from bertworks.tasks.task import softmax
+from bertworks.train.checkpoint import CHECKPOINTS
+from test_tasks import WORDS, config_of, sliding_windows, small_task, synthetic_examples
+from texts import tiny_tokenizer
+from training import digest, events
+
+SETTINGS = {"train.batch_size": 8, "train.evaluations": 4, "optim.lr": 3e-3, "train.checkpoint_every": 2}
+
+
+def noisy_rows(count: int, seed: int = 0) -> list[dict[str, str]]:
+    """A label that the first word tells in three cases of four; two thirds are "high"."""
+    draw = random.Random(seed)
+    rows = []
+    for _ in range(count):
+        words = draw.choices(WORDS, k=6)
+        truth = words[0] > "fa"
+        rows.append({"text": " ".join(words), "label": "high" if truth == (draw.random() < 0.75) else "low"})
+    return rows
+
+
+@pytest.fixture(scope="module")
+def base_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    sizes: dict[str, Any] = {"n_layers": 2, "hidden_size": 32, "n_heads": 2, "ffn_size": 64, "n_positions": 48}
+    bench = bertworks.new("bert-mini", tokenizer=tiny_tokenizer(), init_range=0.1, seed=3, **sizes)
+    return bench.save(tmp_path_factory.mktemp("start") / "model")
+
+
+@pytest.fixture(scope="module")
+def run(base_model: Path, tmp_path_factory: pytest.TempPathFactory) -> bertworks.Run:
+    out = tmp_path_factory.mktemp("selection") / "run"
+    return bertworks.finetune(
+        noisy_rows(60), dev=noisy_rows(40, seed=1), model=base_model, out=out, steps=16, settings=SETTINGS
+    )
+
+
+# ---------------------------------------------------------------------- the choice of the best evaluation
+
+
+def accuracy(scores: np.ndarray) -> dict[str, float]:
+    return {"accuracy": float(scores.mean())}
+
+
+def test_cross_fitting_is_unbiased_where_the_best_evaluation_is_not() -> None:
+    """Ten models that are equally good: the best of them on 100 examples seems 8 points better."""
+    generator = np.random.default_rng(0)
+    best_errors, cross_fitted_errors = [], []
+    for _ in range(150):
+        evaluations = [(generator.random((100, 1)) < 0.6).astype(float) for _ in range(10)]
+        values = [accuracy(scores)["accuracy"] for scores in evaluations]
+        best_errors.append(values[best_of(values)] - 0.6)
+        cross_fitted_errors.append(cross_fitted(accuracy, "accuracy", evaluations)["accuracy"] - 0.6)
+    noise = float(np.std(cross_fitted_errors)) / np.sqrt(len(cross_fitted_errors))
+    assert np.mean(best_errors) > 0.05
+    assert abs(np.mean(cross_fitted_errors)) < 3 * noise < 0.02
+
+
+def test_examples_without_a_part_in_the_choice_count_as_they_are() -> None:
+    chosen = [np.zeros((4, 1)), np.ones((4, 1))]
+    others = np.array([[0.0], [0.0], [1.0], [0.0]])
+    assert cross_fitted(accuracy, "accuracy", chosen, others) == {"accuracy": 5 / 8}
+    assert cross_fitted(accuracy, "accuracy", [np.ones((1, 1))]) == {"accuracy": 1.0}, "a single example"
+
+
+def test_of_equal_evaluations_the_latest_is_the_best() -> None:
+    assert best_of([0.5, 0.7, 0.7, 0.6]) == 2
+
+
+def test_results_say_how_the_model_was_chosen(run: bertworks.Run) -> None:
+    evaluated = events(run.folder, "eval")
+    best = max(evaluated, key=lambda event: (event["metrics"]["accuracy"], event["step"]))
+    selection = run.results["selection"]
+    assert (selection["step"], selection["n_evaluations"]) == (best["step"], 4)
+    assert run.metrics["accuracy"] == best["metrics"]["accuracy"]
+    assert selection["last"] == {name: evaluated[-1]["metrics"][name] for name in run.metrics}
+    tables = [np.load(path) for path in sorted((run.folder / EVALUATIONS).iterdir())]
+    task = run.model.predictor.task
+    assert selection["cross_fitted"] == cross_fitted(task.metric_values, "accuracy", tables)
+    assert selection["cross_fitted"]["accuracy"] <= run.metrics["accuracy"]
+    low, high = run.results["intervals"]["accuracy"]
+    assert low < selection["cross_fitted"]["accuracy"] < high
+    (finished,) = events(run.folder, "end")
+    for name, value in selection.items():
+        assert finished[{"step": "best_step"}.get(name, name)] == value
+    assert finished["baseline"] == run.results["baseline"]
+    assert finished["epochs"] == 2.0
+
+
+def test_the_baseline_is_the_majority_class(run: bertworks.Run) -> None:
+    majority = Counter(row["label"] for row in noisy_rows(60)).most_common(1)[0][0]
+    share = sum(row["label"] == majority for row in noisy_rows(40, seed=1)) / 40
+    assert run.results["baseline"]["accuracy"] == share
+    assert run.results["baseline"]["matthews"] == 0.0
+
+
+@pytest.mark.parametrize("shape", ["classify", "regress", "multilabel", "tag", "choice"])
+def test_every_shape_but_span_has_a_baseline(shape: str) -> None:
+    task = small_task("bert-mini", shape)
+    train, dev = synthetic_examples(shape, 31), synthetic_examples(shape, 30, seed=1)
+    values = baseline_metrics(task, train, task.features(dev, sliding_windows()), dev)
+    assert values.keys() == {metric.name for metric in task.metrics}
+    if shape == "regress":
+        mean = np.mean([example.answer for example in train])
+        assert values["mae"] == pytest.approx(np.mean([abs(example.answer - mean) for example in dev]), rel=1e-5)
+    if shape == "choice":
+        most_frequent = Counter(example.answer for example in train).most_common(1)[0][0]
+        assert values["accuracy"] == np.mean([example.answer == most_frequent for example in dev])
+
+
+def test_a_resumed_run_has_the_same_evaluations(run: bertworks.Run, tmp_path: Path) -> None:
+    """From a checkpoint in the middle, with evaluations after it and a stray one that will not come again."""
+    copy = tmp_path / "copy"
+    shutil.copytree(run.folder, copy)
+    (copy / "results.json").unlink()
+    for step in sorted((copy / CHECKPOINTS).iterdir())[1:]:
+        shutil.rmtree(step)
+    (kept,) = (copy / CHECKPOINTS).iterdir()
+    if int(kept.name.removeprefix("step-")) == 16:
+        pytest.skip("the best model is the last one")
+    np.save(copy / EVALUATIONS / "step-00000015.npy", np.zeros((40, 2)))
+    resumed = bertworks.Run(copy).resume()
+    assert digest(copy) == digest(run.folder)
+    assert sorted(path.name for path in (copy / EVALUATIONS).iterdir()) == [
+        f"step-{step:08}.npy" for step in (4, 8, 12, 16)
+    ]
+    assert resumed.results["selection"] == run.results["selection"]
+
+
+def test_evaluations_after_a_checkpoint_are_discarded(tmp_path: Path) -> None:
+    (tmp_path / EVALUATIONS).mkdir()
+    for step in (4, 8, 12):
+        np.save(tmp_path / EVALUATIONS / f"step-{step:08}.npy", np.zeros((1, 1)))
+    discard_later(tmp_path, 8)
+    assert sorted(path.name for path in (tmp_path / EVALUATIONS).iterdir()) == [
+        "step-00000004.npy",
+        "step-00000008.npy",
+    ]
+
+
+def test_runs_without_kept_evaluations_have_no_estimate(run: bertworks.Run, tmp_path: Path) -> None:
+    """As of runs that an older version began."""
+    copy = tmp_path / "copy"
+    shutil.copytree(run.folder, copy)
+    (copy / "results.json").unlink()
+    next((copy / EVALUATIONS).iterdir()).unlink()
+    selection = bertworks.Run(copy).resume().results["selection"]
+    assert (selection["n_evaluations"], selection["cross_fitted"], selection["last"]) == (4, {}, {})
+
+
+def test_seeds_have_the_mean_of_their_estimates(base_model: Path, tmp_path: Path) -> None:
+    run = bertworks.finetune(
+        noisy_rows(40), model=base_model, out=tmp_path / "run", steps=4, seeds=2, settings={**SETTINGS}
+    )
+    seeds = [json.loads((run.folder / f"seed-{seed}" / "results.json").read_text()) for seed in (0, 1)]
+    for key in ("cross_fitted", "last"):
+        mean = np.mean([results["selection"][key]["accuracy"] for results in seeds])
+        assert run.results["seeds"][key]["accuracy"] == pytest.approx(mean)
+
+
+# ---------------------------------------------------------------------- calibration
+
+
+def outputs_of(logits: np.ndarray) -> list[list[np.ndarray]]:
+    return [[row[None]] for row in logits]
+
+
+def drawn_examples(logits: np.ndarray, generator: np.random.Generator) -> list[Example]:
+    """Labels drawn from the probabilities of these logits."""
+    labels = config_of("classify").labels
+    return [Example(("ba ku",), labels[int(generator.random() > row[0])]) for row in softmax(logits)]
+
+
+def test_a_temperature_is_used_only_where_it_helps() -> None:
+    """A model whose confidence is right on average, and one that is overconfident, on dev sets of 30 examples."""
+    task = small_task("bert-mini", "classify")
+    generator = np.random.default_rng(0)
+    n_used = {1.0: 0, 5.0: 0}
+    for _ in range(20):
+        for factor in n_used:
+            logits = generator.normal(0, 1.5, (30, 2))
+            examples = drawn_examples(logits, generator)
+            features = task.features(examples, sliding_windows())
+            calibration = calibrate(task, outputs_of(factor * logits), features, examples)
+            n_used[factor] += calibration.helps
+            assert task.temperature == 1.0
+            if calibration.helps:
+                assert calibration.error_after < calibration.error_before
+    assert n_used[5.0] >= 18 > 10 >= n_used[1.0]
+
+
+def test_the_softmax_of_transformers_is_our_confidence(run: bertworks.Run) -> None:
+    """The temperature is folded into the weights of the head."""
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    artifact = run.model.artifact
+    assert artifact is not None
+    calibration = run.results["calibration"]
+    assert artifact.temperature_in_head == calibration["helps"] == (artifact.temperature != 1.0)
+    texts = [row["text"] for row in noisy_rows(6, seed=2)]
+    model = AutoModelForSequenceClassification.from_pretrained(run.folder / "model").eval()
+    tokenizer = AutoTokenizer.from_pretrained(run.folder / "model")
+    with torch.no_grad():
+        theirs = model(**tokenizer(texts, padding=True, return_tensors="pt")).logits.softmax(-1).numpy()
+    ours = np.array([list(prediction.scores.values()) for prediction in run.predict(texts)])
+    assert np.abs(ours - theirs).max() < 1e-6
+
+
+@pytest.mark.parametrize("shape", ["classify", "multilabel", "tag", "span", "choice"])
+def test_a_temperature_in_the_head_changes_no_prediction(shape: str) -> None:
+    task = small_task("bert-mini", shape).eval()
+    examples = synthetic_examples(shape, 8)
+    features = task.features(examples, sliding_windows())
+    task.temperature = 2.5
+    predictor = _predictions(task, features, examples)
+    artifact = TaskArtifact(task=config_of(shape), temperature=2.5)
+    moved = task.move_temperature_to_head(artifact)
+    assert moved.temperature_in_head and task.temperature == 1.0
+    task.restore(moved)
+    assert task.temperature == 1.0
+    for before, after in zip(predictor, _predictions(task, features, examples), strict=True):
+        assert after == pytest.approx(before, rel=1e-4)
+
+
+def _predictions(task: Any, features: Any, examples: Any) -> list[list[float]]:
+    from bertworks.tasks.inference import run_windows
+
+    predictions = task.decode_all(run_windows(task, features), features, examples)
+    return [[confidence for confidence, _ in score.confidences] for score in task.scores(predictions, examples)]
