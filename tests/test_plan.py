@@ -168,3 +168,23 @@ def test_windows_to_sample_need_windows(
     with pytest.raises(BadConfig) as caught:
         bertworks.finetune(long_texts, model=base_model, out=tmp_path / "run", steps=2, settings=settings)
     assert caught.value.code == "no-effect" and caught.value.fields == ["data.train_windows"]
+
+
+# ---------------------------------------------------------------------- texts that a model cannot read
+
+
+def test_a_language_that_the_model_cannot_read_is_said(base_model: Path, tmp_path: Path) -> None:
+    """By --show, in training, in the report, and by predictions; with a model to take instead."""
+    from commands import run as run_command
+
+    table = tmp_path / "rows.csv"
+    table.write_text("text,label\n" + "".join(f"Это фильм номер {n},{'ab'[n % 2]}\n" for n in range(40)))
+    shown = run_command("finetune", "classify", "--train", table, "--model", base_model, "--show")
+    assert "xlm-roberta-base" in shown.stderr
+    run = bertworks.finetune(table, model=base_model, out=tmp_path / "run", steps=2)
+    assert {event["code"] for event in events(run.folder, "remark")} >= {"ledger"}
+    report = run.report.read_text()
+    assert report.count("xlm-roberta-base") >= 2, "in both languages"
+    assert "xlm-roberta-base" in str(run.predict(["Это фильм"]).ledger)
+    assert bertworks.Ledger(texts=1, tokens=100, unknown=5).unknown_advice[0].endswith("vocab check`")  # type: ignore[index]
+    assert bertworks.Ledger(texts=1, tokens=1000, unknown=5).unknown_advice is None

@@ -330,6 +330,7 @@ def _ledgers(results: EvalResults) -> str:
         bilingual("tokens", "词元数"),
         bilingual("texts in windows", "滑窗处理的文本"),
         bilingual("tokens cut", "截断的词元"),
+        bilingual("unknown tokens", "未知词元"),
     ]
     rows = []
     for split, ledgers in results.ledgers.items():
@@ -340,11 +341,17 @@ def _ledgers(results: EvalResults) -> str:
                     ledger.texts,
                     ledger.tokens,
                     ledger.windowed_texts,
-                    _cut_tokens(ledger),
+                    _share(ledger.cut_tokens, ledger),
+                    _share(ledger.unknown, ledger),
                 )
             )
-    return f"<h2>{bilingual('Long texts', '长文本')}</h2>{table(header, rows)}"
+    advice = next(
+        (ledgers[""].unknown_advice for ledgers in results.ledgers.values() if ledgers[""].unknown_advice), None
+    )
+    note = f"<p>{bilingual(*map(escape, advice))}</p>" if advice is not None else ""
+    title = bilingual("Long texts and unknown tokens", "长文本与未知词元")
+    return f"<h2>{title}</h2>{table(header, rows)}{note}"
 
 
-def _cut_tokens(ledger: Ledger) -> str:
-    return f"{ledger.cut_tokens:,} ({ledger.cut_tokens / max(1, ledger.tokens):.1%})" if ledger.cut_tokens else "0"
+def _share(n_tokens: int, ledger: Ledger) -> str:
+    return f"{n_tokens:,} ({n_tokens / max(1, ledger.tokens):.1%})" if n_tokens else "0"

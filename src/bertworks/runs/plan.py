@@ -21,6 +21,7 @@ from bertworks.errors import Remark
 from bertworks.tasks.features import Features, collate
 from bertworks.tasks.inference import AnyTask
 from bertworks.tasks.windows import SlidingWindows
+from bertworks.text.ledger import Ledger
 from bertworks.text.tokenizer import Tokenizer
 from bertworks.train.policy import EVALUATION_SHARE
 
@@ -94,18 +95,31 @@ def planned(
     """A config whose steps are bounded in tokens and fit its budget, which is for `n_runs` seeds together. What the
     user set stays. Where several processes train, none may measure: they would not agree."""
     features = _sample_features(task, tokenizer, config, train)
+    remarks = _unknown_tokens(features)
     lengths = [item.length for item in features]
     plan = Plan(config.train.batch_size, config.data.max_length, float(np.mean(lengths)))
     if "train.batch_size" not in user_keys:
         plan = replace(plan, batch_size=bound_step(plan.batch_size, plan.mean_length))
     if config.train.budget is None or not may_measure:
-        return plan.apply(config), []
+        return plan.apply(config), remarks
     pace = Pace(measure_pace(task, features, config.train.threads), config.train.budget / n_runs)
     if task.samples_windows and not user_keys & SHORTENING_KEYS:
         plan = shorten_windows(plan, pace, lengths, len(train))
     if "train.batch_size" not in user_keys:
         plan = shrink_steps(plan, pace)
-    return plan.apply(config), plan.remarks(pace, config, len(train))
+    return plan.apply(config), [*remarks, *plan.remarks(pace, config, len(train))]
+
+
+def _unknown_tokens(features: Sequence[Features]) -> list[Remark]:
+    ledger = Ledger()
+    for item in features:
+        item.add_to_ledger(ledger)
+    if (advice := ledger.unknown_advice) is None:
+        return []
+    english, chinese = advice
+    return [
+        Remark("unknown-tokens", f"of {ledger.texts:,} examples: {english}", f"{ledger.texts:,} 个样本中：{chinese}")
+    ]
 
 
 def _sample_features(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 MANY_UNKNOWN = 0.01  # share of the tokens, above which the summary mentions them
+UNREADABLE = 0.2  # above which the model is one for other texts
 OnLong = Literal["window", "truncate", "error"]
 
 
@@ -38,6 +39,23 @@ class Ledger:
     def has_many_unknown(self) -> bool:
         return self.unknown > MANY_UNKNOWN * self.tokens
 
+    @property
+    def unknown_advice(self) -> tuple[str, str] | None:
+        """What many unknown tokens mean and what to do, in English and Chinese."""
+        if not self.has_many_unknown:
+            return None
+        share = self.unknown / self.tokens
+        counts = f"{self.unknown:,} unknown tokens ({share:.1%}), which the model cannot tell apart"
+        chinese = f"{self.unknown:,} 个未知词元（{share:.1%}），模型无法区分它们"
+        if share <= UNREADABLE:
+            return f"{counts}: see `bertworks vocab check`", f"{chinese}：见 `bertworks vocab check`"
+        return (
+            f"{counts}: it cannot read this text; take a model for this language (Chinese: bert-base-chinese, many "
+            "languages: xlm-roberta-base), or train one of your own",
+            f"{chinese}：它读不懂这些文本；请改用支持该语言的模型（中文：bert-base-chinese；多语言：xlm-roberta-base），"
+            "或自行训练",
+        )
+
     def __str__(self) -> str:
         parts = [f"{self.texts:,} texts, {self.tokens:,} tokens"]
         if self.windowed_texts:
@@ -53,10 +71,6 @@ class Ledger:
             )
         if not self.windowed_texts and not self.cut_texts:
             parts.append("none longer than the model")
-        if self.has_many_unknown:
-            share = self.unknown / self.tokens
-            parts.append(
-                f"{self.unknown:,} unknown tokens ({share:.1%}), which the model cannot tell apart: "
-                "see `bertworks vocab check`"
-            )
+        if self.unknown_advice is not None:
+            parts.append(self.unknown_advice[0])
         return "; ".join(parts)
