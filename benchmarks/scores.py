@@ -2,7 +2,7 @@
 
 The same files, model, seeds and metrics. As in its examples: 3 epochs, batches of 32 padded to their longest row, AdamW
 at 5e-5 with linear decay, texts truncated to 128 tokens, the last state evaluated. A seed sets the head, the order and
-the dropout.
+the dropout. Compare like with like: with the last evaluation of `bertworks finetune`, not with its best.
 
     python benchmarks/scores.py cola ../shared/data/tasks/glue/CoLA
     python benchmarks/scores.py sst2 ../shared/data/tasks/glue/SST-2 --first 8000

@@ -17,6 +17,7 @@ import bertworks
 from bertworks.config import TaskArtifact
 from bertworks.datasets.example import Example
 from bertworks.measure.selection import best_of, cross_fitted
+from bertworks.runs.compare import compare
 from bertworks.runs.evaluations import EVALUATIONS, discard_later
 from bertworks.tasks.evaluation import baseline_metrics, calibrate
 from bertworks.tasks.task import softmax
@@ -246,3 +247,13 @@ def _predictions(task: Any, features: Any, examples: Any) -> list[list[float]]:
 
     predictions = task.decode_all(run_windows(task, features), features, examples)
     return [[confidence for confidence, _ in score.confidences] for score in task.scores(predictions, examples)]
+
+
+def test_comparisons_say_that_one_run_had_more_choice(run: bertworks.Run, base_model: Path, tmp_path: Path) -> None:
+    settings = {**SETTINGS, "train.evaluations": 2}
+    other = bertworks.finetune(
+        noisy_rows(60), dev=noisy_rows(40, seed=1), model=base_model, out=tmp_path / "run", steps=4, settings=settings
+    )
+    codes = [remark.code for remark in compare(run.folder, other.folder).remarks]
+    assert "different-evaluations" in codes
+    assert "different-evaluations" not in [remark.code for remark in compare(run.folder, run.folder).remarks]

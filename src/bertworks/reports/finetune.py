@@ -218,11 +218,11 @@ def _selection_notes(results: EvalResults) -> list[Title]:
     if selection is not None and selection.cross_fitted:
         notes.append(
             (
-                "Chosen on these examples, it looks better on them than on new ones: the estimate for new examples and "
-                "the interval around it reckon with that (cross-fitting: each tenth of dev is scored by the model that "
-                "is best on the rest).",
-                "由于是在这些样本上挑选的，其得分偏乐观：“对新样本的估计”及其置信区间已作修正（交叉拟合：开发集每十分之一"
-                "由在其余部分上最好的模型评分）。",
+                "Chosen on these examples, it looks better on them than on new ones. The estimate for new examples and "
+                "the interval around it reckon with that (cross-fitting: each half of dev is scored by the model that "
+                "is best on the other half).",
+                "由于是在这些样本上挑选的，其得分偏乐观：“对新样本的估计”及其置信区间已作修正（交叉拟合：开发集的每一半"
+                "由在另一半上最好的模型评分）。",
             )
         )
     if results.baseline:

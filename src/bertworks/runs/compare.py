@@ -71,6 +71,13 @@ def compare(first: Path, second: Path) -> Comparison:
     if min(map(len, scores)) == 1:
         text = "single seed: the interval does not include seed noise; `bertworks finetune --seeds 3` measures it"
         remarks.append(Remark("single-seed", text))
+    n_evaluations = [(run_results.get("selection") or {}).get("n_evaluations") for run_results in results]
+    if None not in n_evaluations and n_evaluations[0] != n_evaluations[1]:
+        text = (
+            f"the best of {n_evaluations[0]} evaluations is compared with the best of {n_evaluations[1]}, and more "
+            "evaluations flatter; --set train.evaluations makes them equal"
+        )
+        remarks.append(Remark("different-evaluations", text))
     comparisons = [
         MetricComparison(metrics[name], means[0][name], means[1][name], interval)
         for name, interval in intervals.items()
