@@ -229,11 +229,11 @@ def busy_machine(cores_of_others: float) -> Remark | None:
     """If other processes and our threads do not fit on the cores together."""
     if cores_of_others + torch.get_num_threads() < n_cores() + MIN_BUSY_CORES:
         return None
-    cause = f"other processes keep {cores_of_others:.1f} of {n_cores()} cores busy, which slows this training down"
-    if os.environ.get("OMP_WAIT_POLICY", "").lower() == "passive":
-        return Remark("busy-machine", f"{cause}; `renice 19 PID` makes one of them yield to it")
-    remedy = "OMP_WAIT_POLICY=passive in the environment, or `import bertworks` before torch, loses less"
-    return Remark("busy-machine", f"{cause}; {remedy}")
+    remedy = "`renice 19 PID` makes one of them yield"
+    if os.environ.get("OMP_WAIT_POLICY", "").lower() != "passive":
+        remedy = "less so with OMP_WAIT_POLICY=passive in the environment, or `import bertworks` before torch"
+    text = f"other processes keep {cores_of_others:.1f} of {n_cores()} cores busy and slow this training down; {remedy}"
+    return Remark("busy-machine", text)
 
 
 def _attention_flops(q: torch.Size, k: torch.Size, *_: Any, **__: Any) -> int:
