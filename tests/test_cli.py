@@ -416,6 +416,9 @@ def test_bertworks_without_arguments_lists_the_commands() -> None:
 
 
 COMPUTING = ("tour", "pretrain", "resume", "verify-resume", "finetune", "evaluate", "predict", "embed", "fill")
+# Reading, counting and writing; those that use several cores have --workers, or a library's own threads.
+NOT_COMPUTING = {"corpus docs", "prepare", "masks", "compare", "tokenize", "info", "params", "import"}
+NOT_COMPUTING |= {"vocab train", "vocab check", "vocab extend"}
 
 
 def test_every_computing_command_has_the_same_options() -> None:
@@ -423,6 +426,7 @@ def test_every_computing_command_has_the_same_options() -> None:
         name: {opt for parameter in verb.params for opt in parameter.opts}
         for name, verb in commands_by_name(get_command(app)).items()
     }
+    assert options.keys() == {*COMPUTING, *NOT_COMPUTING}, "a new verb computes, or does not"
     for verb in COMPUTING:
         assert options[verb] >= {"--device", "--threads"}, verb
         assert verb == "tour" or options[verb] >= {"--json", "--quiet"}, verb

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import TYPE_CHECKING, Any
+
+# OpenMP's threads shall sleep while they wait for each other. By default they spin, which beside another busy process
+# takes the core from the very thread that they wait for. Results are the same. OpenMP reads it when torch is imported.
+if "torch" not in sys.modules:
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 __version__ = "0.2.0"
 __all__ = [

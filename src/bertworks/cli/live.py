@@ -266,7 +266,8 @@ class LiveView:
         if evaluated is not None:
             rows.add_row("eval", f"{metrics_line(evaluated.metrics)}  (step {evaluated.step:,})")
         if trained is not None:
-            rows.add_row("speed", f"{trained.tokens_per_second:,.0f} tokens/s, MFU {trained.mfu:.0%}")
+            mfu = f", MFU {trained.mfu:.0%}" if trained.mfu is not None else ""
+            rows.add_row("speed", f"{trained.tokens_per_second:,.0f} tokens/s{mfu}")
             rows.add_row("time left", duration(trained.seconds_left))
         messages = Text("\n".join(self.messages), style="dim")
         return Panel(Group(rows, messages), title=str(self.run), title_align="left")

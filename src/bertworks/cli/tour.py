@@ -40,6 +40,9 @@ def tour(
     from bertworks.runs.settings import parse_duration
     from bertworks.runs.tour import tour as run_tour
     from bertworks.train.distributed import Distributed
+    from bertworks.train.runtime import set_threads
+
+    set_threads(threads, 1)
 
     def training(run: Path) -> AbstractContextManager[ProcessContext]:
         return live_training(run, Distributed(), monotonic(), device, threads)

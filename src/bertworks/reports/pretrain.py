@@ -59,10 +59,17 @@ def _key_figures(events: list[Event], objective: Objective) -> str:
                 figures.append((f"{metrics[name]:.3f}", (english, chinese)))
     if trained:
         speed = np.median([event.tokens_per_second for event in trained])
-        mfu = np.median([event.mfu for event in trained])
         figures.append((f"{speed:,.0f}", ("tokens per second", "词元/秒")))
-        figures.append((f"{mfu:.0%}", ("of peak FLOP/s (MFU)", "占峰值算力（MFU）")))
+        figures.append(_mfu_figure(trained))
     return key_figures(figures)
+
+
+def _mfu_figure(trained: list[Trained]) -> tuple[str, tuple[str, str]]:
+    """The peak of older runs may have been measured beside other processes: shares above 1 are none."""
+    shares = [event.mfu for event in trained if event.mfu is not None and event.mfu <= 1]
+    if not shares:
+        return "–", ("peak FLOP/s could not be measured", "未能测得峰值算力")
+    return f"{np.median(shares):.0%}", ("of peak FLOP/s (MFU)", "占峰值算力（MFU）")
 
 
 def _curves(events: list[Event], objective: Objective) -> list[str]:

@@ -28,6 +28,7 @@ from bertworks.train.clock import Clock
 from bertworks.train.distributed import Distributed, process_group
 from bertworks.train.events import METRICS, EventHandler, Log, Resumed, ignore, read_events
 from bertworks.train.runtime import (
+    PeakFlops,
     Runtime,
     check_precision,
     choose_device,
@@ -97,7 +98,7 @@ class RunContext:
     def is_main(self) -> bool:
         return self.process.distributed.is_main
 
-    def begin(self, budget: float | None, peak_flops: float) -> TrainContext:
+    def begin(self, budget: float | None, peak_flops: PeakFlops) -> TrainContext:
         """Write the record of a new run, and open its log."""
         if self.is_main and self.checkpoint is None:
             keep_rows(self.rows, self.folder)

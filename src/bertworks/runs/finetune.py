@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -57,7 +58,7 @@ from bertworks.train.checkpoint import State
 from bertworks.train.distributed import from_environment
 from bertworks.train.events import Finished, Started
 from bertworks.train.policy import EvaluationPolicy, Pruner, never_prune
-from bertworks.train.runtime import choose_device, measure_peak_flops
+from bertworks.train.runtime import PeakFlops, choose_device, measure_peak_flops
 from bertworks.train.trainer import Trainer
 from bertworks.workbench import Workbench, load
 
@@ -263,7 +264,7 @@ def _emit_start(
     trainer.emit(
         Started(
             machine=context.machine,
-            peak_gflops=context.peak_flops / 1e9,
+            peak_gflops=context.peak_flops.value / 1e9,
             terms=dict(task.terms),
             train_examples=len(data.train),
             dev_examples=len(data.dev),
@@ -456,7 +457,8 @@ def save_model(task: AnyTask, artifact: TaskArtifact, start: Workbench, lineage:
     bench.save(out / MODEL)
 
 
-def _peak_flops(config: FinetuneConfig, batch_tokens: int, device: torch.device) -> float:
+def _peak_flops(config: FinetuneConfig, batch_tokens: int, device: torch.device) -> PeakFlops:
     encoder = config.model.encoder
     rows = max(1, min(batch_tokens, 4096))
-    return measure_peak_flops(rows, encoder.hidden_size, encoder.widest_layer, device, torch.get_default_dtype())
+    shape = (rows, encoder.hidden_size, encoder.widest_layer)
+    return PeakFlops(partial(measure_peak_flops, *shape, device, torch.get_default_dtype()))

@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from bertworks.runs.settings import resolve_pretrain
 from bertworks.train.distributed import Distributed
 from bertworks.train.events import METRICS, Evaluated, Finished, Started, of_kind, read_events
 from bertworks.train.policy import EvaluationPolicy
-from bertworks.train.runtime import measure_peak_flops
+from bertworks.train.runtime import PeakFlops, measure_peak_flops
 from bertworks.train.trainer import Trainer
 from bertworks.workbench import Workbench, load
 
@@ -143,7 +144,7 @@ def _run(
         run.restore(trainer)
         started = Started(
             machine=run.machine,
-            peak_gflops=context.peak_flops / 1e9,
+            peak_gflops=context.peak_flops.value / 1e9,
             terms=dict(objective.terms),
             unigram_loss=evaluation.unigram_loss,
         )
@@ -163,12 +164,12 @@ def best_metrics(run: Path) -> dict[str, float]:
     return dict(min(finite, key=lambda metrics: metrics["loss"], default={}))
 
 
-def _peak_flops(config: PretrainConfig, device: torch.device) -> float:
+def _peak_flops(config: PretrainConfig, device: torch.device) -> PeakFlops:
     """Measured on matrix products as large as those of the feed-forward layers."""
     encoder = config.model.encoder
     dtype = torch.bfloat16 if config.train.precision == "bfloat16" else torch.get_default_dtype()
     rows = min(config.train.batch_tokens, 4096)
-    return measure_peak_flops(rows, encoder.hidden_size, encoder.widest_layer, device, dtype)
+    return PeakFlops(partial(measure_peak_flops, rows, encoder.hidden_size, encoder.widest_layer, device, dtype))
 
 
 def _loader(objective: Objective, shards: Shards, config: PretrainConfig, split: Split, batch_tokens: int) -> Loader:

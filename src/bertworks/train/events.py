@@ -74,7 +74,7 @@ class Trained(Event):
     lr: float
     gradient_norm: float
     tokens_per_second: float
-    mfu: float  # model FLOP/s as a share of the measured peak
+    mfu: float | None  # model FLOP/s as a share of the measured peak; null: that could not be measured
     seconds_left: float
 
 

@@ -1,4 +1,4 @@
-"""The process and the machine: signals, threads, memory, peak FLOP/s, and the record of all that.
+"""The process and the machine: signals, threads, memory, peak FLOP/s, other processes, and the record of all that.
 
 Changes to the process itself (signal handlers, threads, the allocator) are made only on the command line, where the
 process is ours; a library call leaves its caller's process as it is.
@@ -18,9 +18,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from multiprocessing import active_children
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -30,13 +32,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bertworks import __version__
 from bertworks.config import LoopConfig
-from bertworks.errors import Unsupported
+from bertworks.errors import Remark, Unsupported
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 SAME_SIGNAL_SECONDS = 0.5  # two SIGTERMs within this time count as one
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
 MALLOC_KEEP_BYTES = 2**30  # freed memory that malloc keeps
 PEAK_FLOPS_SECONDS = 0.5  # of measuring
+MIN_BUSY_CORES = 0.5  # that other processes take from our threads, below which nothing is said
 
 
 class Interrupted(Exception):
@@ -122,11 +125,16 @@ def check_precision(config: LoopConfig, device: torch.device) -> None:
 def set_threads(threads: int | None, processes: int) -> int:
     """By default this process's share of the cores, or OMP_NUM_THREADS, but not under torchrun, which sets that to 1 by
     itself. Returns the number of threads."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = n_cores()
     if processes == 1 and os.environ.get("OMP_NUM_THREADS"):
         cores = torch.get_num_threads()
     torch.set_num_threads(threads or max(1, cores // processes))
     return torch.get_num_threads()
+
+
+def n_cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def keep_freed_memory() -> bool:
@@ -166,6 +174,66 @@ def measure_peak_flops(rows: int, inner: int, columns: int, device: torch.device
         # The best of several: other processes may slow some of them down.
         peak = max(peak, 3 * 2.0 * rows * inner * columns / (time.monotonic() - start))
     return peak
+
+
+@dataclass
+class PeakFlops:
+    """FLOP/s of matrix products, measured when this is made; once more if a training turns out to be faster, as it does
+    where other processes were busy at first."""
+
+    measure: Callable[[], float]
+    value: float = field(init=False)
+    is_repeated: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self.value = self.measure()
+
+    def mfu(self, flops: float) -> float | None:
+        """`flops`, of a training in a second, as a share of the peak. None: not below it, so the peak is not known."""
+        if flops >= self.value and not self.is_repeated:
+            self.is_repeated = True
+            self.value = max(self.value, self.measure())
+        return flops / self.value if flops < self.value else None
+
+
+@dataclass(frozen=True)
+class CpuTimes:
+    """Seconds for which the cores of this process have been busy, and for which it has been busy itself."""
+
+    cores: float
+    own: float
+    taken_at: float
+
+    @classmethod
+    def read(cls) -> CpuTimes | None:
+        """None where the system does not tell, and beside processes of our own, such as loaders."""
+        if active_children():
+            return None
+        try:
+            stat = Path("/proc/stat").read_text("ascii")
+            names = {f"cpu{core}" for core in os.sched_getaffinity(0)}
+            ticks = [[*map(int, fields)] for name, *fields in map(str.split, stat.splitlines()) if name in names]
+            # user, nice, system, idle, iowait, irq, softirq, steal
+            busy_ticks = sum(sum(core[:3]) + sum(core[5:8]) for core in ticks)
+            return cls(busy_ticks / os.sysconf("SC_CLK_TCK"), time.process_time(), time.monotonic())
+        except (OSError, AttributeError, ValueError):
+            return None
+
+    def cores_of_others(self, before: CpuTimes) -> float:
+        """How many of the cores others kept busy since then, on average."""
+        others = (self.cores - before.cores) - (self.own - before.own)
+        return max(0.0, others / (self.taken_at - before.taken_at))
+
+
+def busy_machine(cores_of_others: float) -> Remark | None:
+    """If other processes and our threads do not fit on the cores together."""
+    if cores_of_others + torch.get_num_threads() < n_cores() + MIN_BUSY_CORES:
+        return None
+    remedy = "`renice 19 PID` makes one of them yield"
+    if os.environ.get("OMP_WAIT_POLICY", "").lower() != "passive":
+        remedy = "less so with OMP_WAIT_POLICY=passive in the environment, or `import bertworks` before torch"
+    text = f"other processes keep {cores_of_others:.1f} of {n_cores()} cores busy and slow this training down; {remedy}"
+    return Remark("busy-machine", text)
 
 
 def _attention_flops(q: torch.Size, k: torch.Size, *_: Any, **__: Any) -> int:

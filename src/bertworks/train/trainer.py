@@ -40,11 +40,20 @@ from bertworks.train.events import Evaluated, Event, Log, NotSaved, Planned, Rem
 from bertworks.train.meter import Meter
 from bertworks.train.optim import learning_rate, make_optimizer, set_learning_rate
 from bertworks.train.policy import EvaluationPolicy
-from bertworks.train.runtime import Interrupted, Runtime, flop_counter, release_memory
+from bertworks.train.runtime import (
+    CpuTimes,
+    Interrupted,
+    PeakFlops,
+    Runtime,
+    busy_machine,
+    flop_counter,
+    release_memory,
+)
 
 PROFILED_STEPS = 3  # to measure the pace with, for a budget; their gradients are discarded
 LOG_SECONDS = 20.0  # longest time between two lines of the log, where steps are slow
 RELEASE_SECONDS = 10.0  # between returns of free memory to the system; getting it again costs a few percent of that
+BUSY_SECONDS = 10.0  # over which the load by other processes is averaged
 END_SECONDS = 1.0  # reserved for the report and the last messages, beside evaluation and saving, which are measured
 
 
@@ -59,7 +68,7 @@ class TrainContext:
     runtime: Runtime = field(default_factory=Runtime)
     distributed: Distributed = field(default_factory=Distributed)
     log: Log | None = None
-    peak_flops: float = 0.0  # of the machine, measured
+    peak_flops: PeakFlops = field(default_factory=lambda: PeakFlops(lambda: 0.0))  # of the machine; 0: not measured
 
 
 @dataclass(frozen=True)
@@ -103,6 +112,7 @@ class Trainer:
         self.meter = Meter()
         self.saved_state: State | None = None  # of the last checkpoint
         self.memory_released_at = time.monotonic()
+        self.cpu_times: CpuTimes | None = None  # since when other processes are watched; none: they are not
         self.finishing = False
         self.failure: BertworksError | None = None  # of the last save
 
@@ -299,6 +309,8 @@ class Trainer:
             self.clock.first_pace = pace
         self.optimizer.zero_grad(set_to_none=True)
         self.meter = Meter(tokens=self.state.tokens)
+        if self.device.type == "cpu" and self.distributed.local_world_size == 1:  # those of one group are not others
+            self.cpu_times = CpuTimes.read()
         self.clock.tick()
 
     def _after_step(self, before: State) -> None:
@@ -332,17 +344,29 @@ class Trainer:
         seconds_left = (1 - self.state.progress) / max(self.state.progress, 1e-9) * self.clock.elapsed
         if self.clock.budget is not None:
             seconds_left = max(0.0, self.clock.budget - self.clock.elapsed)
-        peak = self.context.peak_flops * self.distributed.world_size
+        flops = tokens_per_second * self.flops_per_token / self.distributed.world_size
         self.emit(
             Trained(
                 terms=means,
                 lr=meter.lr,
                 gradient_norm=meter.gradient_norm,
                 tokens_per_second=tokens_per_second,
-                mfu=tokens_per_second * self.flops_per_token / peak if peak else 0.0,
+                mfu=self.context.peak_flops.mfu(flops),
                 seconds_left=seconds_left,
             )
         )
+        self._watch_other_processes()
+
+    def _watch_other_processes(self) -> None:
+        """Remark, once, that they have been busy for a while."""
+        before = self.cpu_times
+        now = CpuTimes.read()
+        if before is None or now is None or now.taken_at - before.taken_at < BUSY_SECONDS:
+            return
+        self.cpu_times = now
+        if (remark := busy_machine(now.cores_of_others(before))) is not None:
+            self.remark(remark)
+            self.cpu_times = None
 
     def _can_evaluate(self) -> bool:
         """The same for all processes: the main one's clock decides."""
