@@ -120,6 +120,28 @@ CLASSIFIER_CLASSES = {
     "ForTokenClassification": "token",
 }
 
+
+def _roberta(class_name: str) -> HFNames:
+    """RoBERTa; other families have its tensors under classes of their own."""
+    return HFNames(
+        prefix="roberta",
+        encoder=BERT_ENCODER,
+        heads={
+            "lm": {"dense": "lm_head.dense", "norm": "lm_head.layer_norm", "bias": "lm_head.bias"},
+            **CLASSIFIERS,
+            "sequence": {"out": "classifier.out_proj"},
+        },
+        summary={"": "roberta.pooler.dense", "sequence": "classifier.dense"},
+        architectures=_classes(
+            class_name, Model="", ForMaskedLM="lm", ForCausalLM="lm", ForQuestionAnswering="span", **CLASSIFIER_CLASSES
+        ),
+        tied={
+            "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
+            "lm_head.decoder.bias": "lm_head.bias",
+        },
+    )
+
+
 HF_NAMES: dict[str, HFNames] = {
     "bert": HFNames(
         prefix="bert",
@@ -149,23 +171,9 @@ HF_NAMES: dict[str, HFNames] = {
             "cls.predictions.decoder.bias": "cls.predictions.bias",
         },
     ),
-    "roberta": HFNames(
-        prefix="roberta",
-        encoder=BERT_ENCODER,
-        heads={
-            "lm": {"dense": "lm_head.dense", "norm": "lm_head.layer_norm", "bias": "lm_head.bias"},
-            **CLASSIFIERS,
-            "sequence": {"out": "classifier.out_proj"},
-        },
-        summary={"": "roberta.pooler.dense", "sequence": "classifier.dense"},
-        architectures=_classes(
-            "Roberta", Model="", ForMaskedLM="lm", ForCausalLM="lm", ForQuestionAnswering="span", **CLASSIFIER_CLASSES
-        ),
-        tied={
-            "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
-            "lm_head.decoder.bias": "lm_head.bias",
-        },
-    ),
+    "roberta": _roberta("Roberta"),
+    "xlm-roberta": _roberta("XLMRoberta"),
+    "camembert": _roberta("Camembert"),
     "albert": HFNames(
         prefix="albert",
         encoder={
