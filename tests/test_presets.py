@@ -18,7 +18,10 @@ from refusals import refused
 REQUIRED_PRESETS = [
     *(f"bert-{size}" for size in ("tiny", "mini", "small", "medium", "base", "large")),
     "bert-base-chinese",
-    *(f"{family}-mini" for family in ("roberta", "xlm-roberta", "camembert", "albert", "electra", "xlnet", "distilbert", "gpt")),
+    *(
+        f"{family}-mini"
+        for family in ("roberta", "xlm-roberta", "camembert", "albert", "electra", "xlnet", "distilbert", "gpt")
+    ),
 ]
 
 

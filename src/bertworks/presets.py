@@ -20,9 +20,7 @@ def bert(hidden_size: int, n_layers: int, vocab_size: int = 30522) -> ModelConfi
     return ModelConfig(family="bert", encoder=TransformerConfig(**_size(hidden_size, n_layers), vocab_size=vocab_size))
 
 
-def roberta(
-    hidden_size: int, n_layers: int, *, family: Family = "roberta", vocab_size: int = 50265
-) -> ModelConfig:
+def roberta(hidden_size: int, n_layers: int, *, family: Family = "roberta", vocab_size: int = 50265) -> ModelConfig:
     """Liu et al. 2019; of many languages, Conneau et al. 2020; French, Martin et al. 2020. Positions start after the
     padding id, 1."""
     encoder = TransformerConfig(

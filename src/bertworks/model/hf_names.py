@@ -355,12 +355,39 @@ def current_names(config: ModelConfig, keys: Iterable[str]) -> dict[str, str]:
     return current
 
 
+def find_families(keys: Iterable[str], architectures: Iterable[str]) -> list[str]:
+    """The families that a model of these classes is of, or else those with an encoder of these names; one, if it can be
+    told."""
+    classes = set(architectures)
+    if named := [family for family, names in HF_NAMES.items() if classes & names.architectures.keys()]:
+        return named
+    modules = {key.rpartition(".")[0] for key in keys}
+    with_prefix = [family for family in HF_NAMES if modules >= _first_layer(family, prefix=True)]
+    if len({HF_NAMES[family].prefix for family in with_prefix}) == 1:
+        return with_prefix[:1]  # RoBERTa and those of its row: the tensors and numbers are the same
+    return with_prefix or [family for family in HF_NAMES if modules >= _first_layer(family, prefix=False)]
+
+
+def _first_layer(family: str, *, prefix: bool) -> set[str]:
+    """Their modules in embedding and first layer that every model of the family has."""
+    names = HF_NAMES[family]
+    indices = dict.fromkeys(("a", "f", "group", "inner"), 0)
+    modules = {theirs.format(**indices) for ours, theirs in names.encoder.items() if ours != "project"}
+    return {f"{names.prefix}.{module}" for module in modules} if prefix else modules
+
+
+def declared_heads(config: ModelConfig, architectures: Sequence[str]) -> frozenset[str]:
+    """The heads of the first class that is known."""
+    classes = HF_NAMES[config.family].architectures
+    return next((classes[name] for name in architectures if name in classes), frozenset())
+
+
 def find_heads(config: ModelConfig, keys: Set[str], architectures: Sequence[str]) -> tuple[list[str], bool]:
     """Which heads a file with these `keys` holds, and whether it holds a summary layer. Where the keys do not decide,
     the class name does."""
     names = HF_NAMES[config.family]
     keys = keys | {name for copy_name, name in names.tied.items() if copy_name in keys}
-    declared = next((names.architectures[name] for name in architectures if name in names.architectures), frozenset())
+    declared = declared_heads(config, architectures)
     heads: list[str] = []
     claimed: set[str] = set()
     # Token, sequence and choice heads may have the same name: the declared one first, then the one with more modules.
