@@ -11,12 +11,13 @@ from __future__ import annotations
 import pickletools
 import zipfile
 from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Self
 
 import numpy as np
 import torch
@@ -184,15 +185,26 @@ def _pickled_names(path: Path) -> set[str]:
             # Before version 1.6: magic number, version and system, then the content and the keys of its storages.
             pickles = [stack.enter_context(path.open("rb"))] * 5
         for file in pickles:
-            strings: list[str] = []
-            for opcode, argument, _ in pickletools.genops(file):
-                if opcode.name == "STACK_GLOBAL":
-                    names.add(_current_name(*strings[-2:]))
-                elif opcode.name == "GLOBAL":
-                    names.add(_current_name(*str(argument).split(" ", 1)))
-                elif isinstance(argument, str):
-                    strings.append(argument)
+            for name in _imports(file):
+                names.add(name)  # one by one: those before the damage count
     return names
+
+
+def _imports(file: IO[bytes]) -> Iterator[str]:
+    """The names that a pickle would import. Newer protocols take them from the stack, where strings are remembered."""
+    memo: dict[object, Any] = {}
+    pushed: deque[Any] = deque([None, None], maxlen=2)
+    for opcode, argument, _ in pickletools.genops(file):
+        if opcode.name == "GLOBAL":
+            yield _current_name(*str(argument).split(" ", 1))
+        elif opcode.name == "STACK_GLOBAL":
+            yield _current_name(*map(str, pushed))
+        if opcode.name == "MEMOIZE" or opcode.name.endswith("PUT"):
+            memo[len(memo) if argument is None else argument] = pushed[-1]
+        elif opcode.name.endswith("GET"):
+            pushed.append(memo.get(argument))
+        elif opcode.stack_after:
+            pushed.append(argument)
 
 
 def _current_name(module: str, name: str) -> str:
