@@ -17,7 +17,7 @@ from bertworks import __version__
 from bertworks.config import ModelConfig, TaskArtifact, check_artifact
 from bertworks.datasets.example import Example
 from bertworks.datasets.schema import Input
-from bertworks.errors import BadConfig, Remark, TooLong, Unsupported
+from bertworks.errors import BadConfig, BadWeights, NotFound, Remark, TooLong, Unsupported
 from bertworks.files import read_json
 from bertworks.fill import Filled, Filler
 from bertworks.model.attention import record_attention
@@ -256,6 +256,13 @@ def load(
     nothing reads and heads without weights are left out and named in `remarks`; with `strict` they are refused.
     """
     folder = locate(name)
+    if find_checkpoint(folder) is not None:
+        raise BadWeights(
+            "a checkpoint of fairseq, which is a pickle and can run code when it is read",
+            place=str(folder),
+            remedy=f"if you trust its source: bertworks import {folder} --out NEW",
+            code="pickled-weights",
+        )
     loaded = load_folder(folder, family=family, strict=strict)
     return _workbench(loaded, folder, str(name), device, _tokenizer(loaded, folder, vocab))
 
@@ -272,7 +279,7 @@ def import_pickled(
         tokenizer = _tokenizer(loaded, path, vocab)
     else:
         loaded = import_fairseq(checkpoint, family=family, strict=strict)
-        tokenizer = fairseq_tokenizer(path, Path(vocab) if vocab else None, loaded.model.config.family)
+        tokenizer = fairseq_tokenizer(path, _existing(vocab), loaded.model.config.family)
     return _workbench(loaded, path, str(folder), "cpu", tokenizer)
 
 
@@ -304,9 +311,19 @@ def fit_to(config: ModelConfig, tokenizer: Tokenizer) -> ModelConfig:
 
 def _tokenizer(loaded: LoadedModel, folder: Path, vocab: str | Path | None = None) -> Tokenizer | None:
     family = loaded.model.config.family
-    if vocab is not None:
-        return Tokenizer.load_vocabulary(Path(vocab), family)
+    if path := _existing(vocab):
+        return Tokenizer.load_vocabulary(path, family)
     return Tokenizer.load(folder, family) if has_tokenizer(folder) else None
+
+
+def _existing(vocab: str | Path | None) -> Path | None:
+    try:
+        if vocab is None or Path(vocab).exists():
+            return None if vocab is None else Path(vocab)
+        reason = "no such file or folder"
+    except (OSError, ValueError) as error:  # a name that cannot be
+        reason = f"cannot be read: {error}"[:300]
+    raise NotFound(reason, place=str(vocab)[:300], remedy="name a vocabulary file, or a folder with one")
 
 
 def _workbench(

@@ -67,7 +67,11 @@ def import_fairseq(path: Path, *, family: str | None = None, strict: bool = Fals
     if not isinstance(content, dict) or "model" not in content:
         cause = "not a checkpoint of fairseq: no model in it"
         raise BadWeights(cause, place=str(path), remedy="fairseq's have model and args, or cfg", code="not-fairseq")
-    stored = dict(_hf_tensors(stored_tensors(content["model"], path), path))
+    stored: dict[str, StoredTensor] = {}
+    for name, tensor in _hf_tensors(stored_tensors(content["model"], path), path):
+        if name in stored:
+            raise BadWeights(f"{name} is stored twice, by an old and a new name", place=str(path), code="stored-twice")
+        stored[name] = tensor
     hf = _hf_config(_model_options(content, path), stored, path)
     hf["model_type"] = family or ("xlm-roberta" if (path.parent / SENTENCEPIECE).exists() else "roberta")
     return assemble(hf, stored, path.parent, family=family, strict=strict)
@@ -153,7 +157,7 @@ def _hf_tensors(tensors: Mapping[str, StoredTensor], path: Path) -> Iterator[tup
 def _encoder_tensors(name: str, tensor: StoredTensor, path: Path) -> Iterator[tuple[str, StoredTensor]]:
     if name.startswith("layer_norm."):
         raise Unsupported("layer norms before each part (encoder_normalize_before) are not supported", place=str(path))
-    if packed := PACKED.fullmatch(name):
+    if (packed := PACKED.fullmatch(name)) and tensor.shape:
         shape = (tensor.shape[0] // 3, *tensor.shape[1:])
         for i, projection in enumerate(("q_proj", "k_proj", "v_proj")):
             chunk = StoredTensor(shape, tensor.is_float, partial(_third, tensor, i))
@@ -163,10 +167,10 @@ def _encoder_tensors(name: str, tensor: StoredTensor, path: Path) -> Iterator[tu
     if layer := re.fullmatch(r"layers\.(\d+)\.(.+)", module):
         module = f"encoder.layer.{layer[1]}.{LAYER.get(layer[2], layer[2])}"
     yield f"roberta.{EMBEDDING.get(module, module)}.{leaf}", tensor
-    if name == "embed_tokens.weight":
+    if name == "embed_tokens.weight" and len(tensor.shape) == 2:
         # Hugging Face's RoBERTa has one segment, fairseq's has none.
-        zeros = partial(torch.zeros, 1, tensor.shape[-1])
-        yield "roberta.embeddings.token_type_embeddings.weight", StoredTensor((1, tensor.shape[-1]), True, zeros)
+        zeros = partial(torch.zeros, 1, tensor.shape[1])
+        yield "roberta.embeddings.token_type_embeddings.weight", StoredTensor((1, tensor.shape[1]), True, zeros)
 
 
 def _third(packed: StoredTensor, index: int) -> torch.Tensor:

@@ -30,8 +30,9 @@ from bertworks.model.hf_names import (
     Entry,
     current_names,
     declared_heads,
+    families_of_classes,
+    families_of_tensors,
     find_architecture,
-    find_families,
     find_heads,
     mapping,
     pooler_names,
@@ -96,7 +97,7 @@ def load_folder(folder: Path, *, family: str | None = None, strict: bool = False
 
 def import_folder(folder: Path, *, family: str | None = None, strict: bool = False) -> LoadedModel:
     """As `load_folder`, from `pytorch_model.bin` if there is one: here alone and in `fairseq.py` a pickle is read."""
-    if not (folder / PICKLE).exists() and (folder / WEIGHTS).exists() | (folder / INDEX).exists():
+    if not (folder / PICKLE).exists() and any((folder / name).exists() for name in (WEIGHTS, INDEX)):
         return load_folder(folder, family=family, strict=strict)
     return assemble(read_json(folder / CONFIG), read_pickle(folder / PICKLE), folder, family=family, strict=strict)
 
@@ -139,7 +140,8 @@ def _with_family(
         raise BadConfig(cause, place=place, remedy=remedy, code="other-family", fields=["model_type"])
     if stated not in (None, ""):
         return hf
-    families = find_families(names, _string_list(hf, "architectures", folder))
+    named = families_of_classes(_string_list(hf, "architectures", folder))
+    families = named or families_of_tensors(names)
     if len(families) != 1:
         fitting = f"; they fit {', '.join(families)}" if families else ""
         raise BadConfig(
@@ -149,7 +151,7 @@ def _with_family(
             code="missing-model-type",
             fields=["model_type"],
         )
-    source = "its architectures" if hf.get("architectures") else "the names of its tensors"
+    source = "its architectures" if named else "the names of its tensors"
     remarks.append(Remark("family-assumed", f"config.json has no model_type: taken for {families[0]}, by {source}"))
     return {**hf, "model_type": families[0]}
 
@@ -222,14 +224,18 @@ def _with_labels(
 
 
 def _without_unused(model: Model, stored: Mapping[str, StoredTensor], remarks: list[Remark]) -> dict[str, StoredTensor]:
-    """Without heads that we do not have, and buffers. What an encoder has beyond its config stays, and is refused."""
+    """Without heads that we do not have, and buffers. What an encoder has beyond its config stays, and is refused; so
+    does everything beside an encoder that is not whole."""
     prefix = HF_NAMES[model.config.family].prefix + "."
     poolers = pooler_names(model.config)
+    expected = {entry.theirs for entry in mapping(model)}
     unused = {
         name
-        for name in stored.keys() - {entry.theirs for entry in mapping(model)}
+        for name in stored.keys() - expected
         if not name.startswith(prefix) or name in poolers or not stored[name].is_float
     }
+    if expected - stored.keys():
+        return dict(stored)
     if unused:
         remarks.append(Remark("unused-weights", f"{_shorten(sorted(unused))}: read by no head, left out"))
     return {name: tensor for name, tensor in stored.items() if name not in unused}

@@ -355,25 +355,26 @@ def current_names(config: ModelConfig, keys: Iterable[str]) -> dict[str, str]:
     return current
 
 
-def find_families(keys: Iterable[str], architectures: Iterable[str]) -> list[str]:
-    """The families that a model of these classes is of, or else those with an encoder of these names; one, if it can be
-    told."""
+def families_of_classes(architectures: Iterable[str]) -> list[str]:
+    """The families that have one of these classes."""
     classes = set(architectures)
-    if named := [family for family, names in HF_NAMES.items() if classes & names.architectures.keys()]:
-        return named
+    return [family for family, names in HF_NAMES.items() if classes & names.architectures.keys()]
+
+
+def families_of_tensors(keys: Iterable[str]) -> list[str]:
+    """The families whose encoder has these names; one, if they tell it."""
     modules = {key.rpartition(".")[0] for key in keys}
-    with_prefix = [family for family in HF_NAMES if modules >= _first_layer(family, prefix=True)]
-    if len({HF_NAMES[family].prefix for family in with_prefix}) == 1:
-        return with_prefix[:1]  # RoBERTa and those of its row: the tensors and numbers are the same
-    return with_prefix or [family for family in HF_NAMES if modules >= _first_layer(family, prefix=False)]
+    fitting = [family for family in HF_NAMES if modules >= _first_layer(family, HF_NAMES[family].prefix + ".")]
+    if len({HF_NAMES[family].prefix for family in fitting}) == 1:
+        return fitting[:1]  # RoBERTa, or a family with its tensors and its numbers
+    return fitting or [family for family in HF_NAMES if modules >= _first_layer(family, prefix="")]
 
 
-def _first_layer(family: str, *, prefix: bool) -> set[str]:
+def _first_layer(family: str, prefix: str) -> set[str]:
     """Their modules in embedding and first layer that every model of the family has."""
-    names = HF_NAMES[family]
     indices = dict.fromkeys(("a", "f", "group", "inner"), 0)
-    modules = {theirs.format(**indices) for ours, theirs in names.encoder.items() if ours != "project"}
-    return {f"{names.prefix}.{module}" for module in modules} if prefix else modules
+    encoder = HF_NAMES[family].encoder
+    return {prefix + theirs.format(**indices) for ours, theirs in encoder.items() if ours != "project"}
 
 
 def declared_heads(config: ModelConfig, architectures: Sequence[str]) -> frozenset[str]:
