@@ -8,6 +8,7 @@ refuse it by name.
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -119,7 +120,7 @@ def assemble(
     else:
         model, stored = _hf_model(config, hf, stored, folder, strict, remarks)
         entries = mapping(model)
-    _check_weights(model, entries, stored, folder)
+    _check_weights(model, entries, stored, folder, strict)
     _fill_weights(model, entries, stored)
     return LoadedModel(model.eval(), hf, remarks)
 
@@ -216,9 +217,9 @@ def _with_labels(
             continue
         if len(config.heads.labels) != n_outputs:
             config = config.override(labels=tuple(f"LABEL_{i}" for i in range(n_outputs)))
-        sizes = ", ".join(f"{key} of {count}" for key, count in stated.items()) or "no labels"
+        sizes = " and ".join(f"{key} of {count}" for key, count in stated.items()) or "no labels"
         labels = _shorten(config.heads.labels)
-        text = f"the {head} head has {n_outputs} outputs, config.json {sizes}: the head is right, labels: {labels}"
+        text = f"the {head} head has {n_outputs} outputs, config.json has {sizes}: the head decides, labels: {labels}"
         remarks.append(Remark("labels-assumed", text))
     return config
 
@@ -276,7 +277,9 @@ def _equal(a: StoredTensor, b: StoredTensor) -> bool:
     return torch.equal(a.read().float(), b.read().float())
 
 
-def _check_weights(model: Model, entries: Iterable[Entry], stored: Mapping[str, StoredTensor], folder: Path) -> None:
+def _check_weights(
+    model: Model, entries: Iterable[Entry], stored: Mapping[str, StoredTensor], folder: Path, strict: bool
+) -> None:
     """The file must hold just what the config describes. Nothing is allocated yet: the model has shapes only."""
     state = model.state_dict()
     expected = {entry.theirs: tuple(entry.join([state[name] for name in entry.ours]).shape) for entry in entries}
@@ -300,7 +303,9 @@ def _check_weights(model: Model, entries: Iterable[Entry], stored: Mapping[str, 
         raise WeightsMismatch(
             "the weights do not fit the config:\n  " + "\n  ".join(filter(None, problems)),
             place=str(folder),
-            remedy="config.json and weights must come from the same model",
+            remedy="without strict, heads are left out"
+            if strict
+            else "config.json and weights must be the same model's",
             missing=missing,
             unexpected=unexpected,
             shapes=shapes,
@@ -391,9 +396,10 @@ def replace_folder(folder: Path, write: Callable[[Path], None], *, stale: Iterab
     except BertworksError:
         raise
     except (OSError, SafetensorError) as error:
-        raise SaveFailed(
-            f"could not write: {error}", place=str(folder), remedy="what was there before is unchanged"
-        ) from error
+        too_long = isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG
+        remedy = "choose a shorter name" if too_long else "what was there before is unchanged"
+        reason = getattr(error, "strerror", None) or error
+        raise SaveFailed(f"could not write: {reason}", place=str(folder), remedy=remedy) from error
     finally:
         shutil.rmtree(new, ignore_errors=True)  # after an exchange this is the old folder
 
