@@ -22,9 +22,10 @@ Patch = pytest.MonkeyPatch
 Mutation = Callable[[Patch, Model], None]
 
 LM_HEAD = dict.fromkeys(FAMILIES, "masked") | {"xlnet": "pretraining", "gpt2": "pretraining"}
-BERT_LIKE = ("bert", "roberta", "albert", "electra", "distilbert")
-WITH_SEGMENTS = ("bert", "roberta", "albert", "electra", "xlnet")
-ERF = ("bert", "roberta", "electra", "xlnet", "distilbert")
+LIKE_ROBERTA = ("roberta", "xlm-roberta", "camembert")
+BERT_LIKE = ("bert", *LIKE_ROBERTA, "albert", "electra", "distilbert")
+WITH_SEGMENTS = ("bert", *LIKE_ROBERTA, "albert", "electra", "xlnet")
+ERF = ("bert", *LIKE_ROBERTA, "electra", "xlnet", "distilbert")
 
 
 def tanh_for_erf_gelu(patch: Patch, model: Model) -> None:

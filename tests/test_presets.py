@@ -18,7 +18,10 @@ from refusals import refused
 REQUIRED_PRESETS = [
     *(f"bert-{size}" for size in ("tiny", "mini", "small", "medium", "base", "large")),
     "bert-base-chinese",
-    *(f"{family}-mini" for family in ("roberta", "albert", "electra", "xlnet", "distilbert", "gpt")),
+    *(
+        f"{family}-mini"
+        for family in ("roberta", "xlm-roberta", "camembert", "albert", "electra", "xlnet", "distilbert", "gpt")
+    ),
 ]
 
 
@@ -51,6 +54,9 @@ PUBLISHED = {
     "bert-base-chinese": 102_267_648,
     "roberta-base": 124_645_632,
     "roberta-large": 355_359_744,
+    "xlm-roberta-base": 278_043_648,
+    "xlm-roberta-large": 559_890_432,
+    "camembert-base": 110_621_952,
     "albert-base": 11_683_584,
     "albert-large": 17_683_968,
     "albert-xlarge": 58_724_864,

@@ -172,7 +172,7 @@ def test_added_tokens_beside_vocab_txt_are_refused(tmp_path: Path) -> None:
 
 
 def test_remote_code_of_a_tokenizer_is_ignored_and_reported(tmp_path: Path) -> None:
-    tokenizer = Tokenizer.load(write_vocab(tmp_path, auto_map={"AutoTokenizer": "evil.Tokenizer"}))
+    tokenizer = Tokenizer.load(write_vocab(tmp_path, auto_map={"AutoTokenizer": "evil.Tokenizer"}, do_lower_case=True))
     assert [remark.code for remark in tokenizer.remarks] == ["remote-code-ignored"]
     assert "auto_map" in str(tokenizer.remarks[0])
     assert b"auto_map" not in tokenizer.files["tokenizer_config.json"]

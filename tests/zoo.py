@@ -15,7 +15,7 @@ transformers.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
 
 VOCAB, PAD = 99, 0
-FAMILIES = ("bert", "roberta", "albert", "electra", "xlnet", "distilbert", "gpt2")
+FAMILIES = ("bert", "roberta", "xlm-roberta", "camembert", "albert", "electra", "xlnet", "distilbert", "gpt2")
 AUTO_MAPPINGS = {
     "base": "MODEL_MAPPING_NAMES",
     "pretraining": "MODEL_FOR_PRETRAINING_MAPPING_NAMES",
@@ -88,6 +88,7 @@ SIZES: dict[str, dict[str, Any]] = {
         "eos_token_id": 2,
     },
 }
+SIZES |= dict.fromkeys(("xlm-roberta", "camembert"), SIZES["roberta"])
 
 
 def hf_config(family: str, head: str = "base", **changes: Any) -> Any:
@@ -116,7 +117,7 @@ def hf_model(family: str, head: str = "base", *, seed: int = 0, faint: bool = Fa
             if (
                 faint
                 and name.endswith("weight")
-                and any(table in name for table in ("embeddings.", "word_embedding", "wte", "wpe"))
+                and any(table in name for table in ("embeddings.", "word_embedding", "wte", "wpe", "lm_head.decoder"))
                 and not is_norm
             ):
                 parameter.mul_(1e-4)

@@ -20,7 +20,9 @@ from bertworks.errors import BadConfig, Remark, Unsupported, nearest
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-Family = Literal["bert", "roberta", "albert", "electra", "xlnet", "distilbert", "gpt2", "bertworks"]
+Family = Literal[
+    "bert", "roberta", "xlm-roberta", "camembert", "albert", "electra", "xlnet", "distilbert", "gpt2", "bertworks"
+]
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"]
 Pairs = Literal["nsp", "sop", "none", "stream"]
 MaskUnit = Literal["token", "word", "ngram", "span"]

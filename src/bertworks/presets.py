@@ -20,12 +20,17 @@ def bert(hidden_size: int, n_layers: int, vocab_size: int = 30522) -> ModelConfi
     return ModelConfig(family="bert", encoder=TransformerConfig(**_size(hidden_size, n_layers), vocab_size=vocab_size))
 
 
-def roberta(hidden_size: int, n_layers: int) -> ModelConfig:
-    """Liu et al. 2019. Positions start after the padding id, 1."""
+def roberta(hidden_size: int, n_layers: int, *, family: Family = "roberta", vocab_size: int = 50265) -> ModelConfig:
+    """Liu et al. 2019; of many languages, Conneau et al. 2020; French, Martin et al. 2020. Positions start after the
+    padding id, 1."""
     encoder = TransformerConfig(
-        **_size(hidden_size, n_layers), vocab_size=50265, first_position=2, n_segments=1, norm_eps=1e-5
+        **_size(hidden_size, n_layers), vocab_size=vocab_size, first_position=2, n_segments=1, norm_eps=1e-5
     )
-    return ModelConfig(family="roberta", encoder=encoder)
+    return ModelConfig(family=family, encoder=encoder)
+
+
+xlm_roberta = partial(roberta, family="xlm-roberta", vocab_size=250002)
+camembert = partial(roberta, family="camembert", vocab_size=32005)
 
 
 def albert(hidden_size: int, n_layers: int, n_heads: int, dropout: float = 0.0) -> ModelConfig:
@@ -117,6 +122,12 @@ PRESETS: dict[str, Preset] = {
     "roberta-mini": partial(roberta, 256, 4),
     "roberta-base": partial(roberta, 768, 12),
     "roberta-large": partial(roberta, 1024, 24),
+    "xlm-roberta-mini": partial(xlm_roberta, 256, 4),
+    "xlm-roberta-base": partial(xlm_roberta, 768, 12),
+    "xlm-roberta-large": partial(xlm_roberta, 1024, 24),
+    "camembert-mini": partial(camembert, 256, 4),
+    "camembert-base": partial(camembert, 768, 12),
+    "camembert-large": partial(camembert, 1024, 24),
     "albert-mini": partial(albert, 256, 4, 4),
     "albert-base": partial(albert, 768, 12, 12),
     "albert-large": partial(albert, 1024, 24, 16),
@@ -153,6 +164,8 @@ def preset(name: str) -> ModelConfig:
 FAMILY_RECIPES: dict[Family, str] = {
     "bert": "mlm+nsp",
     "roberta": "mlm",
+    "xlm-roberta": "mlm",
+    "camembert": "mlm",
     "albert": "mlm+sop",
     "electra": "rtd",
     "xlnet": "plm",

@@ -17,11 +17,12 @@ from bertworks import __version__
 from bertworks.config import ModelConfig, TaskArtifact, check_artifact
 from bertworks.datasets.example import Example
 from bertworks.datasets.schema import Input
-from bertworks.errors import BadConfig, Remark, TooLong, Unsupported
+from bertworks.errors import BadConfig, BadWeights, NotFound, Remark, TooLong, Unsupported
 from bertworks.files import read_json
 from bertworks.fill import Filled, Filler
 from bertworks.model.attention import record_attention
 from bertworks.model.encoder import States
+from bertworks.model.fairseq import find_checkpoint, import_fairseq
 from bertworks.model.folder import CONFIG, GENERATOR, LoadedModel, import_folder, load_folder, save_folder
 from bertworks.model.layout import Tokens
 from bertworks.model.locate import locate
@@ -32,6 +33,7 @@ from bertworks.predictor import Embedder, Predictions, Predictor, Vectors, check
 from bertworks.presets import preset as preset_config
 from bertworks.tasks.inference import BATCH_TOKENS, Progress, no_progress
 from bertworks.tasks.shapes import guess_artifact
+from bertworks.text.fairseq import fairseq_tokenizer
 from bertworks.text.ledger import Ledger, OnLong
 from bertworks.text.tokenizer import TOKENIZER_FILES, Pieces, Tokenizer, has_tokenizer
 
@@ -240,16 +242,45 @@ class Workbench:
         return states
 
 
-def load(name: str | Path, *, device: str | torch.device = "cpu") -> Workbench:
-    """A model by its folder, by the name `minilm`, or (with the hub extra) by its name on the Hub."""
+def load(
+    name: str | Path,
+    *,
+    device: str | torch.device = "cpu",
+    family: str | None = None,
+    vocab: str | Path | None = None,
+    strict: bool = False,
+) -> Workbench:
+    """A model by its folder, by the name `minilm`, or (with the hub extra) by its name on the Hub.
+
+    `family` says what an old `config.json` does not; `vocab` is a vocabulary file, or a folder with one. Weights that
+    nothing reads and heads without weights are left out and named in `remarks`; with `strict` they are refused.
+    """
     folder = locate(name)
-    return _workbench(load_folder(folder), folder, str(name), device)
+    if find_checkpoint(folder) is not None:
+        raise BadWeights(
+            "a checkpoint of fairseq, which is a pickle and can run code when it is read",
+            place=str(folder),
+            remedy=f"if you trust its source: bertworks import {folder} --out NEW",
+            code="pickled-weights",
+        )
+    loaded = load_folder(folder, family=family, strict=strict)
+    return _workbench(loaded, folder, str(name), device, _tokenizer(loaded, folder, vocab))
 
 
-def import_pickled(folder: str | Path) -> Workbench:
-    """A model from `pytorch_model.bin`, for the import command alone: nothing else reads pickles."""
+def import_pickled(
+    folder: str | Path, *, family: str | None = None, vocab: str | Path | None = None, strict: bool = False
+) -> Workbench:
+    """As `load`, from `pytorch_model.bin` or a checkpoint of fairseq, for the import command alone: nothing else reads
+    pickles."""
     path = locate(folder, extra_file=PICKLE)
-    return _workbench(import_folder(path), path, str(folder), "cpu")
+    checkpoint = find_checkpoint(path)
+    if checkpoint is None:
+        loaded = import_folder(path, family=family, strict=strict)
+        tokenizer = _tokenizer(loaded, path, vocab)
+    else:
+        loaded = import_fairseq(checkpoint, family=family, strict=strict)
+        tokenizer = fairseq_tokenizer(path, _existing(vocab), loaded.model.config.family)
+    return _workbench(loaded, path, str(folder), "cpu", tokenizer)
 
 
 def new(
@@ -278,8 +309,26 @@ def fit_to(config: ModelConfig, tokenizer: Tokenizer) -> ModelConfig:
     return config.override(**changes)
 
 
-def _workbench(loaded: LoadedModel, folder: Path, name: str, device: str | torch.device) -> Workbench:
-    tokenizer = Tokenizer.load(folder) if has_tokenizer(folder) else None
+def _tokenizer(loaded: LoadedModel, folder: Path, vocab: str | Path | None = None) -> Tokenizer | None:
+    family = loaded.model.config.family
+    if path := _existing(vocab):
+        return Tokenizer.load_vocabulary(path, family)
+    return Tokenizer.load(folder, family) if has_tokenizer(folder) else None
+
+
+def _existing(vocab: str | Path | None) -> Path | None:
+    try:
+        if vocab is None or Path(vocab).exists():
+            return None if vocab is None else Path(vocab)
+        reason = "no such file or folder"
+    except (OSError, ValueError) as error:  # a name that cannot be
+        reason = f"cannot be read: {error}"[:300]
+    raise NotFound(reason, place=str(vocab)[:300], remedy="name a vocabulary file, or a folder with one")
+
+
+def _workbench(
+    loaded: LoadedModel, folder: Path, name: str, device: str | torch.device, tokenizer: Tokenizer | None
+) -> Workbench:
     _check_vocabulary(tokenizer, loaded.model.config, str(folder))
     own = read_json(folder / OWN_FILE) if (folder / OWN_FILE).is_file() else {}
     remarks = [*loaded.remarks, *(tokenizer.remarks if tokenizer else [])]
@@ -293,7 +342,9 @@ def _workbench(loaded: LoadedModel, folder: Path, name: str, device: str | torch
     if own.get("task") is not None:
         bench.artifact = check_artifact(own["task"], str(folder / OWN_FILE))
     if (folder / GENERATOR / CONFIG).is_file():
-        bench.generator = _workbench(load_folder(folder / GENERATOR), folder / GENERATOR, f"{name}/{GENERATOR}", device)
+        generator = load_folder(folder / GENERATOR)
+        tokenizer = _tokenizer(generator, folder / GENERATOR)
+        bench.generator = _workbench(generator, folder / GENERATOR, f"{name}/{GENERATOR}", device, tokenizer)
     return bench
 
 

@@ -1,7 +1,8 @@
-"""`bertworks import`: the one command that reads pickled weights."""
+"""`bertworks import`: models as they were published; the one command that reads pickled weights."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -12,22 +13,34 @@ from bertworks.errors import SaveFailed
 
 
 def import_(
-    folder: Annotated[str, typer.Argument(help="A folder with config.json and pytorch_model.bin.")],
+    folder: Annotated[
+        str, typer.Argument(help="A folder with config.json and weights, or with a checkpoint of fairseq's RoBERTa.")
+    ],
     out: Annotated[Path, typer.Option("--out", help="The new model folder.")],
+    family: Annotated[
+        str | None, typer.Option(help="bert, roberta, ...: where config.json has no model_type and it cannot be told.")
+    ] = None,
+    vocab: Annotated[
+        Path | None, typer.Option(help="A vocabulary file or folder, where the model's folder has none.")
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse weights that nothing reads and heads without weights.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Convert a folder with pytorch_model.bin to safetensors. The pickle is read by torch's restricted reader."""
+    """Convert a model as it was published to a folder with safetensors: pytorch_model.bin, an old config.json, or a
+    checkpoint of fairseq. Pickles are read by torch's restricted reader."""
     from bertworks.workbench import import_pickled
 
-    if out.exists() and out.resolve() == Path(folder).resolve():
+    # Not Path.exists, which raises for names that cannot be.
+    if os.path.exists(out) and out.resolve() == Path(folder).resolve():  # noqa: PTH110
         cause = "output would overwrite the input, pickle included"
         raise SaveFailed(cause, place=str(out), remedy="choose another name", code="would-replace-input")
-    bench = import_pickled(folder)
+    bench = import_pickled(folder, family=family, vocab=vocab, strict=strict)
     bench.save(out)
-    family = bench.config.family
     heads = list(bench.model.heads)
     if as_json:
         remarks = [str(remark) for remark in bench.remarks]
-        show_json({"folder": str(out), "family": family, "heads": heads, "remarks": remarks})
+        show_json({"folder": str(out), "family": bench.config.family, "heads": heads, "remarks": remarks})
         return
-    typer.echo(f"{family} with {', '.join(heads) or 'no heads'} written to {out}")
+    typer.echo(f"{bench.config.family} with {', '.join(heads) or 'no heads'} written to {out}")

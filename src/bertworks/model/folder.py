@@ -8,9 +8,10 @@ refuse it by name.
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,13 +22,17 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from bertworks.config import ModelConfig
-from bertworks.errors import BadConfig, BadWeights, BertworksError, Remark, SaveFailed, Unsupported
+from bertworks.errors import BadConfig, BadWeights, BertworksError, Remark, SaveFailed, Unsupported, nearest
 from bertworks.files import exchange, read_json, sync_tree
-from bertworks.model.hf_config import OURS, from_hf, own_config, to_hf
+from bertworks.model.heads import SUMMARY_HEADS
+from bertworks.model.hf_config import MAX_LABELS, OURS, from_hf, own_config, to_hf
 from bertworks.model.hf_names import (
     HF_NAMES,
     Entry,
     current_names,
+    declared_heads,
+    families_of_classes,
+    families_of_tensors,
     find_architecture,
     find_heads,
     mapping,
@@ -47,6 +52,7 @@ from bertworks.model.weights import (
 
 CONFIG = "config.json"
 RENAMED_TENSORS = {"encoder.blank": "encoder.mask_state"}  # of our own format, before version 0.2
+LABELLED_HEADS = frozenset({"sequence", "token"})  # with an output for each label
 GENERATOR = "generator"  # a folder in the folder of an ELECTRA discriminator: what it was trained with
 
 
@@ -82,41 +88,158 @@ class LoadedModel:
     remarks: list[Remark] = field(default_factory=list)
 
 
-def load_folder(folder: Path) -> LoadedModel:
+def load_folder(folder: Path, *, family: str | None = None, strict: bool = False) -> LoadedModel:
+    """`family`: where the config does not say it. `strict` refuses weights that nothing reads, and heads without
+    weights, which are otherwise left out and named."""
     hf = read_json(folder / CONFIG)
     with open_weights(folder) as stored:
-        return _assemble(hf, stored, folder)
+        return assemble(hf, stored, folder, family=family, strict=strict)
 
 
-def import_folder(folder: Path) -> LoadedModel:
-    """As `load_folder`, from `pytorch_model.bin`: the one place where a pickle is read."""
-    return _assemble(read_json(folder / CONFIG), read_pickle(folder / PICKLE), folder)
+def import_folder(folder: Path, *, family: str | None = None, strict: bool = False) -> LoadedModel:
+    """As `load_folder`, from `pytorch_model.bin` if there is one: here alone and in `fairseq.py` a pickle is read."""
+    if not (folder / PICKLE).exists() and any((folder / name).exists() for name in (WEIGHTS, INDEX)):
+        return load_folder(folder, family=family, strict=strict)
+    return assemble(read_json(folder / CONFIG), read_pickle(folder / PICKLE), folder, family=family, strict=strict)
 
 
-def _assemble(hf: dict[str, Any], stored: Mapping[str, StoredTensor], folder: Path) -> LoadedModel:
-    config = from_hf(hf, str(folder / CONFIG))
+def assemble(
+    hf: dict[str, Any], stored: Mapping[str, StoredTensor], folder: Path, *, family: str | None, strict: bool
+) -> LoadedModel:
+    """The model that a `config.json` describes, with these weights."""
     remarks: list[Remark] = []
     if "auto_map" in hf:
         remarks.append(Remark("remote-code-ignored", "config.json names code to run (auto_map); it is ignored"))
+    hf = _with_family(hf, stored.keys(), family, folder, remarks)
+    config = from_hf(hf, str(folder / CONFIG))
     if hf["model_type"] == OURS:
         with torch.device("meta"):
             model = Model(config, _string_list(hf, "heads", folder), summary="summary.dense.weight" in stored)
         entries = [Entry(name, (name,)) for name in model.state_dict()]
         stored = {RENAMED_TENSORS.get(name, name): tensor for name, tensor in stored.items()}
     else:
-        stored = _renamed(config, stored, folder)
-        heads, summary = find_heads(config, stored.keys(), _string_list(hf, "architectures", folder))
-        stored = _untie(config, stored, folder)
-        with torch.device("meta"):
-            model = Model(config, heads, summary=summary)
+        model, stored = _hf_model(config, hf, stored, folder, strict, remarks)
         entries = mapping(model)
-        unused = stored.keys() & pooler_names(config) - {entry.theirs for entry in entries}
-        if unused:
-            remarks.append(Remark("unused-weights", f"{', '.join(sorted(unused))}: read by no head, left out"))
-            stored = {name: tensor for name, tensor in stored.items() if name not in unused}
-    _check_weights(model, entries, stored, folder)
+    _check_weights(model, entries, stored, folder, strict)
     _fill_weights(model, entries, stored)
     return LoadedModel(model.eval(), hf, remarks)
+
+
+def _with_family(
+    hf: dict[str, Any], names: Set[str], family: str | None, folder: Path, remarks: list[Remark]
+) -> dict[str, Any]:
+    """With a `model_type`, which files of before 2020 do not have."""
+    stated = hf.get("model_type")
+    place = str(folder / CONFIG)
+    if family is not None and family not in HF_NAMES:
+        raise BadConfig(f"no such family: {family!r}", remedy=nearest(family, HF_NAMES), code="unknown-family")
+    if family is not None and stated in (None, ""):
+        return {**hf, "model_type": family}
+    if family is not None and stated != family:
+        cause = f"config.json says model_type {stated!r}, not {family!r}"
+        remedy = "leave the family out, or correct model_type in config.json"
+        raise BadConfig(cause, place=place, remedy=remedy, code="other-family", fields=["model_type"])
+    if stated not in (None, ""):
+        return hf
+    named = families_of_classes(_string_list(hf, "architectures", folder))
+    families = named or families_of_tensors(names)
+    if len(families) != 1:
+        fitting = f"; they fit {', '.join(families)}" if families else ""
+        raise BadConfig(
+            f"config.json has no model_type, and neither architectures nor the tensors' names tell the family{fitting}",
+            place=place,
+            remedy=f"say it: bertworks import {folder} --family {(families or ['bert'])[0]} --out NEW",
+            code="missing-model-type",
+            fields=["model_type"],
+        )
+    source = "its architectures" if named else "the names of its tensors"
+    remarks.append(Remark("family-assumed", f"config.json has no model_type: taken for {families[0]}, by {source}"))
+    return {**hf, "model_type": families[0]}
+
+
+def _hf_model(
+    config: ModelConfig,
+    hf: Mapping[str, Any],
+    stored: Mapping[str, StoredTensor],
+    folder: Path,
+    strict: bool,
+    remarks: list[Remark],
+) -> tuple[Model, dict[str, StoredTensor]]:
+    """A model without values, and the tensors for it under current names. Its heads are those that have weights."""
+    stored = _renamed(config, stored, folder)
+    architectures = _string_list(hf, "architectures", folder)
+    declared = declared_heads(config, architectures)
+    heads, summary = find_heads(config, stored.keys(), architectures)
+    stored = _untie(config, stored, folder)
+    config = _with_labels(config, hf, heads, stored, remarks)
+    if strict:
+        with torch.device("meta"):
+            return Model(config, declared.union(heads), summary=summary), stored
+    model = _whole_heads(config, heads, summary, stored)
+    if missing := sorted(declared.union(heads) - set(model.heads)):
+        text = f"the weights of the {' and the '.join(missing)} head are missing or incomplete: the model has none"
+        remarks.append(Remark("missing-head", text))
+    return model, _without_unused(model, stored, remarks)
+
+
+def _whole_heads(config: ModelConfig, heads: list[str], summary: bool, stored: Mapping[str, StoredTensor]) -> Model:
+    """With those of the heads, and the summary layer, of which no tensor is missing."""
+    with torch.device("meta"):
+        model = Model(config, heads, summary=summary)
+        missing = {name for entry in mapping(model) if entry.theirs not in stored for name in entry.ours}
+        whole = [head for head in heads if not any(name.startswith(f"heads.{head}.") for name in missing)]
+        if any(name.startswith("summary.") for name in missing):
+            summary = False
+            whole = [head for head in whole if head not in SUMMARY_HEADS]
+        return Model(config, whole, summary=summary)
+
+
+def _with_labels(
+    config: ModelConfig,
+    hf: Mapping[str, Any],
+    heads: Iterable[str],
+    stored: Mapping[str, StoredTensor],
+    remarks: list[Remark],
+) -> ModelConfig:
+    """With as many labels as the head has outputs: `id2label` and `num_labels` may be left from another model."""
+    for head in LABELLED_HEADS & set(heads):
+        weight = stored.get(f"{HF_NAMES[config.family].heads[head]['out']}.weight")
+        if (
+            weight is None
+            or weight.shape[1:] != (config.encoder.hidden_size,)
+            or not 1 <= weight.shape[0] <= MAX_LABELS
+        ):
+            continue  # missing, or refused with the other shapes
+        n_outputs = weight.shape[0]
+        stated = {"id2label": len(hf["id2label"])} if hf.get("id2label") else {}
+        stated |= {"num_labels": hf["num_labels"]} if "num_labels" in hf else {}
+        if all(count == n_outputs for count in stated.values()) and len(config.heads.labels) == n_outputs:
+            continue
+        if len(config.heads.labels) != n_outputs:
+            config = config.override(labels=tuple(f"LABEL_{i}" for i in range(n_outputs)))
+        sizes = " and ".join(f"{key} of {count}" for key, count in stated.items()) or "no labels"
+        labels = _shorten(config.heads.labels)
+        text = f"the {head} head has {n_outputs} outputs, config.json has {sizes}: the head decides, labels: {labels}"
+        remarks.append(Remark("labels-assumed", text))
+    return config
+
+
+def _without_unused(model: Model, stored: Mapping[str, StoredTensor], remarks: list[Remark]) -> dict[str, StoredTensor]:
+    """Without heads that we do not have, and buffers. What an encoder has beyond its config stays, and is refused; so
+    does everything beside an encoder that is not whole."""
+    prefix = HF_NAMES[model.config.family].prefix + "."
+    poolers = pooler_names(model.config)
+    expected = {entry.theirs for entry in mapping(model)}
+    unused = {
+        name
+        for name in stored.keys() - expected
+        if not name.startswith(prefix) or name in poolers or not stored[name].is_float
+    }
+    if expected - stored.keys():
+        return dict(stored)
+    if unused:
+        remarks.append(Remark("unused-weights", f"{_shorten(sorted(unused))}: read by no head, left out"))
+    return {name: tensor for name, tensor in stored.items() if name not in unused}
 
 
 def _string_list(hf: Mapping[str, Any], key: str, folder: Path) -> list[str]:
@@ -154,7 +277,9 @@ def _equal(a: StoredTensor, b: StoredTensor) -> bool:
     return torch.equal(a.read().float(), b.read().float())
 
 
-def _check_weights(model: Model, entries: Iterable[Entry], stored: Mapping[str, StoredTensor], folder: Path) -> None:
+def _check_weights(
+    model: Model, entries: Iterable[Entry], stored: Mapping[str, StoredTensor], folder: Path, strict: bool
+) -> None:
     """The file must hold just what the config describes. Nothing is allocated yet: the model has shapes only."""
     state = model.state_dict()
     expected = {entry.theirs: tuple(entry.join([state[name] for name in entry.ours]).shape) for entry in entries}
@@ -178,7 +303,9 @@ def _check_weights(model: Model, entries: Iterable[Entry], stored: Mapping[str, 
         raise WeightsMismatch(
             "the weights do not fit the config:\n  " + "\n  ".join(filter(None, problems)),
             place=str(folder),
-            remedy="config.json and weights must come from the same model",
+            remedy="without strict, heads are left out"
+            if strict
+            else "config.json and weights must be the same model's",
             missing=missing,
             unexpected=unexpected,
             shapes=shapes,
@@ -186,10 +313,15 @@ def _check_weights(model: Model, entries: Iterable[Entry], stored: Mapping[str, 
         )
 
 
-def _problem(title: str, items: Iterable[str], max_items: int = 8) -> str:
+def _problem(title: str, items: Iterable[str]) -> str:
     ordered = sorted(items)
-    more = f" and {len(ordered) - max_items} more" if len(ordered) > max_items else ""
-    return f"{title}: {', '.join(ordered[:max_items])}{more}" if ordered else ""
+    return f"{title}: {_shorten(ordered)}" if ordered else ""
+
+
+def _shorten(items: Sequence[str], max_items: int = 8) -> str:
+    """A list for people, without its end if it is long."""
+    more = f" and {len(items) - max_items} more" if len(items) > max_items else ""
+    return ", ".join(items[:max_items]) + more
 
 
 def _fill_weights(model: Model, entries: Iterable[Entry], stored: Mapping[str, StoredTensor]) -> None:
@@ -239,7 +371,7 @@ def config_values(model: Model, hf_config: Mapping[str, Any]) -> dict[str, Any]:
     if architecture is None or (sized_by_labels and len(model.config.heads.labels) != 2):
         return own
     kept = hf_config if hf_config.get("model_type") == hf["model_type"] else {}
-    kept = {key: value for key, value in kept.items() if key not in ("auto_map", OURS)}
+    kept = {key: value for key, value in kept.items() if key not in ("auto_map", "num_labels", OURS)}
     dtype = str(model.encoder.token_table.dtype).removeprefix("torch.")
     return {**kept, **hf, "architectures": [architecture], "dtype": dtype}
 
@@ -247,13 +379,13 @@ def config_values(model: Model, hf_config: Mapping[str, Any]) -> dict[str, Any]:
 def replace_folder(folder: Path, write: Callable[[Path], None], *, stale: Iterable[str] = ()) -> None:
     """Write a folder so that the old one or the new one is there, complete, at every moment. Files that are not the
     model's are kept."""
-    if folder.exists() and not folder.is_dir():
-        raise SaveFailed("there is a file of this name", place=str(folder), code="not-a-folder")
-    if folder.is_dir() and any(folder.iterdir()) and not _is_model(folder):
-        cause = "this folder is not empty and not a model folder"
-        raise SaveFailed(cause, place=str(folder), remedy="choose another name", code="not-a-model-folder")
     new = folder.parent / f".{folder.name}.{uuid4().hex[:8]}.new"
     try:
+        if folder.exists() and not folder.is_dir():
+            raise SaveFailed("there is a file of this name", place=str(folder), code="not-a-folder")
+        if folder.is_dir() and any(folder.iterdir()) and not _is_model(folder):
+            cause = "this folder is not empty and not a model folder"
+            raise SaveFailed(cause, place=str(folder), remedy="choose another name", code="not-a-model-folder")
         new.mkdir(parents=True)
         write(new)
         if folder.is_dir():
@@ -264,9 +396,10 @@ def replace_folder(folder: Path, write: Callable[[Path], None], *, stale: Iterab
     except BertworksError:
         raise
     except (OSError, SafetensorError) as error:
-        raise SaveFailed(
-            f"could not write: {error}", place=str(folder), remedy="what was there before is unchanged"
-        ) from error
+        too_long = isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG
+        remedy = "choose a shorter name" if too_long else "what was there before is unchanged"
+        reason = getattr(error, "strerror", None) or error
+        raise SaveFailed(f"could not write: {reason}", place=str(folder), remedy=remedy) from error
     finally:
         shutil.rmtree(new, ignore_errors=True)  # after an exchange this is the old folder
 

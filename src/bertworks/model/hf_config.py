@@ -137,6 +137,10 @@ HF_FAMILIES: dict[str, HFFamily] = {
         write=_write_roberta,
         required=LIKE_BERT,
     ),
+    **dict.fromkeys(
+        ("xlm-roberta", "camembert"),
+        HFFamily(fields=BERT_FIELDS, read=_read_roberta, write=_write_roberta, required=LIKE_BERT),
+    ),
     "albert": HFFamily(
         fields={
             **BERT_FIELDS,

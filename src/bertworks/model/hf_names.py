@@ -120,6 +120,28 @@ CLASSIFIER_CLASSES = {
     "ForTokenClassification": "token",
 }
 
+
+def _roberta(class_name: str) -> HFNames:
+    """RoBERTa; other families have its tensors under classes of their own."""
+    return HFNames(
+        prefix="roberta",
+        encoder=BERT_ENCODER,
+        heads={
+            "lm": {"dense": "lm_head.dense", "norm": "lm_head.layer_norm", "bias": "lm_head.bias"},
+            **CLASSIFIERS,
+            "sequence": {"out": "classifier.out_proj"},
+        },
+        summary={"": "roberta.pooler.dense", "sequence": "classifier.dense"},
+        architectures=_classes(
+            class_name, Model="", ForMaskedLM="lm", ForCausalLM="lm", ForQuestionAnswering="span", **CLASSIFIER_CLASSES
+        ),
+        tied={
+            "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
+            "lm_head.decoder.bias": "lm_head.bias",
+        },
+    )
+
+
 HF_NAMES: dict[str, HFNames] = {
     "bert": HFNames(
         prefix="bert",
@@ -149,23 +171,9 @@ HF_NAMES: dict[str, HFNames] = {
             "cls.predictions.decoder.bias": "cls.predictions.bias",
         },
     ),
-    "roberta": HFNames(
-        prefix="roberta",
-        encoder=BERT_ENCODER,
-        heads={
-            "lm": {"dense": "lm_head.dense", "norm": "lm_head.layer_norm", "bias": "lm_head.bias"},
-            **CLASSIFIERS,
-            "sequence": {"out": "classifier.out_proj"},
-        },
-        summary={"": "roberta.pooler.dense", "sequence": "classifier.dense"},
-        architectures=_classes(
-            "Roberta", Model="", ForMaskedLM="lm", ForCausalLM="lm", ForQuestionAnswering="span", **CLASSIFIER_CLASSES
-        ),
-        tied={
-            "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
-            "lm_head.decoder.bias": "lm_head.bias",
-        },
-    ),
+    "roberta": _roberta("Roberta"),
+    "xlm-roberta": _roberta("XLMRoberta"),
+    "camembert": _roberta("Camembert"),
     "albert": HFNames(
         prefix="albert",
         encoder={
@@ -347,12 +355,40 @@ def current_names(config: ModelConfig, keys: Iterable[str]) -> dict[str, str]:
     return current
 
 
+def families_of_classes(architectures: Iterable[str]) -> list[str]:
+    """The families that have one of these classes."""
+    classes = set(architectures)
+    return [family for family, names in HF_NAMES.items() if classes & names.architectures.keys()]
+
+
+def families_of_tensors(keys: Iterable[str]) -> list[str]:
+    """The families whose encoder has these names; one, if they tell it."""
+    modules = {key.rpartition(".")[0] for key in keys}
+    fitting = [family for family in HF_NAMES if modules >= _first_layer(family, HF_NAMES[family].prefix + ".")]
+    if len({HF_NAMES[family].prefix for family in fitting}) == 1:
+        return fitting[:1]  # RoBERTa, or a family with its tensors and its numbers
+    return fitting or [family for family in HF_NAMES if modules >= _first_layer(family, prefix="")]
+
+
+def _first_layer(family: str, prefix: str) -> set[str]:
+    """Their modules in embedding and first layer that every model of the family has."""
+    indices = dict.fromkeys(("a", "f", "group", "inner"), 0)
+    encoder = HF_NAMES[family].encoder
+    return {prefix + theirs.format(**indices) for ours, theirs in encoder.items() if ours != "project"}
+
+
+def declared_heads(config: ModelConfig, architectures: Sequence[str]) -> frozenset[str]:
+    """The heads of the first class that is known."""
+    classes = HF_NAMES[config.family].architectures
+    return next((classes[name] for name in architectures if name in classes), frozenset())
+
+
 def find_heads(config: ModelConfig, keys: Set[str], architectures: Sequence[str]) -> tuple[list[str], bool]:
     """Which heads a file with these `keys` holds, and whether it holds a summary layer. Where the keys do not decide,
     the class name does."""
     names = HF_NAMES[config.family]
     keys = keys | {name for copy_name, name in names.tied.items() if copy_name in keys}
-    declared = next((names.architectures[name] for name in architectures if name in names.architectures), frozenset())
+    declared = declared_heads(config, architectures)
     heads: list[str] = []
     claimed: set[str] = set()
     # Token, sequence and choice heads may have the same name: the declared one first, then the one with more modules.

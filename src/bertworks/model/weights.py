@@ -1,17 +1,23 @@
 """Weights files, read without trusting them.
 
 Only safetensors are read here. Sizes come from the file's header and are compared with the config before anything is
-allocated. A pickle is recognised and refused; `read_pickle`, for the import command alone, uses torch's restricted
-reader.
+allocated. A pickle is recognised and refused; `load_pickle`, for the import command alone, uses torch's restricted
+reader, which builds tensors and plain containers. Any other name in a pickle is refused, unless it is one of those that
+the caller knows; for these an `Inert` object is built, which keeps what it is given and does nothing.
 """
 
 from __future__ import annotations
 
+import pickletools
+import zipfile
+from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import IO, Any, Self
 
 import numpy as np
 import torch
@@ -27,6 +33,8 @@ WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 PICKLE = "pytorch_model.bin"
 FLOAT_DTYPES = {"F64", "F32", "F16", "BF16"}
+PLAIN_NAMES = {"collections.OrderedDict", "collections.Counter", "_codecs.encode"}
+PLAIN_NAMES |= {f"builtins.{name}" for name in ("set", "bytearray", "complex")}
 PICKLE_STARTS = (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 
 
@@ -82,11 +90,12 @@ def _indexed_files(folder: Path) -> list[Path]:
 def _open(path: Path, stack: ExitStack) -> dict[str, StoredTensor]:
     if not path.is_file():
         raise NotFound("a weights file is missing", place=str(path), code="missing-file")
+    is_pickle = _first_bytes(path) in PICKLE_STARTS
     try:
         file = stack.enter_context(safe_open(path, framework="pt"))
         slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (SafetensorError, OSError, ValueError) as error:
-        if path.is_file() and _looks_like_pickle(path):
+        if is_pickle:
             raise BadWeights(
                 "a pickle where safetensors are expected",
                 place=str(path),
@@ -105,20 +114,107 @@ def _open(path: Path, stack: ExitStack) -> dict[str, StoredTensor]:
     }
 
 
-def _looks_like_pickle(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(2) in PICKLE_STARTS
+def _first_bytes(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(2)
+    except OSError as error:
+        remedy = f"ls -l {path} shows who may read it"
+        raise NotFound(f"cannot be read: {error.strerror}", place=str(path), remedy=remedy, code="unreadable") from None
 
 
 def read_pickle(path: Path) -> dict[str, StoredTensor]:
-    """A torch checkpoint, by the reader that builds tensors and no other objects."""
+    """The tensors of a torch checkpoint that holds nothing else."""
+    return stored_tensors(load_pickle(path), path)
+
+
+class Inert:
+    """Built in place of an object of a class that is not imported: keeps arguments and state, and runs nothing."""
+
+    arguments: tuple[Any, ...]
+    state: Any = None
+
+    def __new__(cls, *arguments: Any) -> Self:
+        self = super().__new__(cls)
+        self.arguments = arguments
+        return self
+
+    def __init__(self, *arguments: Any) -> None:
+        pass  # unpickling calls __new__ alone, or both
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+
+def load_pickle(path: Path, is_known: Callable[[str], bool] = lambda name: False) -> Any:
+    """The content of a torch checkpoint, with `Inert` objects for those of known names; any other name is refused."""
     if not path.is_file():
         raise NotFound(f"no {path.name} in this folder", place=str(path.parent), code="missing-file")
+    _first_bytes(path)
+    names = {name for name in _pickled_names(path) if not _is_plain(name)}
+    if foreign := sorted(name for name in names if not is_known(name)):
+        raise BadWeights(
+            f"this pickle names {', '.join(foreign[:5])}, which a file of weights does not need; nothing of it was run",
+            place=str(path),
+            remedy="get the weights as safetensors, or from a source that you trust; opened elsewhere it may run code",
+            code="unsafe-pickle",
+        )
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # a damaged pickle can fail in any way
-        reason = str(error).partition("\n")[0]
-        raise BadWeights(f"not a file of plain tensors: {reason}", place=str(path), code="unreadable-pickle") from None
+        with torch.serialization.safe_globals([(Inert, name) for name in names]):
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception:  # a damaged pickle can fail in any way; torch's messages advise to load it without protection
+        cause = "not a complete file of plain tensors, as torch.save writes them"
+        remedy = "download or save the file again"
+        raise BadWeights(cause, place=str(path), remedy=remedy, code="unreadable-pickle") from None
+
+
+def _is_plain(name: str) -> bool:
+    """Whether a name is for torch's reader to judge: it has a list of what tensors and plain containers need."""
+    return name.startswith("torch.") or name in PLAIN_NAMES
+
+
+def _pickled_names(path: Path) -> set[str]:
+    """What a torch checkpoint would import, found without unpickling; of a damaged one as far as it can be read, since
+    torch's reader refuses it."""
+    names: set[str] = set()
+    with suppress(Exception), ExitStack() as stack:
+        if zipfile.is_zipfile(path):
+            archive = stack.enter_context(zipfile.ZipFile(path))
+            pickles = [archive.open(entry) for entry in archive.infolist() if entry.filename.endswith("/data.pkl")]
+        else:
+            # Before version 1.6: magic number, version and system, then the content and the keys of its storages.
+            pickles = [stack.enter_context(path.open("rb"))] * 5
+        for file in pickles:
+            for name in _imports(file):
+                names.add(name)  # one by one: those before the damage count
+    return names
+
+
+def _imports(file: IO[bytes]) -> Iterator[str]:
+    """The names that a pickle would import. Newer protocols take them from the stack, where strings are remembered."""
+    memo: dict[object, Any] = {}
+    pushed: deque[Any] = deque([None, None], maxlen=2)
+    for opcode, argument, _ in pickletools.genops(file):
+        if opcode.name == "GLOBAL":
+            yield _current_name(*str(argument).split(" ", 1))
+        elif opcode.name == "STACK_GLOBAL":
+            yield _current_name(*map(str, pushed))
+        if opcode.name == "MEMOIZE" or opcode.name.endswith("PUT"):
+            memo[len(memo) if argument is None else argument] = pushed[-1]
+        elif opcode.name.endswith("GET"):
+            pushed.append(memo.get(argument))
+        elif opcode.stack_after:
+            pushed.append(argument)
+
+
+def _current_name(module: str, name: str) -> str:
+    """Python 2's names are those of Python 3, as for torch's reader."""
+    module, name = NAME_MAPPING.get((module, name), (IMPORT_MAPPING.get(module, module), name))
+    return f"{module}.{name}"
+
+
+def stored_tensors(state: object, path: Path) -> dict[str, StoredTensor]:
+    """A state dict, checked to hold plain tensors only."""
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise BadWeights("not a dictionary of tensors", place=str(path), code="not-a-state-dict")
     for name, tensor in state.items():

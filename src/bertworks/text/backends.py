@@ -1,4 +1,4 @@
-"""Tokenizers built from vocabulary files: BERT's WordPiece, byte-level BPE, and unigram.
+"""Tokenizers built from vocabulary files: BERT's WordPiece, byte-level BPE, and unigram, the last in two id layouts.
 
 One builder per kind. They give the same ids as the tokenizers that `transformers` builds from the same files; a test
 compares them.
@@ -15,8 +15,8 @@ from typing import Any
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Backend
 
-from bertworks.errors import BadConfig, NotFound, Unsupported
-from bertworks.files import parse_json
+from bertworks.errors import BadConfig, NotFound, Remark, Unsupported
+from bertworks.files import parse_json, read_json
 from bertworks.text.sentencepiece import PieceType, SentencePieces, read_sentencepiece
 
 SPECIAL = {  # the role of a special token -> its usual names
@@ -27,31 +27,51 @@ SPECIAL = {  # the role of a special token -> its usual names
     "mask": ("[MASK]", "<mask>"),
 }
 Config = dict[str, Any]
+FAIRSEQ_MODEL = "sentencepiece.bpe.model"  # of XLM-RoBERTa and CamemBERT; a unigram model, whatever its name
 SAVE_WITH_TRANSFORMERS = "save the tokenizer with transformers, which writes a tokenizer.json"
 
 
-def from_vocabulary(files: dict[str, bytes], config: Config, added: Config, folder: Path) -> tuple[Backend, Config]:
-    """The tokenizer of a folder without a tokenizer.json, and the tokenizer_config.json for transformers."""
-    lower_case = config.get("do_lower_case")
+def from_vocabulary(
+    files: dict[str, bytes], config: Config, added: Config, folder: Path, family: str | None
+) -> tuple[Backend, Config, list[Remark]]:
+    """The tokenizer of a folder without a tokenizer.json, the tokenizer_config.json for transformers, and what was
+    assumed. `family`: of the model, if it is known."""
+    remarks: list[Remark] = []
     if "vocab.txt" in files:
         vocab = _read_vocab(files["vocab.txt"], folder / "vocab.txt")
         _refuse_additions(vocab, config, added, folder)
-        config["do_lower_case"] = not _has_capitals(vocab) if lower_case is None else bool(lower_case)
-        return word_piece(vocab, config), {"tokenizer_class": "BertTokenizer", **config}
+        remarks += _set_case(vocab, config)
+        return word_piece(vocab, config), {"tokenizer_class": "BertTokenizer", **config}, remarks
     if "vocab.json" in files and "merges.txt" in files:
-        vocab = _read_ids(files["vocab.json"], folder / "vocab.json")
+        vocab = read_ids(files["vocab.json"], folder / "vocab.json")
         _refuse_additions(vocab, config, added, folder)
         backend = byte_bpe(vocab, _read_merges(files["merges.txt"], folder / "merges.txt"), config)
     elif "spiece.model" in files:
         model = read_sentencepiece(files["spiece.model"], folder / "spiece.model")
         _refuse_additions(dict(model.pieces), config, added, folder)
-        is_cased = _has_capitals(piece for piece, _ in model.pieces)
-        config["do_lower_case"] = not is_cased if lower_case is None else bool(lower_case)
+        remarks += _set_case((piece for piece, _ in model.pieces), config)
         backend = unigram(model, config)
+    elif FAIRSEQ_MODEL in files:
+        model = read_sentencepiece(files[FAIRSEQ_MODEL], folder / FAIRSEQ_MODEL)
+        model = fairseq_layout(model, _is_camembert(config, family, folder))
+        _refuse_additions(dict(model.pieces), config, added, folder)
+        backend = fairseq_unigram(model, config)
     else:
-        cause = "no tokenizer.json, vocab.txt, vocab.json with merges.txt, or spiece.model in this folder"
+        cause = f"no tokenizer.json, vocab.txt, vocab.json with merges.txt, spiece.model or {FAIRSEQ_MODEL} here"
         raise NotFound(cause, place=str(folder), code="no-tokenizer")
-    return backend, fast_config(backend, config)
+    return backend, fast_config(backend, config), remarks
+
+
+def _set_case(pieces: Iterable[str], config: Config) -> list[Remark]:
+    """`do_lower_case` as the configuration says, else by the vocabulary, which is an assumption."""
+    if config.get("do_lower_case") is not None:
+        config["do_lower_case"] = bool(config["do_lower_case"])
+        return []
+    is_cased = _has_capitals(pieces)
+    config["do_lower_case"] = not is_cased
+    by_vocabulary = "has capital letters, so texts keep theirs" if is_cased else "has no capitals, so texts lose theirs"
+    by_class = "transformers goes by the class alone: BERT and ALBERT lower-case, XLNet does not"
+    return [Remark("case-assumed", f"no file says do_lower_case; the vocabulary {by_vocabulary} ({by_class})")]
 
 
 def fast_config(backend: Backend, config: Config) -> Config:
@@ -147,14 +167,69 @@ def unigram(model: SentencePieces, config: Config) -> Backend:
             pair="$A:0 <sep>:0 $B:1 <sep>:1 <cls>:2",
             special_tokens=[(name, vocab[name]) for name in ("<sep>", "<cls>")],
         )
+    _add_tokens(backend, model, config)
+    return backend
+
+
+def fairseq_layout(model: SentencePieces, is_camembert: bool) -> SentencePieces:
+    """The pieces with the ids that fairseq gave them: its own special tokens first, `<mask>` last. CamemBERT has the
+    special tokens of SentencePiece after those of fairseq, XLM-RoBERTa has them once."""
+    if [piece for piece, _ in model.pieces[:3]] != ["<unk>", "<s>", "</s>"]:
+        cause = f"{FAIRSEQ_MODEL} does not begin with <unk>, <s> and </s>, so the ids of its pieces are not known"
+        raise Unsupported(cause, place=FAIRSEQ_MODEL, remedy=SAVE_WITH_TRANSFORMERS)
+    specials = ["<s>", "<pad>", "</s>", "<unk>"]
+    n_dropped = 3
+    if is_camembert:
+        specials = ["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"]
+        n_dropped = 1
+    types = [PieceType.UNKNOWN if name == "<unk>" else PieceType.NORMAL for name in specials]
+    scores = [-100.0 if name == "<unk>NOTUSED" else 0.0 for name in specials]
+    return SentencePieces(
+        pieces=[*zip(specials, scores, strict=True), *model.pieces[n_dropped:], ("<mask>", 0.0)],
+        types=[*types, *model.types[n_dropped:], PieceType.NORMAL],
+        charsmap=model.charsmap,
+    )
+
+
+def fairseq_unigram(model: SentencePieces, config: Config) -> Backend:
+    """XLM-RoBERTa's and CamemBERT's tokenizer: the most likely split of each word, special tokens as in RoBERTa.
+    `model` has the ids of `fairseq_layout`."""
+    vocab = {piece: id for id, (piece, _) in enumerate(model.pieces)}
+    prepend_scheme = "always" if config.get("add_prefix_space", True) else "never"
+    backend = Backend(models.Unigram(model.pieces, unk_id=vocab["<unk>"], byte_fallback=False))
+    if model.charsmap:
+        backend.normalizer = normalizers.Precompiled(model.charsmap)
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme=prepend_scheme)]
+    )
+    backend.decoder = decoders.Metaspace(prepend_scheme=prepend_scheme)
+    backend.post_processor = processors.TemplateProcessing(
+        single="<s>:0 $A:0 </s>:0",
+        pair="<s>:0 $A:0 </s>:0 </s>:0 $B:0 </s>:0",
+        special_tokens=[(name, vocab[name]) for name in ("<s>", "</s>")],
+    )
+    _add_tokens(backend, model, config)
+    return backend
+
+
+def _is_camembert(config: Config, family: str | None, folder: Path) -> bool:
+    """As `transformers` decides: by the class of the tokenizer, else by the family of the model."""
+    if isinstance(config.get("tokenizer_class"), str):
+        return "Camembert" in config["tokenizer_class"]
+    if family is None and (folder / "config.json").is_file():
+        family = read_json(folder / "config.json").get("model_type")
+    return family == "camembert"
+
+
+def _add_tokens(backend: Backend, model: SentencePieces, config: Config) -> None:
+    """Tell the tokenizer which pieces are special tokens, and which are never split."""
     typed_pieces = [(piece, piece_type) for (piece, _), piece_type in zip(model.pieces, model.types, strict=True)]
-    special = _special_pieces(vocab, config)
+    special = _special_pieces((piece for piece, _ in typed_pieces), config)
     control_types = (PieceType.UNKNOWN, PieceType.CONTROL)
     control = [piece for piece, piece_type in typed_pieces if piece_type in control_types]
     backend.add_special_tokens(list(dict.fromkeys([*special, *control])))
     user_defined = [piece for piece, piece_type in typed_pieces if piece_type == PieceType.USER_DEFINED]
     backend.add_tokens([AddedToken(piece, normalized=False) for piece in user_defined if piece not in special])
-    return backend
 
 
 def _bert_template(cls: str, sep: str, vocab: dict[str, int]) -> processors.TemplateProcessing:
@@ -189,7 +264,7 @@ def _has_capitals(vocab: Iterable[str]) -> bool:
     return any(piece != piece.lower() for piece in vocab if not (piece.startswith("[") and piece.endswith("]")))
 
 
-def _read_lines(content: bytes, path: Path) -> list[str]:
+def read_lines(content: bytes, path: Path) -> list[str]:
     try:
         lines = content.decode("utf-8").split("\n")
     except UnicodeDecodeError as error:
@@ -199,7 +274,7 @@ def _read_lines(content: bytes, path: Path) -> list[str]:
 
 def _read_vocab(content: bytes, path: Path) -> dict[str, int]:
     vocab: dict[str, int] = {}
-    for number, piece in enumerate(_read_lines(content, path)):
+    for number, piece in enumerate(read_lines(content, path)):
         if piece in vocab:
             cause = f"duplicate piece {piece!r} on lines {vocab[piece] + 1} and {number + 1}"
             raise BadConfig(cause, place=str(path), code="given-twice")
@@ -207,7 +282,7 @@ def _read_vocab(content: bytes, path: Path) -> dict[str, int]:
     return vocab
 
 
-def _read_ids(content: bytes, path: Path) -> dict[str, int]:
+def read_ids(content: bytes, path: Path) -> dict[str, int]:
     vocab = parse_json(content, path)
     if not isinstance(vocab, dict) or not all(type(id) is int and 0 <= id < 2**31 for id in vocab.values()):
         raise BadConfig(
@@ -223,7 +298,7 @@ def _read_ids(content: bytes, path: Path) -> dict[str, int]:
 
 def _read_merges(content: bytes, path: Path) -> list[tuple[str, str]]:
     merges = []
-    for number, line in enumerate(_read_lines(content, path), start=1):
+    for number, line in enumerate(read_lines(content, path), start=1):
         if line.startswith("#version") or not line.strip():
             continue
         left, _, right = line.partition(" ")

@@ -22,7 +22,7 @@ from tokenizers import Tokenizer as Backend
 
 from bertworks.errors import BadConfig, BadText, BertworksError, Remark, Unsupported
 from bertworks.files import parse_json, read_file
-from bertworks.text.backends import fast_config, from_vocabulary, special_names
+from bertworks.text.backends import FAIRSEQ_MODEL, fast_config, from_vocabulary, special_names
 
 Ids = NDArray[np.int32]
 TOKENIZER_FILES = (
@@ -34,11 +34,13 @@ TOKENIZER_FILES = (
     "vocab.json",
     "merges.txt",
     "spiece.model",
+    FAIRSEQ_MODEL,
 )
 PROBE_TEXTS = ("a", "A", "1", ".", "中")  # to find the special tokens around a text
 MAX_UNSPACED_CHARACTERS = 1_000_000  # without a space; more is not text
 MAX_TOKEN_CHARACTERS = 10_000  # of the text that one token covers
-VOCABULARY_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model")  # a tokenizer needs one of them
+# A tokenizer needs one of them.
+VOCABULARY_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", FAIRSEQ_MODEL)
 TEXTS_AT_ONCE = 4096  # encoded in one call of the library, to bound its memory
 
 
@@ -82,8 +84,30 @@ class Tokenizer:
         self.template = self._probe_template(pair=False)
 
     @classmethod
-    def load(cls, folder: Path) -> Self:
+    def load(cls, folder: Path, family: str | None = None) -> Self:
+        """`family`: of the model, if the folder does not say it."""
         files = {name: read_file(folder / name) for name in TOKENIZER_FILES if (folder / name).is_file()}
+        return cls.from_files(files, folder, family)
+
+    @classmethod
+    def load_vocabulary(cls, path: Path, family: str | None = None) -> Self:
+        """From a folder, or from one vocabulary file with what is beside it. A file may have a prefix, as in
+        `bert-base-uncased-vocab.txt`; files beside it belong to it if they have the same one."""
+        if path.is_dir():
+            return cls.load(path, family)
+        name = next((name for name in VOCABULARY_FILES if path.name.endswith(name)), None)
+        if name is None:
+            cause = f"not the name of a vocabulary file: {path.name}"
+            remedy = f"it must be called, or end in, {', '.join(VOCABULARY_FILES)}"
+            raise BadConfig(cause, place=str(path), remedy=remedy, code="not-a-vocabulary")
+        prefix = path.name.removesuffix(name)
+        beside = {other: path.with_name(prefix + other) for other in TOKENIZER_FILES if other not in VOCABULARY_FILES}
+        files = {other: read_file(file) for other, file in beside.items() if file.is_file()}
+        return cls.from_files({**files, name: read_file(path)}, path.parent, family)
+
+    @classmethod
+    def from_files(cls, files: dict[str, bytes], folder: Path, family: str | None = None) -> Self:
+        """From the files of a folder, by their names."""
         config = {**_json(files, "special_tokens_map.json", folder), **_json(files, "tokenizer_config.json", folder)}
         config |= {
             key: value["content"] for key, value in config.items() if isinstance(value, dict) and "content" in value
@@ -103,7 +127,8 @@ class Tokenizer:
         else:
             added = _json(files, "added_tokens.json", folder)
             with _library_errors(lambda reason: BadConfig(f"cannot build the tokenizer: {reason}", place=str(folder))):
-                backend, config = from_vocabulary(files, config, added, folder)
+                backend, config, assumed = from_vocabulary(files, config, added, folder, family)
+            remarks += assumed
             files["tokenizer.json"] = backend.to_str(pretty=True).encode()
             files["tokenizer_config.json"] = _dumps(config)
             files.pop("special_tokens_map.json", None)  # tokenizer_config.json has them as plain strings
