@@ -19,7 +19,7 @@ import transformers
 from rich.console import Console
 
 import bertworks
-from bertworks.cli.live import LiveView, duration, event_line, sparkline
+from bertworks.cli.live import LiveView, duration, event_line, live_view, sparkline
 from bertworks.config import PretrainConfig
 from bertworks.data.loader import PretrainBatch
 from bertworks.data.shards import Shards
@@ -38,7 +38,7 @@ from bertworks.runs.pretrain import (
 from bertworks.runs.record import RunRecord
 from bertworks.runs.settings import PRETRAIN, parse_duration, parse_settings, resolve_pretrain, setting_keys
 from bertworks.train.distributed import Distributed
-from bertworks.train.events import Evaluated, NotSaved, Resumed, Skipped, Trained, last, read_events
+from bertworks.train.events import Evaluated, NotSaved, Planned, Resumed, Saved, Skipped, Trained, last, read_events
 from commands import refusal, run, run_json
 from refusals import refused
 from test_objectives import albert_loss, bert_loss, gpt2_loss, roberta_loss, xlnet_loss
@@ -639,6 +639,19 @@ def test_folders_that_are_not_runs_are_refused(tmp_path: Path, shards: Shards) -
     assert (
         refusal("pretrain", shards.folder, "--preset", "bert-mini", "--out", tmp_path / "full")["code"] == "not-empty"
     )
+
+
+def test_a_log_has_a_line_for_each_evaluation_and_none_for_plans(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with live_view(tmp_path) as show:
+        for step in range(30):
+            show(Planned(step=step, steps=1000 - step, seconds_per_step=0.1))
+            show(Saved(step=step, path="checkpoint"))
+            if step % 10 == 0:
+                show(Evaluated(step=step, metrics={"masked": 3.0}))
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 3 and all(line.startswith(f"step {10 * n}") for n, line in enumerate(lines))
 
 
 def test_the_live_view_shows_the_latest_numbers(trained_runs: Path) -> None:
