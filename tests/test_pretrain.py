@@ -26,7 +26,9 @@ from bertworks.data.shards import Shards
 from bertworks.errors import BadConfig, Unsupported
 from bertworks.model.model import Model
 from bertworks.model.resize import refit
+from bertworks.page.html import bilingual
 from bertworks.presets import FAMILY_RECIPES, PRESETS, preset, recipe
+from bertworks.reports.masks import LABELS
 from bertworks.runs.context import ProcessContext
 from bertworks.runs.pretrain import (
     HeldOutEvaluation,
@@ -42,6 +44,7 @@ from bertworks.train.events import Evaluated, NotSaved, Planned, Resumed, Saved,
 from commands import refusal, run, run_json
 from refusals import refused
 from test_objectives import albert_loss, bert_loss, gpt2_loss, roberta_loss, xlnet_loss
+from texts import documents, make_shards
 from training import TINY, events, language_shards, resume_run, train
 
 STABLE_KEYS = {
@@ -473,6 +476,37 @@ def test_the_report_is_self_contained(trained_runs: Path) -> None:
         assert "optim.lr" in page
         assert 'class="guess' in page
         assert json.loads((trained_runs / name / "run.json").read_text())["data"]["manifest"] in page
+
+
+def shown_text(example: str) -> str:
+    """The correct text of an example in a report, without tags, guesses and percentages."""
+    return re.sub(r"<header>.*?</header>|<s>.*?</s>|<small>.*?</small>|<[^>]+>", "", example).replace(" .", ".")
+
+
+def test_held_out_text_is_shown_in_words(tmp_path: Path) -> None:
+    """Words are put together again from their pieces; a word that the vocabulary lacks is marked and counted."""
+    texts = [text.replace(".", " ☃.", 1) for text in documents(120, seed=1)]
+    shards = make_shards(tmp_path, texts)
+    train(shards, tmp_path / "run", "bert-mini", "train.evaluations=1", objective="mlm", steps=1)
+    page = (tmp_path / "run" / "report.html").read_text()
+    examples = re.findall(r'<div class="example">(.*?)</div>', page)
+    words = {word.strip(".!?") for text in texts for word in text.lower().split()} | {"[sep]", "[unk]", ""}
+    # Without [CLS] and [SEP], and the last word, which may be cut.
+    shown = [word.strip(".!?") for example in examples for word in shown_text(example).lower().split()[1:-2]]
+    assert len(shown) > 40 and [word for word in shown if word not in words and not word.startswith("…")] == []
+    n_unknown = page.count('class="unknown"')
+    assert n_unknown and f"[UNK]: {n_unknown:,} of " in page and f"个词元中有 {n_unknown:,} 个" in page
+    assert "<header>" not in page, "there are no pairs"
+
+
+def test_the_report_shows_the_guess_for_the_pair(trained_runs: Path) -> None:
+    page = (trained_runs / "bert-mini" / "report.html").read_text()
+    headers = re.findall(r'<header><span class="guess (right|wrong)">(.*?)</span></header>', page)
+    assert len(headers) == len(re.findall(r'<div class="example">', page)) > 0
+    titles = [bilingual(*LABELS["nsp", label][1:]) for label in (0, 1)]
+    for kind, guess in headers:
+        assert re.search(r"<small>\d+%</small>$", guess) and any(guess.startswith(title) for title in titles)
+        assert (kind == "wrong") == ("<s>" in guess)
 
 
 def test_strange_names_are_escaped(shards: Shards, tmp_path: Path) -> None:

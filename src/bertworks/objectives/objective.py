@@ -103,6 +103,10 @@ class Objective(Trainable):
         top = logits.softmax(-1).max(-1)
         return top.indices, top.values
 
+    def pair_probabilities(self, batch: PretrainBatch) -> Tensor | None:
+        """Of the labels of each sequence's sentence pair, (B, 2); None: it does not classify pairs."""
+        return None
+
     def models(self) -> dict[str, Model]:
         """The models to save, by subfolder; "" is the one to fine-tune."""
         return {"": self.model}

@@ -26,6 +26,7 @@ from bertworks.train.events import METRICS, Evaluated, Event, Started, Trained, 
 
 STYLE = """
 .grid td, .grid th { text-align: right; padding: 0.3rem 0.8rem; } .grid td:first-child { text-align: left; }
+.help { display: block; line-height: 1.3; margin-bottom: 0.3rem; }
 .errors table { width: 100%; } .errors td { vertical-align: top; padding-bottom: 0.7rem; }
 .errors td { overflow-wrap: anywhere; } .errors td:first-child { width: 55%; } .errors th { white-space: nowrap; }
 .errors .text { font-size: 0.95rem; line-height: 1.5; white-space: pre-line; }
@@ -153,7 +154,7 @@ def _curves(events: list[Event], metric: Metric, results: EvalResults, task: Any
 
 def _metrics(results: EvalResults, metrics: Metrics, task: AnyTask) -> str:
     header = [bilingual("dev metric", "开发集指标"), bilingual("value", "值"), bilingual("95 % CI", "95 % 置信区间")]
-    rows = [(bilingual(*metrics[name].title), *cells) for name, *cells in _metric_rows(results, metrics)]
+    rows = [(_explained(metrics[name]), *cells) for name, *cells in _metric_rows(results, metrics)]
     for split, split_results in results.extra_eval.items():
         for name, *cells in _metric_rows(split_results, metrics):
             rows.append((_split_title(split, bilingual(*metrics[name].title)), *cells))
@@ -187,6 +188,11 @@ def _metrics(results: EvalResults, metrics: Metrics, task: AnyTask) -> str:
         )
     legend = bilingual(" ".join(english for english, _ in notes), "".join(chinese for _, chinese in notes))
     return f"<h2>{bilingual('Results', '结果')}</h2>{table(header, rows)}<p>{legend}</p>"
+
+
+def _explained(metric: Metric) -> str:
+    """Its title, with what it is in small print."""
+    return f'{bilingual(*metric.title)}<small class="dim help">{bilingual(*metric.help)}</small>'
 
 
 def _metric_rows(results: EvalResults, metrics: Metrics) -> Iterable[tuple[str, str, str]]:
