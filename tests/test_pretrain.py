@@ -480,7 +480,7 @@ def test_the_report_is_self_contained(trained_runs: Path) -> None:
 
 def shown_text(example: str) -> str:
     """The correct text of an example in a report, without tags, guesses and percentages."""
-    return re.sub(r"<header>.*?</header>|<s>.*?</s>|<small>.*?</small>|<[^>]+>", "", example).replace(" .", ".")
+    return re.sub(r"<header>.*?</header>| <s>.*?</s>|<small>.*?</small>|<[^>]+>", "", example).replace(" .", ".")
 
 
 def test_held_out_text_is_shown_in_words(tmp_path: Path) -> None:
