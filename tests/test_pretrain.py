@@ -45,7 +45,7 @@ from commands import refusal, run, run_json
 from refusals import refused
 from test_objectives import albert_loss, bert_loss, gpt2_loss, roberta_loss, xlnet_loss
 from texts import documents, make_shards
-from training import TINY, events, language_shards, resume_run, train
+from training import TINY, events, language_shards, overridden, resume_run, train
 
 STABLE_KEYS = {
     "optim.lr",
@@ -485,7 +485,7 @@ def shown_text(example: str) -> str:
 
 def test_held_out_text_is_shown_in_words(tmp_path: Path) -> None:
     """Words are put together again from their pieces; a word that the vocabulary lacks is marked and counted."""
-    texts = [text.replace(".", " ☃.", 1) for text in documents(120, seed=1)]
+    texts = [re.sub(r"[.!?]", r" ☃\g<0>", text) for text in documents(120, seed=1)]
     shards = make_shards(tmp_path, texts)
     train(shards, tmp_path / "run", "bert-mini", "train.evaluations=1", objective="mlm", steps=1)
     page = (tmp_path / "run" / "report.html").read_text()
@@ -493,7 +493,7 @@ def test_held_out_text_is_shown_in_words(tmp_path: Path) -> None:
     words = {word.strip(".!?") for text in texts for word in text.lower().split()} | {"[sep]", "[unk]", ""}
     # Without [CLS] and [SEP], and the last word, which may be cut.
     shown = [word.strip(".!?") for example in examples for word in shown_text(example).lower().split()[1:-2]]
-    assert len(shown) > 40 and [word for word in shown if word not in words and not word.startswith("…")] == []
+    assert len(shown) > 30 and [word for word in shown if word not in words and not word.startswith("…")] == []
     n_unknown = page.count('class="unknown"')
     assert n_unknown and f"[UNK]: {n_unknown:,} of " in page and f"个词元中有 {n_unknown:,} 个" in page
     assert "<header>" not in page, "there are no pairs"
@@ -556,7 +556,9 @@ def test_missing_devices_are_refused(shards: Shards, tmp_path: Path) -> None:
 def test_bfloat16(shards: Shards, tmp_path: Path) -> None:
     """With AVX2 only, since some processors announce newer instructions that then fail."""
     settings = [
-        part for setting in (*TINY, "train.precision=bfloat16", "train.log_every=1") for part in ("--set", setting)
+        part
+        for setting in overridden(*TINY, "train.precision=bfloat16", "train.log_every=1")
+        for part in ("--set", setting)
     ]
     command = [
         sys.executable,

@@ -4,7 +4,6 @@ order (Lan et al. 2020, section 3.1) or neither (Liu et al. 2019, section 4.2)."
 from __future__ import annotations
 
 import numpy as np
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -55,15 +54,14 @@ class Masked(Objective):
         ends = np.cumsum(batch.lengths)
         return ends - batch.lengths if self.model.summary.reads_first else ends - 1
 
-    @torch.no_grad()
-    def pair_probabilities(self, batch: PretrainBatch) -> Tensor | None:
+    def pair_logits(self, batch: PretrainBatch) -> Tensor | None:
         if "pair" not in self.model.heads:
             return None
         summaries = self._summaries(batch)
         states = self.model.encoder.states_at(
             self.tokens(batch), self.tensor(summaries), per_sequence(batch, summaries)
         )
-        return self.model.read("pair", states).softmax(-1)
+        return self.model.read("pair", states)
 
     def forward(self, batch: PretrainBatch) -> Loss:
         if "pair" not in self.model.heads:

@@ -211,16 +211,17 @@ def _has_space_between(before: str, piece: str, tokenizer: Tokenizer) -> bool:
 
 
 def _pair_guesses(objective: Objective, sample: HeldOutSample) -> list[str]:
-    """For each sequence what its sentence pair is, as the model's tokens are; empty where there is no pair."""
-    probabilities = objective.pair_probabilities(sample.batch)
-    if probabilities is None:
-        return [""] * len(sample.batch.lengths)
-    guesses = []
-    for label, row in zip(sample.batch.pairs.tolist(), probabilities.tolist(), strict=True):
-        if label == NO_LABEL:
-            guesses.append("")
-            continue
-        top1 = int(np.argmax(row))
-        correct, predicted = (bilingual(*LABELS[sample.pairs, index][1:]) for index in (label, top1))
-        guesses.append(f"<header>{_guess(correct, None if top1 == label else predicted, row[top1])}</header>")
-    return guesses
+    """For each sequence what its sentence pair is, shown as tokens are; empty where there is no pair."""
+    labels = sample.batch.pairs.tolist()
+    top1_pairs = objective.top1_pairs(sample.batch)
+    if top1_pairs is None:
+        return [""] * len(labels)
+    return [
+        _pair_guess(sample.pairs, *guess) if guess[0] != NO_LABEL else ""
+        for guess in zip(labels, *(values.tolist() for values in top1_pairs), strict=True)
+    ]
+
+
+def _pair_guess(pairs: Pairs, label: int, top1: int, confidence: float) -> str:
+    correct, predicted = (bilingual(*LABELS[pairs, number][1:]) for number in (label, top1))
+    return f"<header>{_guess(correct, None if top1 == label else predicted, confidence)}</header>"
