@@ -4,6 +4,7 @@ text."""
 from __future__ import annotations
 
 import json
+import os
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -247,6 +248,24 @@ def test_ten_megabytes_without_a_space(minilm: Tokenizer) -> None:
         minilm.encode(["fine", "some words and " + "x" * 20_000])
     assert figures(error.value.cause) == {"20,000"}
     assert len(minilm.encode(["中" * 100_000])[0]) == 100_000  # no spaces there, and none needed
+
+
+@pytest.mark.parametrize("backtrace", ["0", "1"])
+def test_a_regex_that_panics_is_an_error_without_a_trace(
+    backtrace: str, minilm: Tokenizer, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUST_BACKTRACE", backtrace)
+    layout = json.loads(minilm.files["tokenizer.json"])
+    split = {"type": "Split", "pattern": {"Regex": "(a|aa)+$"}, "behavior": "Isolated", "invert": False}
+    layout["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [split, layout["pre_tokenizer"]]}
+    tokenizer = Tokenizer.from_json(layout, minilm.config)
+    text = "a" * 60 + "b"
+    for encode in (tokenizer.pieces, lambda text: tokenizer.encode([text]), lambda text: tokenizer.encodings([text])):
+        with refused("bad-text"):
+            encode(text)
+    assert tokenizer.pieces("aab").pieces and not minilm._may_panic
+    os.write(2, b"standard error is as it was")
+    assert capfd.readouterr().err == "standard error is as it was"
 
 
 def test_tokenizer_files_that_fail_in_use_are_refused(minilm: Tokenizer, tmp_path: Path) -> None:

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import re
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Self
 
 import numpy as np
@@ -39,6 +43,13 @@ PROBE_TEXTS = ("a", "A", "1", ".", "中")  # to find the special tokens around a
 MAX_UNSPACED_CHARACTERS = 1_000_000  # without a space; more is not text
 MAX_TOKEN_CHARACTERS = 10_000  # of the text that one token covers
 VOCABULARY_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model")  # a tokenizer needs one of them
+REGEX = re.compile(rb'"Regex":\s*"((?:[^"\\]|\\.)*)"')  # in a tokenizer.json
+QUANTIFIER_OR_GROUP = re.compile(rb"[+*?{(]")
+PANIC = re.compile(
+    rb"\n?thread '[^\n]* panicked at [^\n]*\n[^\n]*\n"
+    rb"(?:stack backtrace:\n(?: [^\n]*\n)*)?(?:note: [^\n]*RUST_BACKTRACE[^\n]*\n)?"
+)
+_stderr_lock = threading.Lock()  # held while standard error is captured
 TEXTS_AT_ONCE = 4096  # encoded in one call of the library, to bound its memory
 
 
@@ -190,7 +201,7 @@ class Tokenizer:
     def pieces(self, text: str, pair: str | None = None) -> Pieces:
         """The tokens of a text or a pair, with special tokens, offsets and words."""
         check_texts([text] if pair is None else [text, pair])
-        with _library_errors(_tokenizer_failure):
+        with self._encoding_errors():
             encoded = self.backend.encode(text, pair)
         _check_token_widths(encoded.offsets, "the text")
         return Pieces(
@@ -209,7 +220,7 @@ class Tokenizer:
         ids: list[Ids] = []
         for start in range(0, len(texts), TEXTS_AT_ONCE):
             chunk = list(texts[start : start + TEXTS_AT_ONCE])
-            with _library_errors(_tokenizer_failure):
+            with self._encoding_errors():
                 encodings = self.backend.encode_batch_fast(chunk, add_special_tokens=False)
             ids += [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
         for index, text in enumerate(texts):
@@ -220,9 +231,19 @@ class Tokenizer:
 
     def encodings(self, texts: Sequence[str]) -> list[Encoding]:
         """The library's encodings of texts, without special tokens. The texts are not checked: they may be empty."""
-        with _library_errors(_tokenizer_failure):
+        with self._encoding_errors():
             encodings: list[Encoding] = self.backend.encode_batch(list(texts), add_special_tokens=False)
         return encodings
+
+    @contextmanager
+    def _encoding_errors(self) -> Iterator[None]:
+        with _library_errors(_tokenizer_failure), _unprinted_panics() if self._may_panic else nullcontext():
+            yield
+
+    @cached_property
+    def _may_panic(self) -> bool:
+        """Whether it has a regex that may backtrack until the library gives up: all but the simplest ones may."""
+        return any(len(QUANTIFIER_OR_GROUP.findall(regex)) > 1 for regex in REGEX.findall(self.files["tokenizer.json"]))
 
     def decode(self, ids: Sequence[int]) -> str:
         if not self.alias_forms:
@@ -338,6 +359,22 @@ def _json(files: dict[str, bytes], name: str, folder: Path) -> dict[str, Any]:
 
 def _dumps(values: dict[str, Any]) -> bytes:
     return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+@contextmanager
+def _unprinted_panics() -> Iterator[None]:
+    """A panic of the library is printed with its stack trace, past Python, before it becomes an exception. Here it is
+    not; what other threads write to standard error meanwhile is passed on."""
+    with _stderr_lock, TemporaryFile() as captured:
+        stderr = os.dup(2)
+        os.dup2(captured.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
+            captured.seek(0)
+            os.write(2, PANIC.sub(b"", captured.read()))
 
 
 def _tokenizer_failure(reason: str) -> BertworksError:
