@@ -23,6 +23,7 @@ from bertworks.runs.tour import BLANKS
 from bertworks.text.ledger import Ledger
 from bertworks.text.tokenizer import Tokenizer
 from commands import refusal, run, run_json
+from texts import tiny_tokenizer
 
 BERTWORKS = str(Path(sys.executable).parent / "bertworks")
 JSON_FIELDS = {
@@ -205,6 +206,22 @@ def test_tour(tmp_path: Path) -> None:
     cosines = {number: [float(value) for value in row.replace("·", "1").split()] for number, row in rows.items()}
     assert len(cosines) == 6
     assert cosines["1"][1] > 0.4 > cosines["1"][2], "the two cats are closer than cat and bank"
+
+
+def test_a_tour_writes_over_nothing_of_others(tmp_path: Path) -> None:
+    (tmp_path / "report.html").write_text("precious")
+    error = refusal("tour", "--out", tmp_path, "--budget", "4s")
+    assert (error["code"], error["where"]) == ("not-empty", str(tmp_path)) and "report.html" in error["cause"]
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+    (tmp_path / "tour.json").write_text("{}")
+    assert refusal("tour", "--out", tmp_path, "--budget", "4s")["code"] == "different-source"
+    assert (tmp_path / "report.html").read_text() == "precious"
+
+
+@pytest.mark.parametrize("budget", ["0", "0s", "9" * 400])
+def test_a_budget_that_is_no_time_is_refused_before_work_begins(budget: str, tmp_path: Path) -> None:
+    assert refusal("tour", "--out", tmp_path / "tour", "--budget", budget)["code"] == "bad-duration"
+    assert not (tmp_path / "tour").exists()
 
 
 def test_from_text_to_masks(tmp_path: Path) -> None:
@@ -468,6 +485,112 @@ def test_ascii_terminal_and_closed_stdout() -> None:
     assert process.returncode == 0 and b"Traceback" not in process.stderr
     closed = subprocess.run(f"{BERTWORKS} params bert-base >&-", shell=True, capture_output=True)
     assert b"AttributeError" not in closed.stderr
+
+
+@pytest.mark.parametrize("arguments", [["params", "bert-base"], ["params", "bert-base", "--json"], ["--version"]])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_standard_output_on_a_full_disk(arguments: list[str], unbuffered: str) -> None:
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    with Path("/dev/full").open("w") as full:
+        process = subprocess.run(
+            [BERTWORKS, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, env=environment
+        )
+    assert process.returncode == 2 and "Traceback" not in process.stderr and "Exception" not in process.stderr
+    assert "output-failed" in process.stderr.splitlines()[0]
+
+
+def test_a_reader_that_has_seen_enough() -> None:
+    process = subprocess.run(
+        f"{BERTWORKS} pretrain --help | head -1; {BERTWORKS} --version | true", shell=True, capture_output=True
+    )
+    assert process.stderr == b""
+
+
+LONG_NAME = "x" * 300
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["vocab", "train", "TEXT", "--size", "60", "--out", LONG_NAME],
+        ["vocab", "extend", "MODEL", "TEXT", "--add", "1", "--out", LONG_NAME],
+        ["prepare", "TEXT", "--tokenizer", "MODEL", "--out", LONG_NAME],
+        ["embed", "MODEL", "TEXT", "--out", f"{LONG_NAME}.npy"],
+        ["corpus", "docs", "--out", f"{LONG_NAME}/docs.jsonl"],
+        ["tour", "--out", LONG_NAME],
+    ],
+    ids=lambda arguments: " ".join(arguments[:2]),
+)
+def test_names_that_are_too_long_are_refused(arguments: list[str], folder: Path, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("the cat sat on the mat\n" * 20)
+    places = {"TEXT": str(text), "MODEL": str(folder), LONG_NAME: str(tmp_path / LONG_NAME)}
+    error = refusal(*(places.get(argument, argument) for argument in arguments))
+    assert error["code"] in ("save-failed", "not-writable") and LONG_NAME in error["where"]
+
+
+def test_a_refused_folder_is_left_as_it_was(folder: Path, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("the cat sat on the mat\n" * 20)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "precious").touch()
+    run("prepare", text, "--tokenizer", folder, "--out", tmp_path / "shards")
+    table = tmp_path / "rows.csv"
+    table.write_text("text,label\n" + "the cat,a\nthe mat,b\n" * 20)
+    for arguments in (
+        ["prepare", text, "--tokenizer", folder],
+        ["pretrain", tmp_path / "shards", "--preset", "bert-tiny", "--steps", "1"],
+        ["finetune", "classify", "--train", table, "--model", folder, "--steps", "1"],
+        ["finetune", "classify", "--train", table, "--model", folder, "--steps", "1", "--seeds", "2"],
+    ):
+        assert refusal(*arguments, "--out", other)["code"] == "not-empty"
+        assert [path.name for path in other.iterdir()] == ["precious"], arguments
+    (tmp_path / "blank.txt").write_text("\n")
+    assert refusal("prepare", tmp_path / "blank.txt", "--tokenizer", folder, "--out", other)["code"] == "not-empty"
+
+
+ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202eevil\r"
+
+
+def shown_on_terminal(*arguments: str | Path) -> str:
+    """What a terminal gets from a command."""
+    process_id, terminal = pty.fork()
+    if process_id == 0:
+        os.execve(BERTWORKS, [BERTWORKS, *map(str, arguments)], {**os.environ, "TERM": "xterm", "COLUMNS": "200"})
+    output = b""
+    try:
+        while chunk := os.read(terminal, 65536):
+            output += chunk
+    except OSError:  # the process has closed its side
+        pass
+    os.close(terminal)
+    os.waitpid(process_id, 0)
+    return output.decode()
+
+
+def test_terminal_escapes_in_names_and_labels_are_shown_not_obeyed(tmp_path: Path) -> None:
+    """Labels, file names and texts of others: in tables, remarks, errors, JSON and predictions."""
+    labels = (ESCAPES, f"{ESCAPES}2")
+    model = bertworks.new("bert-mini", heads=["sequence"], tokenizer=tiny_tokenizer(), labels=labels, **SMALL)
+    folder = model.save(tmp_path / f"m{ESCAPES}")
+    table = tmp_path / "rows.csv"
+    table.write_text("text,label\n" + f"the cat,{ESCAPES.strip()}\nthe mat,b\n" * 20)
+    for arguments in (
+        ["info", folder],
+        ["info", folder, "--json"],
+        ["params", folder],
+        ["predict", folder, table],
+        ["predict", folder, table, "--json"],
+        ["finetune", "classify", "--train", table, "--model", folder, "--show"],
+        ["info", tmp_path / f"none{ESCAPES}"],
+    ):
+        output = shown_on_terminal(*arguments)
+        assert "\\u001b" in output, arguments
+        for escape in ("\x1b]0;", "\x1b[2J", "\x9b", "\u202e", "evil\r\r"):
+            assert escape not in output, (arguments, escape)
+    assert run_json("info", folder)["labels"] == list(labels), "the same value"
+    assert ESCAPES.rstrip() in run("predict", folder, table).stdout, "a program gets labels as they are"
 
 
 def test_bad_options_exit_with_2() -> None:

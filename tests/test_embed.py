@@ -17,6 +17,7 @@ import bertworks
 from bertworks.datasets.inputs import INPUT_BATCH_SIZE
 from bertworks.errors import BertworksError
 from bertworks.runs.embed import EmbeddedFile, embed_file, text_inputs
+from bertworks.text.ledger import Ledger
 from commands import refusal, run, run_json
 from test_cli import BERTWORKS
 from texts import tiny_tokenizer
@@ -183,11 +184,37 @@ def test_rows_that_cannot_be_parsed_are_never_skipped(
 ) -> None:
     (tmp_path / name).write_text(content)
     error = refusal("embed", model_folder, tmp_path / name, "--out", tmp_path / "x.npy", "--skip-bad")
+    assert error["where"].endswith(f"{name}, line {3 if name == 'a.csv' else 2}")
     assert error["code"] == "unplaced-rows" and not (tmp_path / "x.npy").exists()
 
 
 def test_other_encodings_are_refused_unless_bad_rows_are_skipped(model_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_bytes(b"de fi\nba \xff\n")
-    assert refusal("embed", model_folder, tmp_path / "in.txt", "--out", tmp_path / "x.npy")["code"] == "not-utf8"
+    error = refusal("embed", model_folder, tmp_path / "in.txt", "--out", tmp_path / "x.npy")
+    assert (error["code"], error["where"]) == ("not-utf8", f"{tmp_path / 'in.txt'}, line 2")
     out = run_json("embed", model_folder, tmp_path / "in.txt", "--out", tmp_path / "x.npy", "--skip-bad")
     assert out["shape"] == [2, 16] and any("U+FFFD" in remark for remark in out["remarks"])
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "place"),
+    [
+        (b"de fi\nba \0 de\n", "binary-file", "in.txt, line 2"),
+        ("de fi\n".encode("utf-16"), "utf16", "in.txt, line 1"),
+        (b"de\n" + "ก".encode() * 11_000, "word-too-long", "in.txt, line 2, characters 0 to 11,000"),
+    ],
+)
+def test_invalid_files_are_named_with_their_line(
+    content: bytes, code: str, place: str, model_folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "in.txt").write_bytes(content)
+    error = refusal("embed", model_folder, tmp_path / "in.txt", "--out", tmp_path / "x.npy")
+    assert (error["code"], error["where"]) == (code, f"{tmp_path}/{place}")
+
+
+def test_special_tokens_in_a_text_are_counted_and_said(model_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("de [MASK] fi [SEP]\nba de\n")
+    out = run_json("embed", model_folder, tmp_path / "in.txt", "--out", tmp_path / "x.npy")
+    assert (out["ledger"]["special"], out["ledger"]["unknown"]) == (2, 0)
+    last_line = run("embed", model_folder, tmp_path / "in.txt", "--out", tmp_path / "x.npy").stdout.splitlines()[-1]
+    assert last_line == str(Ledger(**out["ledger"])) != str(Ledger(**{**out["ledger"], "special": 0}))

@@ -68,7 +68,7 @@ from test_cli import BERTWORKS
 from test_tasks import SMALL, WORDS, new_task, sliding_windows, small_sizes, small_task, synthetic_examples
 from test_trainer import free_port, weights
 from texts import tiny_tokenizer
-from training import digest, events
+from training import digest, events, overridden
 
 QUICK = ["train.evaluations=4", "optim.lr=3e-3", "train.batch_size=16", "train.checkpoint_every=2"]
 QUICK_OPTIONS = [part for setting in ("train.threads=1", *QUICK) for part in ("--set", setting)]  # for the command line
@@ -103,7 +103,7 @@ def prepare_job(base_model: Path, table: Path, *settings: str, **limit: Any) -> 
     config = resolve_finetune(
         bertworks.load(base_model),
         describe_task(data, source),
-        settings=[*QUICK, *settings],
+        settings=overridden(*QUICK, *settings),
         options=limit or {"steps": 8},
     )
     return data, source, config
@@ -704,6 +704,10 @@ def test_every_setting_key_has_help() -> None:
         (["model.n_layers=3"], "cannot-change", ["model.n_layers"], "n_positions"),
         (["optim.lt=1"], "unknown-key", ["optim.lt"], "optim.lr"),
         (["train.steps=5"], "given-twice", ["train.steps"], ""),
+        (["optim.lr=1e-3", "optim.lr=1e-4"], "given-twice", ["optim.lr"], ""),
+        (["optim.max_grad_norm=2", "optim.clip=1"], "given-twice", ["optim.max_grad_norm"], ""),
+        (["data.overlap=9999"], "overlap-too-large", ["data.overlap", "data.max_length"], "24"),
+        (["data.overlap=17", "data.max_length=32"], "overlap-too-large", ["data.overlap", "data.max_length"], "16"),
         (["task.shape=regress"], "follows-from-examples", ["task.shape"], ""),
         (["task.no_answer=true"], "no-effect", ["task.no_answer"], "classify"),
         (["optim.cooldown=0.5"], "no-effect", ["optim.cooldown"], "optim.schedule"),
@@ -1029,13 +1033,40 @@ def test_no_column_of_a_table_is_lost(tmp_path: Path) -> None:
     rows = [{"text": "a", "label": "x", "predicted_label": "y"}, {"text": "b", "note": ["keep", "me"]}]
     batch = InputBatch([Example(("a",)), Example(("b",))], rows)
     with open_output(
-        tmp_path / "predictions.tsv", ["text", "label", "predicted_label", "note"], as_json=False
+        tmp_path / "predictions.tsv", ["text", "label", "predicted_label", "note"], print, as_json=False
     ) as write:
         write(batch, [ClassPrediction("p", 0.5, {}), ClassPrediction(None, 0.4, {})])
     written = list(csv.DictReader((tmp_path / "predictions.tsv").open(), delimiter="\t"))
     assert written[0]["predicted_label"] == "y" and written[0]["predicted_predicted_label"] == "p"
     assert json.loads(written[1]["note"]) == ["keep", "me"]
     assert written[1]["predicted_predicted_label"] == ""
+
+
+def test_formulas_in_tables_are_made_harmless(tmp_path: Path) -> None:
+    """A spreadsheet would run them; numbers stay numbers, and `raw` keeps everything."""
+    formulas = ["=cmd|' /C calc'!A0", "+1+cmd", "-2+3", "@SUM(A1)", "\tx", "\rx"]
+    numbers = ["-1.5", "+3", "-1e-3", "-.5", "-1,234.5", "-5%", "a=b", "", " -x"]
+    rows = [{"=text": text, "n": -1.5} for text in [*formulas, *numbers]]
+    batch = InputBatch([Example((row["=text"],)) for row in rows], rows)
+    predictions = [ClassPrediction("@label", 0.5, {})] * len(rows)
+    written = {}
+    for raw in (False, True):
+        out = tmp_path / f"{raw}.csv"
+        with open_output(out, ["=text", "n"], print, as_json=False, raw=raw) as write:
+            write(batch, predictions)
+        with out.open(newline="") as file:
+            written[raw] = list(csv.reader(file))
+        assert write.n_formulas == (0 if raw else 1 + len(formulas) + len(rows))
+    header, *cells = written[False]
+    assert header[0] == "'=text"
+    assert [row[0] for row in cells] == [*(f"'{text}" for text in formulas), *numbers]
+    assert {(row[1], row[2]) for row in cells} == {("-1.5", "'@label")}
+    assert [row[0] for row in written[True]] == ["=text", *formulas, *numbers]
+
+
+@pytest.mark.parametrize("arguments", [("--raw",), ("--raw", "--out", "x.jsonl")])
+def test_raw_is_for_tables(arguments: tuple[str, ...]) -> None:
+    assert refusal("predict", "minilm", "./nowhere", *arguments)["code"] == "no-effect"
 
 
 @pytest.mark.parametrize("shape", ["tag", "span", "choice"])

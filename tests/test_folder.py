@@ -554,6 +554,15 @@ def test_lone_surrogates_in_a_config_are_refused(copy_hf_folder: Any) -> None:
         load_folder(folder)
 
 
+def test_a_key_that_occurs_twice_in_a_config_is_refused(copy_hf_folder: Any) -> None:
+    folder = copy_hf_folder()
+    text = (folder / "config.json").read_text().replace('"hidden_size":', '"hidden_size": 4, "hidden_size":')
+    (folder / "config.json").write_text(text)
+    with refused("duplicate-key", place="config.json") as error:
+        load_folder(folder)
+    assert "'hidden_size'" in error.value.cause
+
+
 def test_damaged_pickles(tmp_path: Path, copy_hf_folder: Any) -> None:
     folder = copy_hf_folder()
     torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")

@@ -11,9 +11,11 @@ import pytest
 
 from bertworks.config import DataConfig
 from bertworks.data.shards import Shards
+from bertworks.measure.metrics import METRICS
 from bertworks.page.curves import Curve, figure
 from bertworks.page.html import bilingual, escape, page, table
 from bertworks.reports.masks import LABELS, count_states, terminal_line, view_masks, write_masks_page
+from bertworks.reports.page import key_figures
 from bertworks.text.tokenizer import Tokenizer
 from texts import make_shards
 
@@ -47,6 +49,18 @@ def test_html_helpers() -> None:
     assert '<td class="number">9.5%</td>' in html
     assert "<td>7</td>" in html, "by columns"
     assert page(("<t>", "题"), "body").count("&lt;t&gt;") == 2
+
+
+@pytest.mark.parametrize(("n", "columns"), [(3, 3), (6, 6), (7, 4), (8, 4), (10, 5), (11, 6), (13, 5)])
+def test_rows_of_key_figures_are_as_equal_as_can_be(n: int, columns: int) -> None:
+    html = key_figures([(str(number), ("figure", "数字")) for number in range(n)])
+    assert f"--columns: {columns}" in html and html.count('class="figure-box"') == n
+
+
+def test_every_metric_is_explained_in_both_languages() -> None:
+    for metric in METRICS.values():
+        english, chinese = metric.help
+        assert english.isascii() and re.search("[\u4e00-\u9fff]{4}", chinese), metric.name
 
 
 def test_a_single_point_is_drawn() -> None:

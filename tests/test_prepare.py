@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import resource
 import shutil
@@ -26,7 +27,7 @@ from bertworks.files import locked
 from bertworks.text.cached_encoder import CachedEncoder
 from bertworks.text.sentences import split_sentences
 from bertworks.text.tokenizer import Tokenizer
-from refusals import refused
+from refusals import figures, refused
 from texts import documents, make_shards, tiny_tokenizer
 
 SCRIPT = """
@@ -158,6 +159,39 @@ def test_a_killed_run_is_resumed(tmp_path: Path, workers: int) -> None:
         assert hashes(out) == hashes(tmp_path / "uninterrupted")
         assert not (out / ".work").exists() and not list(out.glob(".*.new"))
     assert n_killed
+
+
+def test_ctrl_c_says_that_the_same_command_continues(tmp_path: Path) -> None:
+    """The terminal sends SIGINT to the workers, too: at any time, also while they start."""
+    file = tmp_path / "text.txt"
+    vocab = tmp_path / "vocab"
+    file.write_text("\n\n".join(documents(1000, seed=6) * 40))
+    vocab.mkdir()
+    tiny_tokenizer().save(vocab)
+    script = (
+        "import bertworks.data.prepare as m; m.BLOCK_CHARACTERS = 50_000\nfrom bertworks.cli.main import run; run()"
+    )
+    arguments = ["prepare", str(file), "--tokenizer", str(vocab), "--out", str(tmp_path / "out"), "--workers", "2"]
+    for n_parts in (0, 2):
+        process = subprocess.Popen(
+            [sys.executable, "-c", script, *arguments], stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+        while len(list((tmp_path / "out" / ".work").glob("*.json"))) < n_parts or not (tmp_path / "out/.work").is_dir():
+            assert process.poll() is None
+            time.sleep(0.001)
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 130 and "Traceback" not in errors
+        assert "the same command" in errors.splitlines()[-1]
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_cut_words_are_counted_and_said(tmp_path: Path) -> None:
+    texts = ["Bado fike.", "lumo " + "x" * 25_000 + " rate. " + "y" * 10_001, "z" * 10_000, "中。" * 6000]
+    shards = make_shards(tmp_path / "long", texts)
+    (remark,) = shards.manifest.reading["remarks"]
+    assert figures(remark) == {"2", "10,000"} and repr("x" * 20) in remark
+    assert make_shards(tmp_path / "short", texts[:1]).manifest.reading["remarks"] == []
 
 
 @pytest.mark.slow

@@ -20,14 +20,16 @@ import transformers
 from rich.console import Console
 
 import bertworks
-from bertworks.cli.live import LiveView, duration, event_line, sparkline
+from bertworks.cli.live import LiveView, duration, event_line, live_view, sparkline
 from bertworks.config import PretrainConfig
 from bertworks.data.loader import PretrainBatch
 from bertworks.data.shards import Shards
 from bertworks.errors import BadConfig, Unsupported
 from bertworks.model.model import Model
 from bertworks.model.resize import refit
+from bertworks.page.html import bilingual
 from bertworks.presets import FAMILY_RECIPES, PRESETS, preset, recipe
+from bertworks.reports.masks import LABELS
 from bertworks.runs.context import ProcessContext
 from bertworks.runs.pretrain import (
     HeldOutEvaluation,
@@ -39,11 +41,12 @@ from bertworks.runs.pretrain import (
 from bertworks.runs.record import RunRecord
 from bertworks.runs.settings import PRETRAIN, parse_duration, parse_settings, resolve_pretrain, setting_keys
 from bertworks.train.distributed import Distributed
-from bertworks.train.events import Evaluated, NotSaved, Resumed, Skipped, Trained, last, read_events
+from bertworks.train.events import Evaluated, NotSaved, Planned, Resumed, Saved, Skipped, Trained, last, read_events
 from commands import refusal, run, run_json
 from refusals import refused
 from test_objectives import albert_loss, bert_loss, gpt2_loss, roberta_loss, xlnet_loss
-from training import TINY, events, language_shards, resume_run, train
+from texts import documents, make_shards
+from training import TINY, events, language_shards, overridden, resume_run, train
 
 STABLE_KEYS = {
     "optim.lr",
@@ -476,6 +479,37 @@ def test_the_report_is_self_contained(trained_runs: Path) -> None:
         assert json.loads((trained_runs / name / "run.json").read_text())["data"]["manifest"] in page
 
 
+def shown_text(example: str) -> str:
+    """The correct text of an example in a report, without tags, guesses and percentages."""
+    return re.sub(r"<header>.*?</header>| <s>.*?</s>|<small>.*?</small>|<[^>]+>", "", example).replace(" .", ".")
+
+
+def test_held_out_text_is_shown_in_words(tmp_path: Path) -> None:
+    """Words are put together again from their pieces; a word that the vocabulary lacks is marked and counted."""
+    texts = [re.sub(r"[.!?]", r" ☃\g<0>", text) for text in documents(120, seed=1)]
+    shards = make_shards(tmp_path, texts)
+    train(shards, tmp_path / "run", "bert-mini", "train.evaluations=1", objective="mlm", steps=1)
+    page = (tmp_path / "run" / "report.html").read_text()
+    examples = re.findall(r'<div class="example">(.*?)</div>', page)
+    words = {word.strip(".!?") for text in texts for word in text.lower().split()} | {"[sep]", "[unk]", ""}
+    # Without [CLS] and [SEP], and the last word, which may be cut.
+    shown = [word.strip(".!?") for example in examples for word in shown_text(example).lower().split()[1:-2]]
+    assert len(shown) > 30 and [word for word in shown if word not in words and not word.startswith("…")] == []
+    n_unknown = page.count('class="unknown"')
+    assert n_unknown and f"[UNK]: {n_unknown:,} of " in page and f"个词元中有 {n_unknown:,} 个" in page
+    assert "<header>" not in page, "there are no pairs"
+
+
+def test_the_report_shows_the_guess_for_the_pair(trained_runs: Path) -> None:
+    page = (trained_runs / "bert-mini" / "report.html").read_text()
+    headers = re.findall(r'<header><span class="guess (right|wrong)">(.*?)</span></header>', page)
+    assert len(headers) == len(re.findall(r'<div class="example">', page)) > 0
+    titles = [bilingual(*LABELS["nsp", label][1:]) for label in (0, 1)]
+    for kind, guess in headers:
+        assert re.search(r"<small>\d+%</small>$", guess) and any(guess.startswith(title) for title in titles)
+        assert (kind == "wrong") == ("<s>" in guess)
+
+
 def test_strange_names_are_escaped(shards: Shards, tmp_path: Path) -> None:
     train(shards, tmp_path / "<b>run&", "bert-mini", "train.evaluations=1", steps=1)
     page = (tmp_path / "<b>run&" / "report.html").read_text()
@@ -523,7 +557,9 @@ def test_missing_devices_are_refused(shards: Shards, tmp_path: Path) -> None:
 def test_bfloat16(shards: Shards, tmp_path: Path) -> None:
     """With AVX2 only, since some processors announce newer instructions that then fail."""
     settings = [
-        part for setting in (*TINY, "train.precision=bfloat16", "train.log_every=1") for part in ("--set", setting)
+        part
+        for setting in overridden(*TINY, "train.precision=bfloat16", "train.log_every=1")
+        for part in ("--set", setting)
     ]
     command = [
         sys.executable,
@@ -640,6 +676,19 @@ def test_folders_that_are_not_runs_are_refused(tmp_path: Path, shards: Shards) -
     assert (
         refusal("pretrain", shards.folder, "--preset", "bert-mini", "--out", tmp_path / "full")["code"] == "not-empty"
     )
+
+
+def test_a_log_has_a_line_for_each_evaluation_and_none_for_plans(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with live_view(tmp_path) as show:
+        for step in range(30):
+            show(Planned(step=step, steps=1000 - step, seconds_per_step=0.1))
+            show(Saved(step=step, path="checkpoint"))
+            if step % 10 == 0:
+                show(Evaluated(step=step, metrics={"masked": 3.0}))
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 3 and all(line.startswith(f"step {10 * n}") for n, line in enumerate(lines))
 
 
 def test_the_live_view_shows_the_latest_numbers(trained_runs: Path) -> None:

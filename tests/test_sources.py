@@ -582,6 +582,36 @@ def test_suspicious_labels_are_reported(tmp_path: Path) -> None:
     assert not {"similar-labels", "number-labels", "contradictions"} & {*remark_codes(unsuspicious.remarks)}
 
 
+def test_labels_that_look_the_same_are_reported(tmp_path: Path) -> None:
+    """By Unicode normalisation, zero-width characters and width; written so that the difference can be seen."""
+    labels = ["caf\u00e9", "cafe\u0301", "yes", "y\u200bes", "\uff21\uff22", "ab", "no"]
+    rows = [f"text {i},{labels[i % 7]}" for i in range(70)]
+    remark = remark_text(read_table(write_lines(tmp_path / "a.csv", "text,label", *rows)).remarks, "similar-labels")
+    for pair in (r"'cafe\u0301' / 'caf\xe9'", r"'yes' / 'y\u200bes'", "ab / \uff21\uff22"):
+        assert pair in remark
+    assert remark.count(" / ") == 3
+
+
+def test_numbers_that_a_model_cannot_compute_with(tmp_path: Path) -> None:
+    scores = ["1e300", "-1e31", *map(str, range(20))]
+    with bad_rows(("number-too-large", "line 2"), ("number-too-large", "line 3")):
+        read_table(write_lines(tmp_path / "a.csv", "text,score", *[f"text {n},{n}" for n in scores]), "regress")
+    large = read_table(write_lines(tmp_path / "b.csv", "text,score", *[f"t {n},{n}e29" for n in range(10)]), "regress")
+    assert max(example.answer for example in large.train) <= 1e30
+    with refused("numbers-too-close"):
+        read_table(write_lines(tmp_path / "c.csv", "text,score", *[f"text {n},{n}e-300" for n in range(20)]), "regress")
+
+
+def test_a_key_that_occurs_twice_is_an_invalid_row(tmp_path: Path) -> None:
+    rows = [f'{{"text": "text {n}", "label": "{n % 2}"}}' for n in range(20)]
+    twice = '{"text": "a", "label": "0", "label": "1"}'
+    with bad_rows(("duplicate-key", "a.jsonl, line 21")) as bad:
+        read_table(write_lines(tmp_path / "a.jsonl", *rows, twice))
+    assert "'label'" in bad[0].cause
+    with refused("duplicate-key", place="a.json"):
+        read_table(write_lines(tmp_path / "a.json", f"[{', '.join([*rows, twice])}]"))
+
+
 def test_one_odd_cell_does_not_change_the_label_separator(tmp_path: Path) -> None:
     rows = [f'text {i},"{"red;blue" if i == 7 else "red,blue" if i % 3 else "red"}"' for i in range(60)]
     data = read_table(write_lines(tmp_path / "m.csv", "text,labels", *rows), "multilabel")

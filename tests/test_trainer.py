@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import pty
 import shutil
 import signal
 import subprocess
@@ -41,11 +42,11 @@ from bertworks.train.distributed import Distributed
 from bertworks.train.events import Event, Log, Remarked, Trained, read_events
 from bertworks.train.optim import learning_rate, make_optimizer
 from bertworks.train.policy import EvaluationPolicy
-from bertworks.train.runtime import Runtime, set_threads
+from bertworks.train.runtime import Runtime, own_process, set_threads
 from bertworks.train.trainer import TrainContext, Trainer
 from refusals import refused
 from texts import make_shards
-from training import TINY, digest, events, language_shards, language_tokenizer, resume_run, train
+from training import TINY, digest, events, language_shards, language_tokenizer, overridden, resume_run, train
 
 BERTWORKS = str(Path(sys.executable).parent / "bertworks")
 PRESETS = {
@@ -291,7 +292,7 @@ def test_two_processes_train_as_one(settings: list[str], shards: Shards, tmp_pat
         "--master-port",
         str(free_port()),
     ]
-    all_settings = [*TINY, "train.evaluations=1", "train.keep_checkpoints=9", *settings]
+    all_settings = overridden(*TINY, "train.evaluations=1", "train.keep_checkpoints=9", *settings)
     for name, command in (("one", [sys.executable]), ("two", torchrun)):
         command = [
             *command,
@@ -615,7 +616,8 @@ def trained_event(step: int) -> Trained:
 def start_pretrain_process(
     shards: Shards, out: Path, *settings: str, limit: tuple[str, str] = ("--steps", "100000")
 ) -> subprocess.Popen[str]:
-    every = [part for setting in (*TINY, "train.log_every=1", *settings) for part in ("--set", setting)]
+    all_settings = overridden(*TINY, "train.log_every=1", *settings)
+    every = [part for setting in all_settings for part in ("--set", setting)]
     command = [BERTWORKS, "pretrain", str(shards.folder), "--preset", "bert-mini", *limit, "--out", str(out), *every]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -641,7 +643,7 @@ def read_metrics(out: Path) -> list[dict[str, Any]]:
     return events
 
 
-@pytest.mark.parametrize(("signal_number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(("signal_number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
 def test_a_signal_saves_a_checkpoint_and_exits(signal_number: int, code: int, shards: Shards, tmp_path: Path) -> None:
     out = tmp_path / "run"
     process = start_pretrain_process(shards, out)
@@ -652,6 +654,38 @@ def test_a_signal_saves_a_checkpoint_and_exits(signal_number: int, code: int, sh
     assert "bertworks resume" in output and "Traceback" not in errors
     newest = max(step for step, _ in list_checkpoints(out / CHECKPOINTS))
     assert newest >= 3 and newest == read_metrics(out)[-1]["step"]
+
+
+def test_repeated_hangups_are_one_and_nohup_is_respected() -> None:
+    """Shell and kernel both send one when a terminal is closed; a second signal of another kind exits at once."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with own_process(0.0) as runtime:
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert runtime.stop.signal == 0, "as under nohup"
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        with own_process(0.0) as runtime:
+            os.kill(os.getpid(), signal.SIGHUP)
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert runtime.stop.signal == signal.SIGHUP
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_training_whose_terminal_is_closed_is_saved(shards: Shards, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    process_id, terminal = pty.fork()
+    if process_id == 0:
+        settings = [part for setting in TINY for part in ("--set", setting)]
+        arguments = ["pretrain", str(shards.folder), "--preset", "bert-mini", "--steps", "100000", "--out", str(out)]
+        os.execv(BERTWORKS, [BERTWORKS, *arguments, *settings])
+    while not (out / "metrics.jsonl").is_file() or not any(event["step"] > 3 for event in read_metrics(out)):
+        assert os.read(terminal, 65536), "it draws its panel"
+    os.close(terminal)
+    _, status = os.waitpid(process_id, 0)
+    assert os.waitstatus_to_exitcode(status) == 128 + signal.SIGHUP
+    assert max(step for step, _ in list_checkpoints(out / CHECKPOINTS)) > 3
 
 
 class Small(Trainable):

@@ -31,6 +31,11 @@ TINY = [
 ]
 
 
+def overridden(*settings: str) -> list[str]:
+    """Of settings with the same key the last one: `--set` takes each key once."""
+    return list({setting.partition("=")[0]: setting for setting in settings}.values())
+
+
 def word(topic: int, position: int) -> str:
     return f"{'abcdefgh'[topic]}{'klmnop'[position]}"
 
@@ -76,7 +81,7 @@ def train(
 ) -> Outcome:
     options = {"steps": steps, **limit} if steps is not None else limit
     config = resolve_pretrain(
-        shards.tokenizer, preset=preset, objective=objective, settings=[*TINY, *settings], options=options
+        shards.tokenizer, preset=preset, objective=objective, settings=overridden(*TINY, *settings), options=options
     )
     return pretrain(PretrainJob(config, shards, preset=preset), out, ProcessContext.library())
 

@@ -29,6 +29,7 @@ MaskUnit = Literal["token", "word", "ngram", "span"]
 CountedFrom = Literal[0, 1, "A"]
 Size = Annotated[int, Field(ge=1, le=2**17)]
 Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
+MAX_BUDGET = 1e9  # seconds of a training
 
 
 class FieldConflict(ValueError):
@@ -354,7 +355,10 @@ class LoopConfig(Frozen):
     steps: int | None = Field(None, ge=1, le=2**40, description="number of optimizer steps")
     epochs: int | None = Field(None, ge=1, le=2**30, description="number of epochs")
     budget: float | None = Field(
-        None, gt=0, le=1e9, description="time budget in seconds; steps are planned so that the schedule ends with it"
+        None,
+        gt=0,
+        le=MAX_BUDGET,
+        description="time budget in seconds; steps are planned so that the schedule ends with it",
     )
     micro_tokens: int | None = Field(
         None, ge=8, description="tokens of a micro-batch (gradient accumulation), about; null: the whole batch at once"

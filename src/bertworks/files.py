@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from bertworks.errors import BadConfig, NotFound, SaveFailed
 
+LOCK = ".lock"
 MAX_FILE_BYTES = 256 * 2**20  # of a file that is read into memory: configs, vocabularies, records
 
 
@@ -48,10 +49,25 @@ def read_any_json(path: Path) -> Any:
     return parse_json(read_file(path), path)
 
 
+class DuplicateKey(ValueError):
+    """A JSON object has a key twice: which of the two values was meant cannot be told."""
+
+
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """For `json.loads` as `object_pairs_hook`, which by itself would take the last of several values."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        key = next(key for index, (key, _) in enumerate(pairs) if key in dict(pairs[:index]))
+        raise DuplicateKey(f"the key {key!r} occurs twice in one object")
+    return values
+
+
 def parse_json(content: bytes, path: Path) -> Any:
     try:
-        values = json.loads(content)
+        values = json.loads(content, object_pairs_hook=unique_keys)
         json.dumps(values, ensure_ascii=False).encode()  # lone surrogates can be parsed, but not encoded again
+    except DuplicateKey as error:
+        raise BadConfig(str(error), place=str(path), remedy="remove one of the two", code="duplicate-key") from None
     except (ValueError, RecursionError) as error:
         raise BadConfig(f"not a JSON file: {str(error)[:200]}", place=str(path), code="not-json") from None
     return values
@@ -61,10 +77,10 @@ def parse_json(content: bytes, path: Path) -> Any:
 def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     """Open a temporary file that replaces `path` once it is written and synced; until then the old content stays."""
     path = path.resolve()  # write through a symbolic link instead of replacing it
-    if path.exists() and not path.is_file():
-        raise SaveFailed("not a regular file", place=str(path), remedy="give the path of a file", code="not-a-file")
     temporary = path.with_name(f".{uuid4().hex}.new")
     try:
+        if path.exists() and not path.is_file():
+            raise SaveFailed("not a regular file", place=str(path), remedy="give the path of a file", code="not-a-file")
         with temporary.open("wb") as file:
             yield file
             file.flush()
@@ -78,14 +94,25 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
             temporary.unlink(missing_ok=True)
 
 
+def check_new_folder(folder: Path) -> None:
+    """Whether `new_folder` can write there, for callers that compute for long before they do."""
+    try:
+        if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+            cause = "this path exists already"
+            raise SaveFailed(cause, place=str(folder), remedy="give the path of a new folder", code="already-exists")
+        existing = next(parent for parent in folder.absolute().parents if parent.exists())
+    except OSError as error:  # such as a name that is too long
+        raise SaveFailed(f"could not write: {error.strerror}", place=str(folder)) from None
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
+        raise SaveFailed("cannot write here", place=str(existing), code="not-writable")
+
+
 @contextmanager
 def new_folder(folder: Path, *, replace: bool = False) -> Iterator[Path]:
     """Yield a temporary folder that is renamed to `folder` once it is written and synced. An existing folder is
     replaced in one step if `replace`, else refused; an empty one may always be filled."""
-    if not replace and folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise SaveFailed(
-            "this path exists already", place=str(folder), remedy="give the path of a new folder", code="already-exists"
-        )
+    if not replace:
+        check_new_folder(folder)
     temporary = folder.parent / f".{uuid4().hex}.new"
     try:
         temporary.mkdir(parents=True)
@@ -148,29 +175,26 @@ def sync_tree(folder: Path, *, deep: bool = True) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock file. The system releases it when the process ends, so it is never stale."""
-    with _locked(folder / ".lock", folder):
+    """Hold the folder's lock file; the folder is created, and removed again if nothing was written into it."""
+    with _locked(folder / LOCK, folder):
         yield
 
 
 @contextmanager
 def locked_file(path: Path) -> Iterator[None]:
-    """The same for a file; the lock file is removed afterwards."""
-    lock_file = path.with_name(f".{path.name}.lock")
-    with _locked(lock_file, path):
-        try:
-            yield
-        finally:
-            with suppress(OSError):
-                lock_file.unlink()
+    """The same for a file."""
+    with _locked(path.with_name(f".{path.name}{LOCK}"), path):
+        yield
 
 
 @contextmanager
 def _locked(lock_file: Path, place: Path) -> Iterator[None]:
+    """The lock file is removed afterwards. That of a killed process stays, but the system has released it."""
     from filelock import FileLock, Timeout
 
     lock = FileLock(lock_file, timeout=0, mode=0o644)
     try:
+        is_new = not lock_file.parent.exists()
         lock_file.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     except Timeout:
@@ -181,4 +205,9 @@ def _locked(lock_file: Path, place: Path) -> Iterator[None]:
     try:
         yield
     finally:
+        with suppress(OSError):
+            lock_file.unlink()
         lock.release()
+        if is_new:
+            with suppress(OSError):  # it is not empty
+                lock_file.parent.rmdir()

@@ -157,9 +157,10 @@ class Embedder:
         places: Sequence[str] | None = None,
     ) -> list[Features]:
         """`places`: how errors name the texts, such as a file and a line."""
-        check_texts(texts)
+        check_texts(texts, places)
         prompt = self.pooling.prompt
-        encoded = self.tokenizer.encode([prompt + (t.lower() if self.pooling.lower_case else t) for t in texts])
+        prompted = [prompt + (text.lower() if self.pooling.lower_case else text) for text in texts]
+        encoded = self.tokenizer.encode(prompted, places)
         windows = SlidingWindows(self.tokenizer, self.limit, WindowConfig().overlap, on_long)
         places = places or [f"text {index}" for index in range(len(texts))]
         prepared = [

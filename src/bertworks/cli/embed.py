@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +19,7 @@ from bertworks.cli.options import (
     load_model,
     model_and_input,
 )
-from bertworks.cli.show import AsJson, Quiet, progress_bar, report, say, show_json
+from bertworks.cli.show import AsJson, Quiet, progress_bar, report, resumable, say, show_json
 
 
 def embed(
@@ -50,7 +51,7 @@ def embed(
     model, file = model_and_input("embed", model, file, old_model, "FILE")
     inputs = text_inputs(file, out, NamedColumns(text=text), skip_bad=skip_bad)
     bench = load_model(model, device, threads)
-    with progress_bar("texts") as advance:
+    with resumable() if file != "-" else nullcontext(), progress_bar("texts") as advance:
         result = embed_file(
             bench,
             inputs,

@@ -9,9 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from bertworks.cli.show import console, is_json_requested, is_quiet, show_json
+from bertworks.cli.show import console, is_json_requested, is_quiet, say, show_json
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -61,10 +59,9 @@ def live_view(run: Path, *, quiet: bool = False) -> Iterator[Callable[[Event], N
 
 
 def _on_terminal(view: LiveView) -> Iterator[Callable[[Event], None]]:
-    from rich.console import Console
     from rich.live import Live
 
-    with Live(view, console=Console(stderr=True, highlight=False), refresh_per_second=4):
+    with suppress(OSError), Live(view, console=console(stderr=True), refresh_per_second=4):  # it may be closed
         yield view.update
 
 
@@ -82,7 +79,7 @@ def _as_log_lines(view: LiveView) -> Iterator[Callable[[Event], None]]:
             return
         logged_at = now if isinstance(event, Trained) else logged_at
         if line := event_line(event):
-            typer.echo(line, err=True)
+            say(line)
 
     yield on_event
 

@@ -20,7 +20,7 @@ from bertworks.cli.params import params
 from bertworks.cli.predict import compare, evaluate, predict
 from bertworks.cli.prepare import prepare
 from bertworks.cli.pretrain import SettingsHelpCommand, pretrain, resume, verify_resume
-from bertworks.cli.show import exit_process, show_error
+from bertworks.cli.show import checked_output, exit_process, show_error
 from bertworks.cli.tokenize import tokenize
 from bertworks.cli.tour import tour
 from bertworks.cli.vocab import app as vocab
@@ -96,11 +96,18 @@ def _print_overview() -> None:
 def run() -> None:
     """The `bertworks` command. An error that the user can correct is explained, with exit code 2 (3: a training
     diverged); there is no traceback."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that cannot show a character shows a question mark
+    if isinstance(sys.stderr, TextIOWrapper):
+        sys.stderr.reconfigure(errors="replace")  # a terminal that cannot show a character shows a question mark
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout = checked_output(sys.stdout)
     try:
-        app()
+        try:
+            app()
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()  # an error of the interpreter's own flush, at its end, could not be explained
+    except BrokenPipeError:
+        exit_process(1)
     except BertworksError as error:
         show_error(error)
         exit_process(error.exit_code)

@@ -25,7 +25,7 @@ from bertworks.cli.options import (
     load_model,
     say_old_spelling,
 )
-from bertworks.cli.show import AsJson, AsJsonLines, Quiet, progress_bar, say, show_json, show_table
+from bertworks.cli.show import AsJson, AsJsonLines, Quiet, progress_bar, say, show_json, show_table, write_results
 from bertworks.errors import BadConfig
 
 if TYPE_CHECKING:
@@ -51,6 +51,9 @@ def predict(
         float,
         typer.Option(min=0, max=1, help="Abstain where the model is less confident than this; tag: ? for the word."),
     ] = 0.0,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Tables: keep cells that a spreadsheet would run as formulas as they are.")
+    ] = False,
     on_long: OnLongOption = None,
     skip_bad: SkipBad = False,
     device: Device = "auto",
@@ -64,7 +67,7 @@ def predict(
     from bertworks.runs.predictions import check_output, inputs_for, open_output, predict_file
     from bertworks.runs.results import remarks_if_unfinished
 
-    check_output(out, file, as_json=json)
+    check_output(out, file, as_json=json, raw=raw)
     predictor = load_model(run, device, threads).predictor
     predictor.check_confidence(min_confidence)
     texts = {"text": text, "text2": text2, "question": question, "context": context}
@@ -72,12 +75,17 @@ def predict(
     if file != "-":
         check_file(Path(file), f"a text itself is piped in: echo {shlex.quote(file)} | bertworks predict {run} -")
     inputs = inputs_for(predictor, file, named=columns, skip_bad=skip_bad)
-    with progress_bar("predictions") as advance, open_output(out, inputs.header, as_json=json) as write:
+    output = open_output(out, inputs.header, write_results, as_json=json, raw=raw)
+    with progress_bar("predictions") as advance, output as write:
         ledger, n_abstained = predict_file(
             predictor, inputs, write, on_long=on_long, min_confidence=min_confidence, progress=advance
         )
     for remark in (*remarks_if_unfinished(Path(run)), *inputs.remarks):
         say(str(remark))
+    if write.n_formulas:
+        say(
+            f"{write.n_formulas:,} cells begin with ', since a spreadsheet would run them as formulas; --raw keeps them"
+        )
     if n_abstained:
         say(f"{n_abstained:,} of {ledger.texts:,} {predictor.task.abstained_help.format(min_confidence)}")
     say(str(ledger))

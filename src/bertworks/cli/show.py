@@ -1,24 +1,31 @@
-"""Printing: tables for people, JSON for programs, progress on a terminal only."""
+"""Printing: tables for people, JSON for programs, progress on a terminal only. Names, labels and texts are other
+people's: whatever is printed here is made `harmless`."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from io import BufferedWriter, FileIO, TextIOWrapper
+from typing import TYPE_CHECKING, Annotated, NoReturn, TextIO
 
 import typer
 
-from bertworks.errors import BertworksError
+from bertworks.errors import BertworksError, SaveFailed
 
 if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
     from rich.console import Console
 
 _json_requested: ContextVar[bool] = ContextVar("json_requested", default=False)
 _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
+# Control characters but tab and line feed, and those that make text run in the other direction.
+UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def _note_json(requested: bool) -> bool:
@@ -56,23 +63,39 @@ def is_quiet() -> bool:
     return _quiet.get()
 
 
+def harmless(text: str) -> str:
+    """Characters that a terminal would obey, written as escapes; in JSON, which has the same ones, nothing changes."""
+    return UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
 def say(text: str) -> None:
     """A remark for people, on standard error."""
     if not is_quiet():
-        typer.echo(text, err=True)
+        typer.echo(harmless(text), err=True)
 
 
 def report(text: str) -> None:
     """What a verb did, for people, on standard output."""
     if not is_quiet():
-        typer.echo(text)
+        typer.echo(harmless(text))
 
 
-def console() -> Console:
-    from rich.console import Console
+def write_results(text: str) -> None:
+    """To standard output: as it is where a program reads it, harmless on a terminal."""
+    if sys.stdout is not None:
+        sys.stdout.write(harmless(text) if _is_terminal(sys.stdout) else text)
 
-    on_terminal = sys.stdout is not None and sys.stdout.isatty()
-    return Console(highlight=False, emoji=False, soft_wrap=not on_terminal)
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and stream.isatty()
+
+
+def console(*, stderr: bool = False) -> Console:
+    from bertworks.cli.console import HarmlessConsole
+
+    return HarmlessConsole(
+        stderr=stderr, highlight=False, emoji=False, soft_wrap=not stderr and not _is_terminal(sys.stdout)
+    )
 
 
 def status(text: str) -> AbstractContextManager[object]:
@@ -81,17 +104,47 @@ def status(text: str) -> AbstractContextManager[object]:
 
 
 def show_json(values: object) -> None:
-    typer.echo(json.dumps(values, ensure_ascii=False, indent=2))
+    typer.echo(harmless(json.dumps(values, ensure_ascii=False, indent=2)))
 
 
 def show_error(error: BertworksError) -> None:
     if is_json_requested():
-        typer.echo(json.dumps({"error": error.as_dict()}, ensure_ascii=False), err=True)
+        typer.echo(harmless(json.dumps({"error": error.as_dict()}, ensure_ascii=False)), err=True)
         return
-    typer.secho(f"error ({error.code}): {error.cause}", fg="red", err=True)
+    typer.secho(harmless(f"error ({error.code}): {error.cause}"), fg="red", err=True)
     for title, text in (("where", error.place), ("what to do", error.remedy)):
         if text:
-            typer.echo(f"  {title}: {text}", err=True)
+            typer.echo(harmless(f"  {title}: {text}"), err=True)
+
+
+class _CheckedFile(FileIO):
+    """Standard output. Its first error is ours, since an OSError does not say which file is meant; what is written
+    after that is lost."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(descriptor, "w", closefd=False)
+        self.is_terminal = self.isatty()
+        self.failed = False
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        try:
+            return len(memoryview(data)) if self.failed else super().write(data)
+        except BrokenPipeError:  # the reader has seen enough, as `head` has
+            self.failed = True
+            raise
+        except OSError as error:
+            self.failed = True
+            if self.is_terminal:  # closed: nobody is listening any more
+                return len(memoryview(data))
+            remedy = "make room there, or redirect it elsewhere"
+            cause = f"could not write: {error.strerror}"
+            raise SaveFailed(cause, place="standard output", remedy=remedy, code="output-failed") from None
+
+
+def checked_output(stream: TextIOWrapper) -> TextIOWrapper:
+    """The same standard output with errors of ours; what a terminal cannot show is a question mark."""
+    file = BufferedWriter(_CheckedFile(stream.fileno()))
+    return TextIOWrapper(file, stream.encoding, errors="replace", line_buffering=stream.line_buffering)
 
 
 def exit_process(code: int) -> NoReturn:
@@ -107,20 +160,29 @@ def exit_process(code: int) -> NoReturn:
 
 
 @contextmanager
+def resumable() -> Iterator[None]:
+    """Ctrl-C in a verb that keeps its finished parts."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say("interrupted; what is finished is kept: the same command continues")
+        exit_process(128 + signal.SIGINT)
+
+
+@contextmanager
 def progress_bar(title: str, *, in_bytes: bool = False) -> Iterator[Callable[[int, int | None], None]]:
     """`advance(done, total)`, drawn on standard error if that is a terminal; bytes with their speed."""
     from rich import progress as bars
-    from rich.console import Console
 
     amount = (bars.DownloadColumn(), bars.TransferSpeedColumn()) if in_bytes else (bars.MofNCompleteColumn(),)
     columns = (bars.TextColumn("{task.description}"), bars.BarColumn(), *amount, bars.TimeRemainingColumn())
     progress = bars.Progress(
         *columns,
-        console=Console(stderr=True),
+        console=console(stderr=True),
         transient=True,
         redirect_stdout=False,  # what is printed there may go to a file
         redirect_stderr=False,
-        disable=is_quiet() or sys.stderr is None or not sys.stderr.isatty(),
+        disable=is_quiet() or not _is_terminal(sys.stderr),
     )
     with progress:
         task = progress.add_task(title, total=None)
@@ -133,5 +195,5 @@ def show_table(header: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> N
 
     table = Table(*header, box=None, header_style="bold", padding=(0, 2, 0, 1))
     for row in rows:
-        table.add_row(*(Text(str(cell)) for cell in row))
+        table.add_row(*(Text(harmless(str(cell))) for cell in row))
     console().print(table)

@@ -180,8 +180,9 @@ def _open_loader(
 ) -> None:
     """Initialise a worker process."""
     global _loader
-    for signal_number in (signal.SIGINT, signal.SIGTERM):  # handled by the parent, which then ends its workers
-        signal.signal(signal_number, signal.SIG_IGN)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # handled by the parent, which then ends its workers
+        if hasattr(signal, name):  # Windows has no SIGHUP
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
     if sys.platform == "linux":  # a killed parent takes its workers with it
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     _loader = Loader(Shards(folder), config, corruption=corruption, batch_tokens=batch_tokens, seed=seed, cache=cache)

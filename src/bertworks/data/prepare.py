@@ -14,11 +14,12 @@ import json
 import multiprocessing
 import os
 import shutil
+import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from multiprocessing.connection import wait as wait_for
@@ -39,16 +40,17 @@ from bertworks.data.shards import (
     read_content,
     token_dtype,
 )
-from bertworks.errors import BadText, BertworksError, SaveFailed
+from bertworks.errors import BadText, BertworksError, Remark, SaveFailed
 from bertworks.files import atomic_write, locked, read_json, write_json
 from bertworks.text.cached_encoder import HAN, CachedEncoder, Words, segmenter_version
-from bertworks.text.sentences import SPLITTER_VERSION, split_sentences
+from bertworks.text.sentences import MAX_SENTENCE_CHARACTERS, SPLITTER_VERSION, cut_words, split_sentences
 from bertworks.text.tokenizer import Tokenizer
 
 BLOCK_CHARACTERS = 2**23  # of a block, about
 CHARACTERS_AT_ONCE = 2**16  # encoded in one call, about
 DOCUMENT_DTYPE = np.dtype([("digest", "V16"), ("characters", "<u4"), ("han", "?")])
 DIGESTS_AT_ONCE = 2**20  # held in memory when looking for duplicates
+WORD_START_CHARACTERS = 20  # of a cut word, that the remark shows
 
 
 @dataclass(frozen=True)
@@ -194,12 +196,26 @@ def _encode_blocks(
             if len(running) > workers:
                 _collect(running)
             try:
-                running[pool.submit(_encode_in_worker, block)] = block.number
+                with _interrupts_blocked():
+                    running[pool.submit(_encode_in_worker, block)] = block.number
             except BrokenProcessPool:
                 raise _worker_died() from None
         while running:
             _collect(running)
     return blocks
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Processes that are started here never see Ctrl-C: it is for the calling one, which waits for their parts."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _is_finished(work: Path, name: str) -> bool:
@@ -281,7 +297,10 @@ def _encode_block(block: Block, worker: _Worker) -> None:
         file.write(table)
     sizes = {"documents": len(content.documents), "sentences": len(content.sentences), "tokens": len(content.tokens)}
     hashes = {"part": digest, "documents": hashlib.sha256(table).hexdigest()}
-    write_json(worker.work / f"{block.name}.json", {**sizes, "segmenter": worker.encoder.segmenter, "sha256": hashes})
+    paragraphs = (paragraph for document in block.documents for paragraph in document.split("\n"))
+    cut = [word[:WORD_START_CHARACTERS] for paragraph in paragraphs for word in cut_words(paragraph)]
+    values = {**sizes, "segmenter": worker.encoder.segmenter, "cut_words": cut, "sha256": hashes}
+    write_json(worker.work / f"{block.name}.json", values)
 
 
 def _encode_documents(documents: list[str], worker: _Worker) -> ShardContent:
@@ -355,7 +374,9 @@ def _write_shards(
         remedy = "use a tokenizer for the language of the text"
         raise BadText("the tokenizer gives no tokens for this text", remedy=remedy, code="no-tokens")
     segmenter = next((part["segmenter"] for part in parts if part["segmenter"]), None)
-    reading = {**asdict(corpus.stats), "remarks": [str(remark) for remark in corpus.stats.remarks()]}
+    cut = [word for part in parts for word in part.get("cut_words", ())]  # parts of an older version have no such key
+    remarks = [*corpus.stats.remarks(), *_cut_word_remarks(cut)]
+    reading = {**asdict(corpus.stats), "remarks": [str(remark) for remark in remarks]}
     return Manifest(
         settings.tokenizer,
         tokenizer.vocab_size,
@@ -366,6 +387,14 @@ def _write_shards(
         reading,
         entries,
     )
+
+
+def _cut_word_remarks(words: list[str]) -> list[Remark]:
+    if not words:
+        return []
+    n_words = "1 word" if len(words) == 1 else f"{len(words):,} words"
+    text = f"{n_words} of more than {MAX_SENTENCE_CHARACTERS:,} characters cut, the first begins {words[0]!r}"
+    return [Remark("cut-words", text)]
 
 
 def _count(content: ShardContent, documents: NDArray[np.void], unknown_id: int | None) -> ShardCounts:

@@ -17,6 +17,7 @@ from typing import IO, Any, Protocol
 
 from bertworks.data.compression import COMPRESSED_SUFFIXES
 from bertworks.errors import BadText, Unsupported
+from bertworks.files import DuplicateKey, unique_keys
 
 TABLE_SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
 MAX_LINE_BYTES = 2**25
@@ -103,7 +104,10 @@ def json_rows(lines: Iterator[str], name: str, reader: ReadErrors) -> Iterator[t
         if not line or line.isspace():
             continue
         try:
-            row = json.loads(line)
+            row = json.loads(line, object_pairs_hook=unique_keys)
+        except DuplicateKey as error:
+            reader.bad_row(str(error), place, "duplicate-key")
+            continue
         except (ValueError, RecursionError) as error:
             reader.bad_row(f"not JSON: {str(error)[:100]}", place, "not-json")
             continue
@@ -114,7 +118,9 @@ def json_file_rows(stream: IO[bytes], name: str, reader: ReadErrors) -> Iterator
     """The rows of a .json file: a list of objects, at the top level or under "data"; else JSON lines."""
     content = stream.read()
     try:
-        values = json.loads(content)
+        values = json.loads(content, object_pairs_hook=unique_keys)
+    except DuplicateKey as error:
+        raise BadText(str(error), place=name, remedy="remove one of the two", code="duplicate-key") from None
     except (ValueError, RecursionError) as error:
         if not _is_object(content.lstrip().split(b"\n", 1)[0]):
             raise BadText(f"not JSON: {str(error)[:200]}", place=name, code="not-json") from None

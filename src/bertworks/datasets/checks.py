@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
+from unicodedata import category, normalize
 
 from bertworks.datasets.columns import Columns
 from bertworks.datasets.example import Example
@@ -114,16 +115,29 @@ def _and_more(n_labels: int) -> tuple[str, str]:
 
 
 def _similar_labels(labels: Set[str]) -> list[Remark]:
-    """Labels that are probably the same: they differ only in case and spaces, or are equal numbers."""
+    """Labels that are probably the same: they differ only in case, spaces, invisible characters or Unicode
+    normalisation, or are equal numbers."""
     groups: dict[str, list[str]] = {}
     for label in sorted(labels):
-        groups.setdefault(as_number(label) or "".join(label.casefold().split()), []).append(label)
-    similar = [" / ".join(group) for group in groups.values() if len(group) > 1]
+        key = "".join(normalize("NFKC", _visible(label)).casefold().split())
+        groups.setdefault(as_number(label) or key, []).append(label)
+    similar = [_side_by_side(group) for group in groups.values() if len(group) > 1]
     if not similar:
         return []
     shown = ", ".join(similar[:MAX_LABELS_SHOWN])
     text = f"similar labels: {shown}; are they the same?"
     return [Remark("similar-labels", text, f"相近的标签：{shown}；它们是同一个吗？")]
+
+
+def _visible(label: str) -> str:
+    """As it looks: composed, without zero-width characters."""
+    return normalize("NFC", "".join(character for character in label if category(character) != "Cf"))
+
+
+def _side_by_side(labels: Sequence[str]) -> str:
+    """Labels that look the same are written with escapes, so that the difference can be seen."""
+    looks = set(map(_visible, labels))
+    return " / ".join(labels if len(looks) == len(labels) else map(ascii, labels))
 
 
 def as_number(label: str) -> str | None:

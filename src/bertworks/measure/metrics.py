@@ -38,6 +38,7 @@ class Metric:
 
     name: str
     title: tuple[str, str]  # English, Chinese
+    help: tuple[str, str]  # what it is, in a few words
     higher_is_better: bool = True
     lowest: float = 0.0
     highest: float = 1.0
@@ -50,23 +51,75 @@ class Metric:
         return f"{value * 100:.1f}" if self.is_percentage else f"{value:.3f}"
 
 
-def _correlation(name: str, english: str, chinese: str) -> Metric:
-    return Metric(name, (english, chinese), lowest=-1.0, is_percentage=False)
+def _correlation(name: str, title: tuple[str, str], help: tuple[str, str]) -> Metric:
+    return Metric(name, title, help, lowest=-1.0, is_percentage=False)
 
 
-ACCURACY = Metric("accuracy", ("accuracy", "准确率"))
-F1 = Metric("f1", ("F1", "F1"))
-F1_MACRO = Metric("f1_macro", ("macro F1", "宏平均 F1"))
-MATTHEWS = _correlation("matthews", "Matthews correlation", "马修斯相关系数")
-PEARSON_SPEARMAN = _correlation("pearson_spearman", "mean of Pearson and Spearman", "皮尔逊与斯皮尔曼的平均")
-PEARSON = _correlation("pearson", "Pearson correlation", "皮尔逊相关系数")
-SPEARMAN = _correlation("spearman", "Spearman correlation", "斯皮尔曼相关系数")
-MAE = Metric("mae", ("mean absolute error", "平均绝对误差"), higher_is_better=False, highest=inf, is_percentage=False)
-ENTITY_F1 = Metric("entity_f1", ("entity F1", "实体 F1"))
-PRECISION = Metric("precision", ("precision", "精确率"))
-RECALL = Metric("recall", ("recall", "召回率"))
-TAG_ACCURACY = Metric("tag_accuracy", ("tag accuracy", "标签准确率"))
-EXACT = Metric("exact", ("exact match", "完全匹配"))
+ACCURACY = Metric("accuracy", ("accuracy", "准确率"), ("share of correct predictions", "预测正确的比例"))
+F1 = Metric(
+    "f1",
+    ("F1", "F1"),
+    ("harmonic mean of precision and recall: high only if both are", "精确率与召回率的调和平均：二者都高才会高"),
+)
+F1_MACRO = Metric(
+    "f1_macro",
+    ("macro F1", "宏平均 F1"),
+    ("mean of the F1 of each class, rare ones as much as frequent ones", "各类别 F1 的平均，少见的类别同样算数"),
+)
+MATTHEWS = _correlation(
+    "matthews",
+    ("Matthews correlation", "马修斯相关系数"),
+    (
+        "correlation of predicted and correct classes: 1 all correct, 0 no better than chance",
+        "预测类别与正确类别的相关程度：1 为全对，0 与随机猜测无异",
+    ),
+)
+PEARSON_SPEARMAN = _correlation(
+    "pearson_spearman",
+    ("mean of Pearson and Spearman", "皮尔逊与斯皮尔曼的平均"),
+    (
+        "the mean of the two correlations, by which STS-B is compared: 1 perfect, 0 no relation",
+        "两种相关系数的平均，STS-B 以此比较：1 为完全一致，0 为毫无关系",
+    ),
+)
+PEARSON = _correlation(
+    "pearson",
+    ("Pearson correlation", "皮尔逊相关系数"),
+    (
+        "whether predicted numbers rise and fall in proportion to the correct ones",
+        "预测值是否随正确值成比例地升降",
+    ),
+)
+SPEARMAN = _correlation(
+    "spearman",
+    ("Spearman correlation", "斯皮尔曼相关系数"),
+    ("the same of their ranks: whether the order is right", "对名次计算的相关系数：排序是否正确"),
+)
+MAE = Metric(
+    "mae",
+    ("mean absolute error", "平均绝对误差"),
+    ("how far predicted numbers are off, on average, in their own unit", "预测值平均偏离多少，单位与标注相同"),
+    higher_is_better=False,
+    highest=inf,
+    is_percentage=False,
+)
+ENTITY_F1 = Metric(
+    "entity_f1",
+    ("entity F1", "实体 F1"),
+    ("F1 of entities: all words and the type must be correct", "以实体计的 F1：边界和类型都对才算对"),
+)
+PRECISION = Metric(
+    "precision", ("precision", "精确率"), ("share of the predicted ones that are correct", "预测出的里面有多少是对的")
+)
+RECALL = Metric("recall", ("recall", "召回率"), ("share of the correct ones that are found", "该找到的里面找到了多少"))
+TAG_ACCURACY = Metric(
+    "tag_accuracy", ("tag accuracy", "标签准确率"), ("share of words with the correct tag", "标签正确的词的比例")
+)
+EXACT = Metric(
+    "exact",
+    ("exact match", "完全匹配"),
+    ("share of examples with the whole answer correct", "答案完全正确的样本比例"),
+)
 METRICS = {
     metric.name: metric
     for metric in (

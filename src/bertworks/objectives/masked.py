@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertworks.config import DataConfig, PretrainConfig
-from bertworks.data.corruption import MaskTokens
+from bertworks.data.corruption import MaskTokens, Numbers
 from bertworks.data.loader import PretrainBatch
 from bertworks.model.loss import Loss
 from bertworks.objectives.objective import (
@@ -48,13 +48,26 @@ class Masked(Objective):
     def target_states(self, batch: PretrainBatch) -> Tensor:
         return self.states_at_targets(self.model, batch)
 
+    def _summaries(self, batch: PretrainBatch) -> Numbers:
+        """The position of each sequence's summary token, (B,)."""
+        assert self.model.summary is not None  # built together with the head
+        ends = np.cumsum(batch.lengths)
+        return ends - batch.lengths if self.model.summary.reads_first else ends - 1
+
+    def pair_logits(self, batch: PretrainBatch) -> Tensor | None:
+        if "pair" not in self.model.heads:
+            return None
+        summaries = self._summaries(batch)
+        states = self.model.encoder.states_at(
+            self.tokens(batch), self.tensor(summaries), per_sequence(batch, summaries)
+        )
+        return self.model.read("pair", states)
+
     def forward(self, batch: PretrainBatch) -> Loss:
         if "pair" not in self.model.heads:
             predicted = self.model.lm_loss(self.target_states(batch), self.tensor(batch.labels))
             return with_accuracy("masked", predicted.loss, predicted.n_correct)
-        assert self.model.summary is not None  # built together with the head
-        ends = np.cumsum(batch.lengths)
-        summaries = ends - batch.lengths if self.model.summary.reads_first else ends - 1
+        summaries = self._summaries(batch)
         labelled = np.flatnonzero(batch.pairs >= 0)
         # One pass of the last layer for both heads: the targets, and the token of each sequence's summary.
         positions = np.union1d(batch.targets, summaries)

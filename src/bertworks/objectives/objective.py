@@ -103,6 +103,19 @@ class Objective(Trainable):
         top = logits.softmax(-1).max(-1)
         return top.indices, top.values
 
+    def pair_logits(self, batch: PretrainBatch) -> Tensor | None:
+        """For the label of each sequence's sentence pair, (B, 2); None: the model does not classify pairs."""
+        return None
+
+    @torch.no_grad()
+    def top1_pairs(self, batch: PretrainBatch) -> tuple[Tensor, Tensor] | None:
+        """The more probable label of each sentence pair and its probability."""
+        logits = self.pair_logits(batch)
+        if logits is None:
+            return None
+        top = logits.softmax(-1).max(-1)
+        return top.indices, top.values
+
     def models(self) -> dict[str, Model]:
         """The models to save, by subfolder; "" is the one to fine-tune."""
         return {"": self.model}

@@ -10,7 +10,7 @@ from bertworks.page.html import bilingual, escape
 
 Point = tuple[float, float]
 WIDTH, HEIGHT = 440, 250  # of the SVG's view box
-LEFT, RIGHT, TOP, BOTTOM = 48, 14, 14, 44  # margins around the plot
+LEFT, RIGHT, TOP, BOTTOM = 58, 14, 14, 44  # margins around the plot
 COLOURS = ("#3b6fd4", "#d9822b", "#2a9d6f", "#b04a9c")
 BASELINE_COLOUR = "#b42318"
 STYLE = """
@@ -21,7 +21,7 @@ figcaption { font-weight: 600; margin-bottom: 0.2rem; }
 .axis { stroke: var(--line); } .tick { fill: var(--dim); font-size: 12px; }
 .key-line { display: inline-block; width: 1.4rem; height: 0.2rem; border-radius: 2px; }
 .key-line { vertical-align: middle; margin: 0 0.4rem 0 0; }
-.keys > span { margin-right: 1.2rem; color: var(--dim); font-size: 0.9rem; }
+.keys > span { display: inline-block; margin-right: 1.2rem; color: var(--dim); font-size: 0.9rem; }
 """
 
 

@@ -27,6 +27,7 @@ from bertworks.train.events import METRICS, Evaluated, Event, Started, Trained, 
 
 STYLE = """
 .grid td, .grid th { text-align: right; padding: 0.3rem 0.8rem; } .grid td:first-child { text-align: left; }
+.help { display: block; line-height: 1.3; margin-bottom: 0.3rem; }
 .errors table { width: 100%; } .errors td { vertical-align: top; padding-bottom: 0.7rem; }
 .errors td { overflow-wrap: anywhere; } .errors td:first-child { width: 55%; } .errors th { white-space: nowrap; }
 .errors .text { font-size: 0.95rem; line-height: 1.5; white-space: pre-line; }
@@ -162,7 +163,7 @@ def _metrics(results: EvalResults, metrics: Metrics, task: AnyTask) -> str:
     further = [(title, values) for title, values in further if values]
     header = [bilingual("dev metric", "开发集指标"), bilingual("value", "值"), bilingual("95 % CI", "95 % 置信区间")]
     rows = [
-        (bilingual(*metrics[name].title), *cells, *(metrics[name].format(values[name]) for _, values in further))
+        (_explained(metrics[name]), *cells, *(metrics[name].format(values[name]) for _, values in further))
         for name, *cells in _metric_rows(results, metrics)
     ]
     for split, split_results in results.extra_eval.items():
@@ -233,6 +234,11 @@ def _selection_notes(results: EvalResults) -> list[Title]:
             )
         )
     return notes
+
+
+def _explained(metric: Metric) -> str:
+    """Its title, with what it is in small print."""
+    return f'{bilingual(*metric.title)}<small class="dim help">{bilingual(*metric.help)}</small>'
 
 
 def _metric_rows(results: EvalResults, metrics: Metrics) -> Iterable[tuple[str, str, str]]:

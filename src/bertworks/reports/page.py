@@ -12,8 +12,11 @@ from bertworks.train.events import Event
 
 REPORT = "report.html"
 STYLE = """
-.figure-boxes { display: grid; grid-template-columns: repeat(auto-fit, minmax(7.5rem, 1fr)); }
+.figure-boxes { display: grid; grid-template-columns: repeat(var(--columns), 1fr); }
 .figure-boxes { gap: 0.8rem; margin: 1rem 0 0.4rem; }
+@media (max-width: 44rem) {
+  .figure-boxes { grid-template-columns: 1fr 1fr; } .figure-box:last-child:nth-child(odd) { grid-column: span 2; }
+}
 .figure-box { border: 1px solid var(--line); border-radius: 8px; background: var(--soft); }
 .figure-box { padding: 0.5rem 0.9rem; }
 .figure-box { line-height: 1.35; } .figure-box b { display: block; font-size: 1.25rem; }
@@ -23,10 +26,13 @@ STYLE = """
 .guess { display: inline-block; max-width: 100%; line-height: 1.45; border-radius: 4px; padding: 0.05rem 0.3rem; }
 .guess small { opacity: 0.85; font-size: 0.72rem; margin-left: 0.25rem; }
 .right { background: #46b07d; color: #04210f; } .wrong { background: #f3c1bd; color: #4a0f0a; }
-.wrong s { opacity: 0.75; } details { margin: 0.5rem 0; overflow-wrap: anywhere; }
+.wrong s { opacity: 0.75; } .example header { margin-bottom: 0.3rem; }
+.unknown { color: var(--dim); text-decoration: underline dotted; }
+details { margin: 0.5rem 0; overflow-wrap: anywhere; }
 details td:first-child { white-space: nowrap; vertical-align: top; } summary { cursor: pointer; color: var(--link); }
 """
 STEPS = ("step", "步数")
+MAX_BOXES_IN_ROW = 6
 
 
 def write_page(path: Path, html: str) -> Path:
@@ -40,12 +46,14 @@ def duration(seconds: float) -> str:
 
 
 def key_figures(figures: Iterable[tuple[str, tuple[str, str]]]) -> str:
-    """The most important numbers in boxes, each with its title in English and Chinese."""
-    boxes = "".join(
+    """The most important numbers in boxes, each with its title in English and Chinese; rows are as equal as can be."""
+    boxes = [
         f'<div class="figure-box"><b>{escape(value)}</b><span>{bilingual(*title)}</span></div>'
         for value, title in figures
-    )
-    return f'<div class="figure-boxes">{boxes}</div>'
+    ]
+    n_rows = -(-len(boxes) // MAX_BOXES_IN_ROW)
+    columns = -(-len(boxes) // n_rows)
+    return f'<div class="figure-boxes" style="--columns: {columns}">{"".join(boxes)}</div>'
 
 
 def settings_sections(record: dict[str, Any]) -> list[str]:

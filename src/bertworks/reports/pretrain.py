@@ -2,27 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
+from bertworks.config import Pairs
+from bertworks.data.corruption import Numbers
+from bertworks.data.examples import NO_LABEL
 from bertworks.data.loader import PretrainBatch
 from bertworks.files import read_json
+from bertworks.measure.metrics import CJK_CHARACTER
 from bertworks.model.locate import RUN
 from bertworks.objectives.objective import Objective
 from bertworks.page.curves import STYLE as CURVE_STYLE
 from bertworks.page.curves import Curve, figure
 from bertworks.page.html import bilingual, escape, page
+from bertworks.reports.masks import LABELS
 from bertworks.reports.page import REPORT, STEPS, curve_points, duration, key_figures, settings_sections, write_page
 from bertworks.reports.page import STYLE as REPORT_STYLE
 from bertworks.text.tokenizer import Tokenizer
 from bertworks.train.events import METRICS, Evaluated, Event, Started, Trained, last, of_kind, read_events
 
+SPACE_SIGNS = ("▁", "Ġ")  # of SentencePiece, of byte-level BPE
+OPENING = frozenset("([{“‘«（《「『")
+CLOSING = frozenset(".,;:!?%)]}”’»…。，、；：！？）》」』")
+ELLIPSIS = "…"
+
+
+@dataclass(frozen=True)
+class HeldOutSample:
+    """Held-out sequences for the report."""
+
+    batch: PretrainBatch
+    word_starts: NDArray[np.bool_]  # (N,)
+    pairs: Pairs  # what the labels of the pairs mean
+
 
 def write_pretrain_report(
-    run: Path, objective: Objective, held_out: PretrainBatch | None, tokenizer: Tokenizer
+    run: Path, objective: Objective, held_out: HeldOutSample | None, tokenizer: Tokenizer
 ) -> Path:
-    """From the run's files, and the final model's predictions on the batch `held_out`."""
+    """From the run's files, and the final model's predictions on `held_out`."""
     record = read_json(run / RUN)
     events = read_events(run / METRICS)
     body = [
@@ -103,34 +125,110 @@ def _curves(events: list[Event], objective: Objective) -> list[str]:
     return ['<div class="figures">', *figures, "</div>"]
 
 
-def _predictions(objective: Objective, batch: PretrainBatch | None, tokenizer: Tokenizer) -> list[str]:
-    """Held-out sequences, with the model's predictions at the targets."""
-    if batch is None:
+def _predictions(objective: Objective, sample: HeldOutSample | None, tokenizer: Tokenizer) -> list[str]:
+    """Held-out sequences, with the model's predictions at the targets, and for their sentence pairs."""
+    if sample is None:
         return []
+    batch = sample.batch
     positions, target_ids = objective.targets(batch)
     top1_ids, confidences = (values.tolist() for values in objective.top1(batch))
-    predictions = zip(target_ids.tolist(), top1_ids, confidences, strict=True)
-    by_position = dict(zip(positions.tolist(), predictions, strict=True))
+    originals = batch.ids.copy()
+    originals[positions] = target_ids
+    predicted = zip(positions.tolist(), target_ids.tolist(), top1_ids, confidences, strict=True)
+    guesses = {
+        position: _token_guess(original, top1, confidence, tokenizer)
+        for position, original, top1, confidence in predicted
+    }
+    tokens = [guesses.get(at) or _plain_token(id, tokenizer) for at, id in enumerate(originals.tolist())]
+    separators = _separators(originals.tolist(), sample.word_starts.tolist(), tokenizer)
+    pieces = [separator + token for separator, token in zip(separators, tokens, strict=True)]
     ends = np.cumsum(batch.lengths).tolist()
-    boxes = []
-    for begin, end in zip([0, *ends[:-1]], ends, strict=True):
-        tokens = [_token(by_position.get(at), int(batch.ids[at]), tokenizer) for at in range(begin, end)]
-        boxes.append(f'<div class="example">{" ".join(tokens)}</div>')
-    legend = bilingual(
-        "Text that was not trained on. Green: the top prediction is correct. Red: the correct token, then the top "
-        "prediction struck out. Percentages: the model's confidence in its top prediction.",
-        "未参与训练的文本。绿色：首选预测正确；红色：正确的词元，其后删除线为首选预测；百分数为首选预测的置信度。",
+    boxes = [
+        f'<div class="example">{pair}{"".join(pieces[begin:end])}</div>'
+        for pair, begin, end in zip(_pair_guesses(objective, sample), [0, *ends[:-1]], ends, strict=True)
+    ]
+    return [
+        f"<h2>{bilingual('Predictions on held-out text', '留出文本上的预测')}</h2>",
+        _legend(originals, tokenizer),
+        *boxes,
+    ]
+
+
+def _legend(ids: Numbers, tokenizer: Tokenizer) -> str:
+    english = (
+        "Text that was not trained on. Green: the top prediction is correct. Red: what is correct, then the top "
+        "prediction struck out. Percentages: the model's confidence in its top prediction."
     )
-    return [f"<h2>{bilingual('Predictions on held-out text', '留出文本上的预测')}</h2><p>{legend}</p>", *boxes]
+    chinese = "未参与训练的文本。绿色：首选预测正确；红色：正确答案，其后删除线为首选预测；百分数为首选预测的置信度。"
+    n_unknown = int((ids == tokenizer.unknown_id).sum()) if tokenizer.unknown_id is not None else 0
+    if n_unknown:
+        unknown = escape(tokenizer.special["unk"])
+        english += f" {unknown}: {n_unknown:,} of {len(ids):,} tokens are words that the vocabulary cannot spell."
+        chinese += f"{unknown}：词表无法表示的词，{len(ids):,} 个词元中有 {n_unknown:,} 个。"
+    return f"<p>{bilingual(english, chinese)}</p>"
 
 
-def _token(prediction: tuple[int, int, float] | None, input_id: int, tokenizer: Tokenizer) -> str:
-    """`prediction`: target, top-1 token and its confidence, if the token is a target."""
-    if prediction is None:
-        return escape(tokenizer.readable(input_id))
-    target_id, top1_id, confidence = prediction
-    target = escape(tokenizer.readable(target_id))
-    if target_id == top1_id:
-        return f'<span class="guess right">{target}<small>{confidence:.0%}</small></span>'
-    top1 = escape(tokenizer.readable(top1_id))
-    return f'<span class="guess wrong">{target} <s>{top1}</s><small>{confidence:.0%}</small></span>'
+def _token_guess(original: int, top1: int, confidence: float, tokenizer: Tokenizer) -> str:
+    correct = tokenizer.readable(original)
+    if original == top1:
+        return _guess(escape(correct), None, confidence)
+    readable = tokenizer.readable(top1)
+    # "s" and "##s" are different tokens.
+    return _guess(escape(correct), escape(readable if readable != correct else tokenizer.piece(top1)), confidence)
+
+
+def _guess(correct: str, wrong: str | None, confidence: float) -> str:
+    """HTML of what is correct and, if it is something else, of the model's top prediction."""
+    struck_out = f" <s>{wrong}</s>" if wrong is not None else ""
+    style = "right" if wrong is None else "wrong"
+    return f'<span class="guess {style}">{correct}{struck_out}<small>{confidence:.0%}</small></span>'
+
+
+def _plain_token(id: int, tokenizer: Tokenizer) -> str:
+    text = escape(tokenizer.readable(id))
+    if id == tokenizer.unknown_id:
+        return f'<span class="unknown">{text}</span>'
+    return f'<span class="dim">{text}</span>' if id in tokenizer.reserved_ids else text
+
+
+def _separators(ids: Sequence[int], word_starts: Sequence[bool], tokenizer: Tokenizer) -> list[str]:
+    """What stands before each token: a space before a word, nothing within one, an ellipsis where a sequence begins in
+    the middle of one."""
+    pieces = [tokenizer.piece(id) or "" for id in ids]
+    is_special = [id in tokenizer.reserved_ids for id in ids]
+    separators = [""]
+    for at in range(1, len(ids)):
+        if is_special[at]:
+            separators.append(" ")
+        elif is_special[at - 1]:
+            separators.append(" " if word_starts[at] else f" {ELLIPSIS}")
+        else:
+            spaced = word_starts[at] and _has_space_between(pieces[at - 1], pieces[at], tokenizer)
+            separators.append(" " if spaced else "")
+    return separators
+
+
+def _has_space_between(before: str, piece: str, tokenizer: Tokenizer) -> bool:
+    """Between two words. Tokenizers that keep spaces have a sign for them; where there is none, Chinese has no spaces,
+    and punctuation none on its inner side."""
+    if not tokenizer.spaces_all_words:
+        return piece.startswith(SPACE_SIGNS)
+    is_chinese = bool(CJK_CHARACTER.match(before[-1:]) and CJK_CHARACTER.match(piece))
+    return not is_chinese and piece not in CLOSING and before not in OPENING
+
+
+def _pair_guesses(objective: Objective, sample: HeldOutSample) -> list[str]:
+    """For each sequence what its sentence pair is, shown as tokens are; empty where there is no pair."""
+    labels = sample.batch.pairs.tolist()
+    top1_pairs = objective.top1_pairs(sample.batch)
+    if top1_pairs is None:
+        return [""] * len(labels)
+    return [
+        _pair_guess(sample.pairs, *guess) if guess[0] != NO_LABEL else ""
+        for guess in zip(labels, *(values.tolist() for values in top1_pairs), strict=True)
+    ]
+
+
+def _pair_guess(pairs: Pairs, label: int, top1: int, confidence: float) -> str:
+    correct, predicted = (bilingual(*LABELS[pairs, number][1:]) for number in (label, top1))
+    return f"<header>{_guess(correct, None if top1 == label else predicted, confidence)}</header>"

@@ -40,16 +40,20 @@ class EmbeddedFile:
 
 def text_inputs(file: str, out: Path, columns: NamedColumns | None = None, *, skip_bad: bool = False) -> Inputs:
     """A file of texts, to be embedded into `out`; both are checked before anything is computed."""
-    _check_output(out, file)
+    try:
+        _check_output(out, file)
+    except OSError as error:  # such as a name that is too long
+        raise SaveFailed(f"could not write: {error.strerror}", place=str(out)) from None
     inputs = Inputs(file, Schema(), named=columns, skip_bad=skip_bad, every_line=True)
     if inputs.n_unplaced:
         cause = f"{inputs.n_unplaced:,} rows cannot be parsed, so the vectors after them would not stand at their rows"
-        raise BadText(cause, place=file, remedy="correct them; `bertworks predict` names them", code="unplaced-rows")
+        place = next(row.place for row in (*inputs.report.malformed, *inputs.report.bad))
+        raise BadText(cause, place=place, remedy="correct them; `bertworks predict` names all", code="unplaced-rows")
     if inputs.report.n_replaced and not skip_bad:
         remedy = "save it as UTF-8, or --skip-bad goes on with U+FFFD in their place"
-        raise BadText(
-            f"{inputs.report.n_replaced:,} characters are not UTF-8", place=file, remedy=remedy, code="not-utf8"
-        )
+        place = next(iter(inputs.report.undecodable), file)
+        cause = f"{inputs.report.n_replaced:,} characters are not UTF-8"
+        raise BadText(cause, place=place, remedy=remedy, code="not-utf8")
     return inputs
 
 

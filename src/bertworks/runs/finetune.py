@@ -280,7 +280,7 @@ def _emit_start(
         trainer.remark(Remark("dev-sampled", text))
     for name, features, examples in (("train", splits.train, data.train), ("dev", splits.dev, data.dev)):
         ledger = count_tokens(task, features, examples)[""]
-        if ledger.windowed_texts or ledger.cut_texts or ledger.has_many_unknown:
+        if ledger.windowed_texts or ledger.cut_texts or ledger.has_many_unknown or ledger.special:
             trainer.remark(Remark("ledger", f"{name}: {ledger}"))
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
-import sys
+import re
 from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TextIO
@@ -27,11 +26,15 @@ from bertworks.text.ledger import Ledger, OnLong
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 JSON_LINES_SUFFIXES = (".jsonl", ".ndjson")
-WriteBatch = Callable[[InputBatch, Sequence[Prediction]], None]
+FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")  # at the beginning of a cell, if it is not a number
+NUMBER = re.compile(r"[-+]?[\d.,]*\d(?:[eE][-+]?\d+)?%?")
+WriteText = Callable[[str], object]
 
 
-def check_output(out: Path | None, file: str, *, as_json: bool) -> None:
+def check_output(out: Path | None, file: str, *, as_json: bool, raw: bool = False) -> None:
     """Before anything is computed."""
+    if raw and (out is None or out.suffix not in DELIMITERS):
+        raise BadConfig("--raw is for tables", remedy="--out FILE.csv, or leave it out", code="no-effect")
     if out is None:
         return
     if file != "-" and out.resolve() == Path(file).resolve():
@@ -68,7 +71,7 @@ def inputs_for(predictor: Predictor, file: str, *, named: NamedColumns | None = 
 def predict_file(
     predictor: Predictor,
     inputs: Inputs,
-    write: WriteBatch,
+    write: Output,
     *,
     on_long: OnLong | None,
     min_confidence: float,
@@ -91,18 +94,20 @@ def predict_file(
 
 
 @contextmanager
-def open_output(out: Path | None, header: Collection[str], *, as_json: bool) -> Iterator[WriteBatch]:
-    """Where predictions go: to standard output, or to a file that appears when it is complete. Rows keep their own
-    columns, the `header`."""
+def open_output(
+    out: Path | None, header: Collection[str], print_text: WriteText, *, as_json: bool, raw: bool = False
+) -> Iterator[Output]:
+    """Where predictions go: printed, or to a file that appears when it is complete. Rows keep their own columns, the
+    `header`. `raw`: the cells of a table, too, that a spreadsheet would run as formulas."""
     if out is None:
-        yield partial(_write_json, sys.stdout, header) if as_json else partial(_write_plain, sys.stdout)
+        yield _JsonOutput(print_text, header) if as_json else _PlainOutput(print_text)
         return
     with atomic_write(out) as file:
         text = TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
         if out.suffix in JSON_LINES_SUFFIXES:
-            yield partial(_write_json, text, header)
+            yield _JsonOutput(text.write, header)
         else:
-            yield _TableWriter(text, header, DELIMITERS[out.suffix])
+            yield _TableOutput(text, header, DELIMITERS[out.suffix], raw=raw)
         text.detach()
 
 
@@ -115,32 +120,52 @@ def _joined(
         yield row, example, next(remaining) if example is not None else None
 
 
-def _write_plain(file: TextIO, batch: InputBatch, predictions: Sequence[Prediction]) -> None:
+class Output:
+    """Writes predictions, a batch at a time."""
+
+    n_formulas = 0  # cells of a table that a spreadsheet would have run
+
+    def __call__(self, batch: InputBatch, predictions: Sequence[Prediction]) -> None:
+        raise NotImplementedError
+
+
+class _PlainOutput(Output):
     """For people, separated by tabs; a line for each line or row of the input, empty where it is invalid."""
-    for _, _, prediction in _joined(batch, predictions):
-        cells = prediction.cells().values() if prediction is not None else ()
-        texts = (f"{cell:.4f}" if isinstance(cell, float) else " ".join(str(cell).split()) for cell in cells)
-        file.write("\t".join(texts) + "\n")
+
+    def __init__(self, write_text: WriteText) -> None:
+        self.write_text = write_text
+
+    def __call__(self, batch: InputBatch, predictions: Sequence[Prediction]) -> None:
+        for _, _, prediction in _joined(batch, predictions):
+            cells = prediction.cells().values() if prediction is not None else ()
+            texts = (f"{cell:.4f}" if isinstance(cell, float) else " ".join(str(cell).split()) for cell in cells)
+            self.write_text("\t".join(texts) + "\n")
 
 
-def _write_json(file: TextIO, header: Collection[str], batch: InputBatch, predictions: Sequence[Prediction]) -> None:
+class _JsonOutput(Output):
     """One object for each prediction, with its input."""
-    for row, example, prediction in _joined(batch, predictions):
-        if example is not None and prediction is not None:
-            place = {"place": example.place, **({"id": example.name} if example.name else {})}
-            predicted = {_predicted_name(name, header): value for name, value in asdict(prediction).items()}
-            file.write(_as_json({**place, **row, **predicted}) + "\n")
 
-
-class _TableWriter:
-    """Writes rows with the cells of their predictions, empty where there is none."""
-
-    def __init__(self, file: TextIO, header: Collection[str], delimiter: str) -> None:
-        self.file = file
+    def __init__(self, write_text: WriteText, header: Collection[str]) -> None:
+        self.write_text = write_text
         self.header = header
-        self.delimiter = delimiter
-        self.writer: csv.DictWriter[str] | None = None
-        self.pending: list[Row] = []  # until the first prediction tells which cells there are
+
+    def __call__(self, batch: InputBatch, predictions: Sequence[Prediction]) -> None:
+        for row, example, prediction in _joined(batch, predictions):
+            if example is not None and prediction is not None:
+                place = {"place": example.place, **({"id": example.name} if example.name else {})}
+                predicted = {_predicted_name(name, self.header): value for name, value in asdict(prediction).items()}
+                self.write_text(_as_json({**place, **row, **predicted}) + "\n")
+
+
+class _TableOutput(Output):
+    """Rows with the cells of their predictions, empty where there is none."""
+
+    def __init__(self, file: TextIO, header: Collection[str], delimiter: str, *, raw: bool) -> None:
+        self.writer = csv.writer(file, delimiter=delimiter)
+        self.header = header
+        self.raw = raw
+        self.predicted: list[str] = []  # columns of the predictions, once the first one has told them
+        self.pending: list[Row] = []  # until then
 
     def __call__(self, batch: InputBatch, predictions: Sequence[Prediction]) -> None:
         for row, _, prediction in _joined(batch, predictions):
@@ -148,12 +173,27 @@ class _TableWriter:
             prediction_cells = prediction.cells() if prediction is not None else {}
             predicted = {_predicted_name(name, self.header): cell for name, cell in prediction_cells.items()}
             self.pending.append({**cells, **predicted})
-            if self.writer is None and predicted:
-                self.writer = csv.DictWriter(self.file, [*self.header, *predicted], delimiter=self.delimiter)
-                self.writer.writeheader()
-            if self.writer is not None:
-                self.writer.writerows(self.pending)
-                self.pending.clear()
+            if predicted and not self.predicted:
+                self.predicted = list(predicted)
+                self._write(self._columns)
+        if self.predicted:
+            for values in self.pending:
+                self._write([values.get(name, "") for name in self._columns])
+            self.pending.clear()
+
+    @property
+    def _columns(self) -> list[str]:
+        return [*self.header, *self.predicted]
+
+    def _write(self, cells: Sequence[object]) -> None:
+        formulas = [not self.raw and isinstance(cell, str) and _is_formula(cell) for cell in cells]
+        self.n_formulas += sum(formulas)
+        self.writer.writerow([f"'{cell}" if formula else cell for cell, formula in zip(cells, formulas, strict=True)])
+
+
+def _is_formula(cell: str) -> bool:
+    """Whether a spreadsheet would run the text of a cell."""
+    return cell.startswith(FORMULA_SIGNS) and not NUMBER.fullmatch(cell)
 
 
 def _as_json(value: object) -> str:

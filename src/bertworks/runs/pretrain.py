@@ -18,7 +18,7 @@ from torch import nn
 from bertworks.config import ModelConfig, PretrainConfig, check_pretrain
 from bertworks.data.batches import BatchStream, RankShard
 from bertworks.data.examples import Split
-from bertworks.data.loader import Loader, PretrainBatch
+from bertworks.data.loader import Loader
 from bertworks.data.shards import MANIFEST, Shards
 from bertworks.errors import BadShards
 from bertworks.model.folder import GENERATOR
@@ -30,7 +30,7 @@ from bertworks.model.pooling import Pooling
 from bertworks.model.resize import refit
 from bertworks.objectives.objective import Objective, sum_over_batches
 from bertworks.objectives.table import objective_class
-from bertworks.reports.pretrain import write_pretrain_report
+from bertworks.reports.pretrain import HeldOutSample, write_pretrain_report
 from bertworks.runs.context import Outcome, ProcessContext, open_run, resolve_name
 from bertworks.runs.record import PRETRAIN, RunRecord
 from bertworks.runs.settings import resolve_pretrain
@@ -268,11 +268,13 @@ class HeldOutEvaluation:
         # The loss of predictions by token frequency alone, without context; in nats.
         self.unigram_loss = float(-log_freqs[targets].mean()) if self.batches else math.nan
 
-    def sample(self) -> PretrainBatch | None:
+    def sample(self) -> HeldOutSample | None:
         """A few sequences for the report."""
         if not self.batches:
             return None
-        return self.epoch.gather(self.batches[len(self.batches) // 2].examples[:REPORT_SEQUENCES])
+        batch = self.epoch.gather(self.batches[len(self.batches) // 2].examples[:REPORT_SEQUENCES])
+        word_starts = [self.epoch.example(int(id)).word_starts for id in batch.examples]
+        return HeldOutSample(batch, np.concatenate(word_starts), self.epoch.loader.config.pairs)
 
     def __call__(self) -> dict[str, float]:
         rank, world_size = self.distributed.rank, self.distributed.world_size

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from bertworks.config import (
     ENCODER_CONFIGS,
+    MAX_BUDGET,
     RENAMED,
     DataConfig,
     FinetuneConfig,
@@ -94,6 +95,8 @@ def parse_settings(settings: Iterable[str], sections: Sections) -> dict[str, dic
             remedy = f"did you mean {same_name[0]!r}?" if same_name else nearest(key, keys)
             raise BadConfig(f"no such key: {key!r}", remedy=remedy, code="unknown-key", fields=[key])
         section, _, name = key.partition(".")
+        if name in by_section[section]:
+            raise BadConfig(f"--set twice: {key}", remedy="give it once", code="given-twice", fields=[key])
         try:
             by_section[section][name] = json.loads(value)
         except ValueError:
@@ -112,7 +115,11 @@ def parse_duration(text: str) -> float:
     if not re.fullmatch(r"(\d+(\.\d+)?[smhd]?)+", text):
         raise BadConfig(f"{text!r} is not a time", remedy="for example 90s, 10m, 1.5h, 1h30m", code="bad-duration")
     parts = re.findall(r"(\d+(?:\.\d+)?)([smhd]?)", text)
-    return sum(float(number) * UNIT_SECONDS[unit or "s"] for number, unit in parts)
+    seconds = sum(float(number) * UNIT_SECONDS[unit or "s"] for number, unit in parts)
+    if not 0 < seconds <= MAX_BUDGET:
+        cause = f"{text!r}: not a time to train for, which is more than 0 and at most {MAX_BUDGET:,.0f} seconds"
+        raise BadConfig(cause, remedy="for example 90s, 10m, 1.5h, 1h30m", code="bad-duration")
+    return seconds
 
 
 def loop_options(
@@ -230,6 +237,7 @@ def resolve_finetune(
     limits = (n_positions,) if "n_positions" in user_settings["model"] else (init.limit, n_positions, 512)
     max_length = min((limit for limit in limits if limit is not None), default=512)
     data = {"max_length": max_length, **user_settings["data"], **({"on_long": on_long} if on_long else {})}
+    _check_overlap(user_settings["data"], data["max_length"])
     train = {**task_class(task.shape).loop_defaults, **user_settings["train"], **options}
     if "attention_dropout" in user_settings["model"]:
         train.setdefault("attention_dropout", None)  # the model's own, since the user set it
@@ -251,6 +259,15 @@ def resolve_finetune(
         return config
     loop = config.train.model_copy(update={"evaluations": _n_evaluations(config.train, *sizes)})
     return config.model_copy(update={"train": loop})
+
+
+def _check_overlap(user_settings: Mapping[str, Any], max_length: object) -> None:
+    """Windows overlap by at most half; the default overlap is for long ones and gives way in short ones."""
+    overlap = user_settings.get("overlap")
+    if isinstance(overlap, int) and isinstance(max_length, int) and overlap > max_length // 2:
+        cause = f"data.overlap {overlap} is more than half of a window of {max_length} tokens (data.max_length)"
+        remedy = f"at most {max_length // 2}"
+        raise BadConfig(cause, remedy=remedy, code="overlap-too-large", fields=["data.overlap", "data.max_length"])
 
 
 def _n_evaluations(loop: FinetuneLoop, n_train: int, n_dev: int) -> int:

@@ -89,8 +89,7 @@ def tour(
 ) -> int:
     """Returns the signal that stopped it, or 0. Files of an earlier tour in `out` are reused; `resumed` skips the
     stages that it has shown."""
-    out.mkdir(parents=True, exist_ok=True)
-    _check_same_text(out, text)
+    _open_folder(out, text)
     results = TourResults()
     if not resumed:
         _show_trained_model(console, results)
@@ -308,9 +307,17 @@ def _stage(console: Console, title: str, command: str, description: str) -> None
     console.print(f"   $ {command}", style="cyan", markup=False)
 
 
-def _check_same_text(out: Path, text: list[str]) -> None:
-    """Files of an earlier tour are reused, but not those of another text."""
+def _open_folder(out: Path, text: list[str]) -> None:
+    """A new or empty folder, or that of an earlier tour of the same text, whose files are reused."""
     record = out / "tour.json"
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        foreign = [] if record.is_file() else sorted(path.name for path in out.iterdir())
+    except OSError as error:
+        raise SaveFailed(f"cannot write here: {error.strerror}", place=str(out), code="not-writable") from None
+    if foreign:
+        cause = f"this folder holds other files: {', '.join(foreign[:3])}"
+        raise SaveFailed(cause, place=str(out), remedy="choose another folder with --out", code="not-empty")
     if not record.is_file():
         write_json(record, {"text": text})
     elif read_json(record).get("text") != text:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bertworks.data.corpus import Corpus, ReadProgress
-from bertworks.files import new_folder
+from bertworks.files import check_new_folder, new_folder
 from bertworks.model.folder import CONFIG
 from bertworks.model.locate import locate
 from bertworks.model.resize import grow_vocabulary
@@ -95,14 +95,15 @@ def extend_model(
 
     `max_characters`: of the text to sample; `aliases`: variants, and the form whose id each gets.
     """
-    with new_folder(out) as new:
-        folder = locate(name)
-        tokenizer = Tokenizer.load(folder)
-        sample = Sample.of(texts, max_characters, seed)
-        before = measure_coverage(tokenizer, sample.texts)
-        extension = extend(tokenizer, before, add, aliases)
-        after = measure_coverage(extension.tokenizer, sample.texts)
-        aliased = [normalized(tokenizer, word) for word in (*aliases, *aliases.values())]
+    check_new_folder(out)
+    folder = locate(name)
+    tokenizer = Tokenizer.load(folder)
+    sample = Sample.of(texts, max_characters, seed)
+    before = measure_coverage(tokenizer, sample.texts)
+    extension = extend(tokenizer, before, add, aliases)
+    after = measure_coverage(extension.tokenizer, sample.texts)
+    aliased = [normalized(tokenizer, word) for word in (*aliases, *aliases.values())]
+    with new_folder(out) as new:  # only now: a process that is killed before leaves nothing behind
         if (folder / CONFIG).is_file():
             bench = load(name)
             bench.model = grow_vocabulary(bench.model, extension.tokenizer.vocab_size, extension.rows)
@@ -131,8 +132,9 @@ def train_on_corpus(
     progress: ReadProgress = lambda done, total: None,
 ) -> tuple[Tokenizer, Sample]:
     """Train a tokenizer and save it to the folder `out`; returned with the sample that it was trained on."""
-    with new_folder(out) as new:
-        sample = Sample.of(corpus.paragraphs(progress), max_characters, seed)
-        tokenizer = train_tokenizer(sample, kind, size, cased=cased)
+    check_new_folder(out)
+    sample = Sample.of(corpus.paragraphs(progress), max_characters, seed)
+    tokenizer = train_tokenizer(sample, kind, size, cased=cased)
+    with new_folder(out) as new:  # only now: a process that is killed before leaves nothing behind
         tokenizer.save(new)
     return tokenizer, sample

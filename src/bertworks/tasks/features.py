@@ -41,9 +41,15 @@ class TokenCounts:
     total: int = 0
     lost: int = 0  # cut off: in no window
     unknown: int = 0  # [UNK]
+    special: int = 0  # written in the text, as in "a [MASK] of tea"
 
     def __add__(self, other: TokenCounts) -> TokenCounts:
-        return TokenCounts(self.total + other.total, self.lost + other.lost, self.unknown + other.unknown)
+        return TokenCounts(
+            self.total + other.total,
+            self.lost + other.lost,
+            self.unknown + other.unknown,
+            self.special + other.special,
+        )
 
 
 @dataclass(frozen=True)
@@ -63,7 +69,10 @@ class Features:
     def add_to_ledger(self, ledger: Ledger) -> None:
         ledger.limit = self.capacity
         is_windowed = len(self.windows) > self.n_choices
-        ledger.count(self.tokens.total, windows=is_windowed, lost=self.tokens.lost, unknown=self.tokens.unknown)
+        tokens = self.tokens
+        ledger.count(
+            tokens.total, windows=is_windowed, lost=tokens.lost, unknown=tokens.unknown, special=tokens.special
+        )
 
 
 @dataclass(frozen=True)

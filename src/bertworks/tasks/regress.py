@@ -28,6 +28,9 @@ from bertworks.tasks.features import Array, Features, TaskBatch
 from bertworks.tasks.sequence import SequenceTask
 from bertworks.tasks.task import ErrorTable, Outputs, Prediction, Score, constant_outputs
 
+MAX_NUMBER = 1e30  # models compute in float32, whose largest number is 3e38
+MIN_SPREAD = 1e-30
+
 
 @dataclass(frozen=True)
 class ValuePrediction(Prediction):
@@ -50,14 +53,21 @@ class RegressSchema(Schema):
             raise InvalidRow(f"{value!r} is not a number", "not-a-number") from None
         if not math.isfinite(number):
             raise InvalidRow(f"{value!r} is not a finite number", "not-finite")
+        if abs(number) > MAX_NUMBER:
+            cause = f"{value!r} is more than {MAX_NUMBER:g}, too much for a model; in a larger unit?"
+            raise InvalidRow(cause, "number-too-large")
         return number
 
     def check_learnable(
         self, train: Sequence[Example], labels: Set[str], n_rows: int, *, place: str | None, max_rows: int | None
     ) -> None:
-        if len({example.answer for example in train}) == 1:
+        numbers = {example.answer for example in train}
+        if len(numbers) == 1:
             remedy = f"{NOTHING_TO_LEARN}; is it the right column?"
             raise BadText("all rows have the same number", place=place, remedy=remedy, code="one-number")
+        if max(numbers) - min(numbers) < MIN_SPREAD:
+            cause = f"the numbers differ by less than {MIN_SPREAD:g}, too little for a model"
+            raise BadText(cause, place=place, remedy="use a larger unit for them", code="numbers-too-close")
 
 
 class Regress(SequenceTask[float, ValuePrediction]):

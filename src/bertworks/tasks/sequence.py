@@ -56,10 +56,12 @@ class SequenceTask(Task[Answer, PredictionT]):
 
 def encode_texts(examples: Sequence[Example], windows: SlidingWindows) -> list[tuple[Numbers, ...]]:
     """The tokens of each text of each example."""
-    flat = iter(windows.tokenizer.encode([text for example in examples for text in example.texts]))
+    texts = [text for example in examples for text in example.texts]
+    places = [example.place for example in examples for _ in example.texts]
+    flat = iter(windows.tokenizer.encode(texts, places))
     encoded = [tuple(next(flat).astype(np.int64) for _ in example.texts) for example in examples]
-    for example, texts in zip(examples, encoded, strict=True):
-        if not all(map(len, texts)):
+    for example, ids in zip(examples, encoded, strict=True):
+        if not all(map(len, ids)):
             raise BadText("the tokenizer finds no token in a text", place=example.place, code="no-tokens")
     return encoded
 

@@ -225,7 +225,8 @@ class SpanTask(Task[tuple[Span, ...], SpanPrediction]):
 
     def features(self, examples: Sequence[Example], windows: SlidingWindows) -> list[Features]:
         windows = windows.with_overlap(MAX_ANSWER_TOKENS, final_token=self._is_causal)
-        questions = windows.tokenizer.encode([example.texts[0] for example in examples])
+        places = [example.place for example in examples]
+        questions = windows.tokenizer.encode([example.texts[0] for example in examples], places)
         passages = list(dict.fromkeys(example.texts[1] for example in examples))  # a passage has many questions
         encodings = windows.tokenizer.encodings(passages)
         encoded = {

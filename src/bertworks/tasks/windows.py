@@ -104,7 +104,9 @@ class SlidingWindows:
         unknown = self.tokenizer.unknown_id
         for text, (begin, end) in zip(texts, ranges[0].texts, strict=True):
             lost = len(text) - (end - begin) if self.on_long == "truncate" else 0
-            yield TokenCounts(len(text), lost, int((text == unknown).sum()) if unknown is not None else 0)
+            n_unknown = int((text == unknown).sum()) if unknown is not None else 0
+            n_special = int(np.isin(text, self.tokenizer.reserved_ids).sum())
+            yield TokenCounts(len(text), lost, n_unknown, n_special)
 
     def with_special_tokens(
         self, texts: tuple[Numbers, ...], ranges: WindowRanges

@@ -1,4 +1,5 @@
-"""Counts of texts longer than the model's maximum length, and of unknown tokens, with a summary for the user."""
+"""Counts of texts longer than the model's maximum length, of unknown tokens and of special tokens written in a text,
+with a summary for the user."""
 
 from __future__ import annotations
 
@@ -22,12 +23,14 @@ class Ledger:
     cut_texts: int = 0
     cut_tokens: int = 0
     unknown: int = 0  # [UNK] tokens
+    special: int = 0  # [MASK] and others that the texts themselves contain
 
-    def count(self, tokens: int, *, windows: bool, lost: int, unknown: int = 0) -> None:
+    def count(self, tokens: int, *, windows: bool, lost: int, unknown: int = 0, special: int = 0) -> None:
         """Count a text. `lost`: its truncated tokens."""
         self.texts += 1
         self.tokens += tokens
         self.unknown += unknown
+        self.special += special
         if lost:
             self.cut_texts += 1
             self.cut_tokens += lost
@@ -73,4 +76,6 @@ class Ledger:
             parts.append("none longer than the model")
         if self.unknown_advice is not None:
             parts.append(self.unknown_advice[0])
+        if self.special:
+            parts.append(f"{self.special:,} special tokens, such as [MASK], stand in the texts and are read as such")
         return "; ".join(parts)

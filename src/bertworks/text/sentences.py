@@ -27,6 +27,22 @@ SPLITTER_VERSION = 1  # version, raised when the same text is split differently
 
 def split_sentences(paragraph: str) -> list[str]:
     """The sentences of a paragraph, stripped; nothing but white space is lost."""
+    sentences = _sentences(paragraph)
+    if all(len(sentence) <= MAX_SENTENCE_CHARACTERS for sentence in sentences):
+        return sentences
+    return [part for sentence in sentences for part in split_long(sentence)]
+
+
+def cut_words(paragraph: str) -> list[str]:
+    """The words that are longer than a sentence may be, so that `split_sentences` cuts them."""
+    if len(paragraph) <= MAX_SENTENCE_CHARACTERS or max(map(len, paragraph.split(" "))) <= MAX_SENTENCE_CHARACTERS:
+        return []
+    words = (word for sentence in _sentences(paragraph) for word in sentence.split(" "))
+    return [word for word in words if len(word) > MAX_SENTENCE_CHARACTERS]
+
+
+def _sentences(paragraph: str) -> list[str]:
+    """Sentences of any length."""
     sentences = []
     start = 0
     for match in ENDS.finditer(paragraph):
@@ -35,10 +51,7 @@ def split_sentences(paragraph: str) -> list[str]:
             sentences.append(paragraph[start:end])
             start = end
     sentences.append(paragraph[start:])
-    stripped = [sentence for sentence in map(str.strip, sentences) if sentence]
-    if all(len(sentence) <= MAX_SENTENCE_CHARACTERS for sentence in stripped):
-        return stripped
-    return [part for sentence in stripped for part in split_long(sentence)]
+    return [sentence for sentence in map(str.strip, sentences) if sentence]
 
 
 def split_long(sentence: str) -> list[str]:

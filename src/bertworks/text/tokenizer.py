@@ -195,6 +195,13 @@ class Tokenizer:
         """The id of the unknown token, if there is one."""
         return self.id_of("unk") if "unk" in self.special else None
 
+    @cached_property
+    def reserved_ids(self) -> Ids:
+        """The special tokens but the unknown one, which ordinary text never has."""
+        added = (id for id, token in self.backend.get_added_tokens_decoder().items() if token.special)
+        ids = {*added, *(self.id_of(kind) for kind in self.special)} - {self.unknown_id}
+        return np.array(sorted(ids), np.int32)
+
     def special_ids(self) -> NDArray[np.bool_]:
         """A flag for each id: True if it is a special token, or unused."""
         special = np.ones(self.vocab_size, dtype=np.bool_)
@@ -220,9 +227,10 @@ class Tokenizer:
             words=encoded.word_ids,
         )
 
-    def encode(self, texts: Sequence[str]) -> list[Ids]:
-        """The tokens of each text, without special tokens."""
-        check_texts(texts)
+    def encode(self, texts: Sequence[str], places: Sequence[str] | None = None) -> list[Ids]:
+        """The tokens of each text, without special tokens. `places`: how errors name the texts, such as a file and a
+        line."""
+        check_texts(texts, places)
         ids: list[Ids] = []
         for start in range(0, len(texts), TEXTS_AT_ONCE):
             chunk = list(texts[start : start + TEXTS_AT_ONCE])
@@ -231,7 +239,8 @@ class Tokenizer:
             ids += [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
         for index, text in enumerate(texts):
             if len(text) > MAX_TOKEN_CHARACTERS:
-                _check_token_widths(self.backend.encode(text, add_special_tokens=False).offsets, f"text {index}")
+                place = places[index] if places is not None else f"text {index}"
+                _check_token_widths(self.backend.encode(text, add_special_tokens=False).offsets, place)
         return ids
 
     def encodings(self, texts: Sequence[str]) -> list[Encoding]:
@@ -309,9 +318,9 @@ def has_tokenizer(folder: Path) -> bool:
     return any((folder / name).is_file() for name in VOCABULARY_FILES)
 
 
-def check_texts(texts: Sequence[str]) -> None:
+def check_texts(texts: Sequence[str], places: Sequence[str] | None = None) -> None:
     for index, text in enumerate(texts):
-        place = f"text {index}"
+        place = places[index] if places is not None else f"text {index}"
         if not isinstance(text, str):
             cause = f"a {type(text).__name__}, not a string"
             raise BadText(cause, place=place, remedy="texts are strings", code="not-a-string")

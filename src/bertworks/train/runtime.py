@@ -3,9 +3,10 @@
 Changes to the process itself (signal handlers, threads, the allocator) are made only on the command line, where the
 process is ours; a library call leaves its caller's process as it is.
 
-SIGTERM and SIGINT request a stop: the current step is finished and saved; an evaluation by a single process is
-interrupted. A second signal ends the process at once. Launchers that stop a group of processes often signal each of
-them twice, directly and through the parent; so two SIGTERMs in quick succession count as one.
+SIGTERM, SIGINT and SIGHUP (a closed terminal) request a stop: the current step is finished and saved; an evaluation by
+a single process is interrupted. A second signal ends the process at once. Launchers that stop a group of processes
+often signal each of them twice, directly and through the parent; so two SIGTERMs in quick succession count as one, and
+a SIGHUP after another signal, which shell, kernel and systemd all may send, counts as none.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from bertworks import __version__
 from bertworks.config import LoopConfig
 from bertworks.errors import Remark, Unsupported
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+HANGUP = getattr(signal, "SIGHUP", None)  # Windows has none
+SIGNALS = (signal.SIGTERM, signal.SIGINT, *((HANGUP,) if HANGUP is not None else ()))
 SAME_SIGNAL_SECONDS = 0.5  # two SIGTERMs within this time count as one
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
 MALLOC_KEEP_BYTES = 2**30  # freed memory that malloc keeps
@@ -53,7 +55,8 @@ class StopRequest:
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         elapsed = time.monotonic() - self.requested_at
-        is_repeated = number == self.signal == signal.SIGTERM and elapsed < SAME_SIGNAL_SECONDS
+        is_same_term = number == self.signal == signal.SIGTERM and elapsed < SAME_SIGNAL_SECONDS
+        is_repeated = is_same_term or number == HANGUP
         if self.signal and not is_repeated:
             os._exit(128 + number)
         self.signal = number
@@ -77,7 +80,9 @@ class Runtime:
 def own_process(began: float) -> Iterator[Runtime]:
     """For the command line: signals request a stop, and the training may set threads and allocator."""
     stop = StopRequest()
-    before = {number: signal.signal(number, stop.handle) for number in SIGNALS}
+    # Under nohup SIGHUP is ignored, and stays so.
+    handled = [number for number in SIGNALS if number != HANGUP or signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, stop.handle) for number in handled}
     try:
         yield Runtime(owns_process=True, stop=stop, began=began)
     finally:
