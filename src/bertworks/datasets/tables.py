@@ -43,6 +43,16 @@ def read_lines(path: Path | None, report: ReadReport) -> Iterator[tuple[str, str
             yield f"{_display_name(path)}, line {number}", line
 
 
+def read_text(path: Path, report: ReadReport) -> str:
+    """A whole file, with its line ends, so that character offsets into it hold."""
+    with open_stream(path) as stream:
+        content = stream.read()
+    text = content.decode(errors="replace")
+    if n_replaced := text.count("\ufffd") - content.count("\ufffd".encode()):
+        report.bad_characters(n_replaced, "not UTF-8", str(path), "not-utf8")
+    return text
+
+
 def is_table(path: Path) -> bool:
     return _format(path) is not None
 
