@@ -38,7 +38,8 @@ class Inputs:
     advance, so that invalid rows are reported before the first prediction; standard input can only be read once.
 
     `trained_on`: the text columns that the model was trained on; `official`: the reader of the data set's own files, if
-    this is one of them; `every_line`: a blank line is an invalid row, not one to pass over.
+    this is one of them; `every_line`: a blank line is an invalid row, not one to pass over; `is_text`: `file` is the
+    input itself.
     """
 
     def __init__(
@@ -53,8 +54,11 @@ class Inputs:
         official: ExampleReader | None = None,
         skip_bad: bool = False,
         every_line: bool = False,
+        is_text: bool = False,
     ) -> None:
         self.every_line = every_line
+        self.is_text = is_text
+        self.is_file = not is_text and file != "-"
         self.file = file
         self.schema = schema
         self.pairs = pairs
@@ -67,14 +71,14 @@ class Inputs:
         self._as_trained = False  # a table with the text columns that the model was trained on
         named = named or NamedColumns()
         path = Path(file)
-        if file != "-":
+        if self.is_file:
             check_file(path)
-        if named.by_option() and (file == "-" or not is_table(path)):
+        if named.by_option() and not (self.is_file and is_table(path)):
             options = ", ".join(f"--{option}" for option in named.by_option())
             raise BadConfig(
                 f"{options}: this is not a table", place=file, remedy="leave out the option", code="no-named-columns"
             )
-        if file != "-":
+        if self.is_file:
             self._reader = official or schema.input_reader(path, labels)
             if self._reader is None and is_table(path):
                 self._reader = TableReader(self._columns(path, named, trained_on), schema)
@@ -104,6 +108,8 @@ class Inputs:
 
     @property
     def remarks(self) -> list[Remark]:
+        if self.is_text:
+            return [Remark("read-as-text", "there is no such file: it is read as a text"), *self.report.remarks()]
         if not isinstance(self._reader, TableReader):
             return self.report.remarks()
         columns = Remark("columns", f"columns: {', '.join(self._reader.columns.texts)}")
@@ -132,8 +138,14 @@ class Inputs:
             for examples in _batched(self._reader(path, report, labelled=False)):
                 yield InputBatch(list(examples), [self.schema.as_row(example, self.pairs) for example in examples])
         else:
-            for lines in _batched(self._lines(read_lines(path if self.file != "-" else None, report), report)):
+            for lines in _batched(self._lines(self._numbered_lines(report), report)):
                 yield InputBatch([example for example, _ in lines], [row for _, row in lines])
+
+    def _numbered_lines(self, report: ReadReport) -> Iterator[tuple[str, str]]:
+        """Each line with its place; a text is one line."""
+        if self.is_text:
+            return iter([("the text", self.file)])
+        return read_lines(Path(self.file) if self.is_file else None, report)
 
     def _table_batches(self, reader: TableReader, path: Path, report: ReadReport) -> Iterator[InputBatch]:
         with reader.open(path, report) as rows:

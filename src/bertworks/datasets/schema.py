@@ -39,6 +39,7 @@ class Schema:
     """A text, or two that are read together, and an answer."""
 
     shape: ClassVar[str] = "text"  # its name on the command line and in configs
+    synonyms: ClassVar[tuple[str, ...]] = ()  # what others call it, for suggestions
     column_options: ClassVar[tuple[str, ...]] = ("text", "text2", "label")  # fields of `NamedColumns`
     takes_several_labels: ClassVar[bool] = False  # labels may be in one column per class
     label_names: ClassVar[tuple[str, ...]] = ()  # common names of the label column, tried before `LABEL_NAMES`

@@ -229,10 +229,12 @@ def prepare(
     words: Words = "auto",
     column: str | None = None,
     line_docs: bool = False,
+    file_docs: bool = False,
     skip_bad: bool = False,
 ) -> Shards:
-    """Tokenize files of text once for every objective."""
-    corpus = Corpus(_paths(files), ReadOptions(column, line_docs, skip_bad))
+    """Tokenize files of text once for every objective. In a text file documents are separated by blank lines, unless
+    every line is one, or every file."""
+    corpus = Corpus(_paths(files), ReadOptions(column, line_docs, skip_bad, file_docs))
     loaded = tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.load(locate(tokenizer))
     prepare_corpus(corpus, loaded, Path(out), words=words, workers=workers)
     return Shards(out)

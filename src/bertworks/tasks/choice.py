@@ -62,6 +62,7 @@ class ChoiceSchema(Schema):
     """A context, and the choices."""
 
     shape = "choice"
+    synonyms = ("multiple-choice",)
     column_options = ("text", "choices", "label")
     label_names = ("answer", "label")
     table_help = (

@@ -49,6 +49,7 @@ class MultilabelPrediction(Prediction):
 
 class MultilabelSchema(Schema):
     shape = "multilabel"
+    synonyms = ("multi-label",)
     takes_several_labels = True
     label_names = ("labels", "tags")
     table_help = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from bertworks.datasets.report import BadRows, ReadReport
 from bertworks.datasets.schema import ExampleReader, Schema
 from bertworks.datasets.split import SEED, split
 from bertworks.datasets.tables import TableReader, check_file, has_columns, is_table, sample_rows
-from bertworks.errors import BadText, NotFound, Remark, nearest
+from bertworks.errors import BadText, NotFound, Remark
 from bertworks.tasks.catalogue import CATALOGUE, DataSet
 from bertworks.tasks.shapes import SHAPES, TaskClass, task_class
 
@@ -113,8 +114,22 @@ def schema_for(task: str) -> Schema:
     if task in CATALOGUE:
         return CATALOGUE[task].task.schema
     if task != PAIR and task not in SHAPES:
-        raise NotFound(f"unknown task {task!r}", remedy=nearest(task, [*CATALOGUE, *SHAPES, PAIR]), code="unknown-task")
+        similar = similar_task(task)
+        remedy = f"did you mean {similar!r}?" if similar else f"known names: {', '.join(sorted(task_names()))}"
+        raise NotFound(f"unknown task {task!r}", remedy=remedy, code="unknown-task")
     return task_class(next(iter(SHAPES)) if task == PAIR else task).schema
+
+
+def task_names() -> list[str]:
+    return [*CATALOGUE, *SHAPES, PAIR]
+
+
+def similar_task(name: str) -> str | None:
+    """The task that somebody may mean who calls it so."""
+    synonyms = {synonym: shape for shape, task in SHAPES.items() for synonym in task.schema.synonyms}
+    names = {**synonyms, **{name: name for name in task_names()}}
+    close_names = get_close_matches(name.lower(), names, n=1)
+    return names[close_names[0]] if close_names else None
 
 
 # ---------------------------------------------------------------------- to train on

@@ -88,6 +88,7 @@ class SpanSchema(Schema):
     """A question and a passage; the answer is a tuple of all correct spans."""
 
     shape = "span"
+    synonyms = ("qa", "question-answering", "reading-comprehension")
     column_options = ("question", "context", "label")
     label_names = ("answers", "answer")
     table_help = (

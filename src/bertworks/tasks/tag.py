@@ -102,6 +102,7 @@ class TagSchema(Schema):
     """The words of a sentence, and a tag for each; or a text, and its entities as spans."""
 
     shape = "tag"
+    synonyms = ("ner", "pos", "token-classification")
     column_options = ("text", "label")
     label_names = ("tags", "ner_tags", "ner", "labels", "spans", "entities")
     table_help = (
