@@ -74,8 +74,9 @@ def check_file(path: Path, remedy: str | None = None) -> None:
         mode = path.stat().st_mode
     except FileNotFoundError:
         raise NotFound("no such file", place=str(path), remedy=remedy) from None
-    except OSError as error:  # a text is longer than a name can be
-        raise NotFound(f"no such file: {error.strerror}", place=str(path), remedy=remedy) from None
+    except (OSError, ValueError) as error:  # a text is longer than a name can be, or has other characters
+        cause = f"no such file: {getattr(error, 'strerror', None) or error}"
+        raise NotFound(cause, place=str(path), remedy=remedy) from None
     if S_ISDIR(mode):
         raise NotFound("this is a folder", place=str(path), remedy="name a file in it", code="is-a-folder")
     if not S_ISREG(mode):

@@ -332,6 +332,12 @@ class SpanTask(Task[tuple[Span, ...], SpanPrediction]):
         parts = [(pad_columns([table[None, :, i] for table in probabilities]), predicted[:, i]) for i in (0, 1)]
         return answer_calibration_loss(parts, score_table(self.scores(predictions, examples))[:, 1] > 0)
 
+    def example_logits(self, outputs: Outputs, features: Features) -> Array:
+        """Of the first and the last token of the answer, (rows, 2). Each window has a row for "no answer", then one for
+        each of its tokens of the passage; one window after the other."""
+        rows: Array = np.concatenate(outputs).astype(np.float64)
+        return rows
+
     def score(self, prediction: SpanPrediction, answer: tuple[Span, ...], texts: tuple[str, ...]) -> Score:
         expected = [span.text for span in answer]
         f1, exact = metrics.answer_scores(expected, prediction.answer or "")

@@ -323,7 +323,7 @@ class Tag(Task[tuple[str, ...], TagPrediction]):
         return Term("tag", total), accuracy("tag", (logits.detach().argmax(1) == targets).sum())
 
     def decode(self, outputs: Outputs, features: Features, example: Example) -> TagPrediction:
-        words = np.concatenate([window.origins for window in features.windows])
+        words = _word_order(features)
         order = np.argsort(words)
         words = words[order]
         logits = self.class_logits(outputs, features)[order]
@@ -343,6 +343,10 @@ class Tag(Task[tuple[str, ...], TagPrediction]):
     def class_logits(self, outputs: Outputs, features: Features) -> Array:
         rows: Array = np.concatenate(outputs).astype(np.float64)
         return rows
+
+    def example_logits(self, outputs: Outputs, features: Features) -> Array:
+        """Of each word, (words, C), in their order; words that were cut off are not there."""
+        return self.class_logits(outputs, features)[np.argsort(_word_order(features))]
 
     def targets(self, features: Features) -> Numbers:
         return np.concatenate([window.targets for window in features.windows])
@@ -402,6 +406,11 @@ def entity_of(example: Example, entity_type: str, first: int, last: int, confide
     start = example.word_starts[first]
     end = example.word_starts[last] + len(example.texts[last])
     return Entity(entity_type, example.source_text[start:end], first, last, confidence, start, end)
+
+
+def _word_order(features: Features) -> Numbers:
+    """The word of each row of logits."""
+    return np.concatenate([window.origins for window in features.windows])
 
 
 def _none_as_outside(tags: Sequence[str | None]) -> list[str]:

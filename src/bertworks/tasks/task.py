@@ -129,6 +129,10 @@ class Task(Trainable, Generic[Answer, PredictionT]):
         """Logits over classes, (R, C): one row for the text, or for each of its words or classes."""
         raise NotImplementedError
 
+    def example_logits(self, outputs: Outputs, features: Features) -> Array:
+        """The logits of an input, for callers: before temperature, thresholds and Viterbi decoding."""
+        raise NotImplementedError
+
     def targets(self, features: Features) -> Numbers:
         """The correct class of each row of `class_logits`, (R,)."""
         raise NotImplementedError
