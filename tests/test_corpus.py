@@ -81,6 +81,23 @@ def test_lines_as_documents(tmp_path: Path) -> None:
     assert read(tmp_path / "a.txt") == ["one", "two\nthree"]
 
 
+def test_files_as_documents(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\n\ntwo\n \nthree\n")
+    (tmp_path / "b.txt").write_text("four\n")
+    (tmp_path / "c.jsonl").write_text('{"text": "five"}\n{"text": "six"}\n')
+    assert read(tmp_path, file_docs=True) == ["one\ntwo\nthree", "four", "five", "six"]
+    for options, rules in (
+        ({"file_docs": True}, {"file": 2, "row": 2}),
+        ({"line_docs": True}, {"line": 4, "row": 2}),
+        ({}, {"blank-lines": 4, "row": 2}),
+    ):
+        corpus = Corpus([str(tmp_path)], ReadOptions(**options))
+        assert len(list(corpus)) == sum(rules.values()) and corpus.stats.rules == rules
+    with refused("given-twice") as error:
+        ReadOptions(line_docs=True, file_docs=True)
+    assert error.value.fields == ["line_docs", "file_docs"]
+
+
 def test_columns(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,short,long\n1,ab,a much longer text\n2,cd,another long text\n")
     corpus = Corpus([str(tmp_path / "a.csv")])

@@ -605,6 +605,67 @@ def test_a_transformers_folder_predicts_too(base_model: Path, tmp_path: Path) ->
     assert len(run("predict", folder, tmp_path / "lines.txt").stdout.splitlines()) == 2
 
 
+@pytest.mark.parametrize(
+    ("argument", "is_text"),
+    [
+        ("ba de", True),
+        ("ba", True),
+        ("今天天气很好。", True),
+        ("ba and/or de v1.5 fi.", True),
+        ("ba " * 2000, True),
+        ("ba.csv", False),
+        ("my ba.csv", False),
+        ("no/ba", False),
+        ("ba.conll.gz", False),
+    ],
+)
+def test_a_text_on_the_command_line(argument: str, is_text: bool, classifier: Path, tmp_path: Path) -> None:
+    if not is_text:
+        refused_input = refusal("predict", classifier, argument)
+        assert refused_input["code"] == "not-found" and argument in refused_input["what to do"]
+        return
+    result = run("predict", classifier, argument, "--on-long", "truncate")
+    assert result.stdout == run("predict", classifier, "-", "--on-long", "truncate", stdin=argument.encode()).stdout
+    assert "read as a text" in result.stderr
+
+
+def test_a_file_is_not_taken_for_a_text(classifier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("ba de").write_text("fi\ngo\nku\n")
+    assert len(run("predict", classifier, "ba de").stdout.splitlines()) == 3
+
+
+def test_one_text_where_a_model_expects_two(tmp_path: Path) -> None:
+    bench = bertworks.new("bert-tiny", tokenizer=tiny_tokenizer(), heads=["span"], n_positions=48)
+    folder = bench.save(tmp_path / "span")
+    error = refusal("predict", folder, "ba de fi")
+    assert error["code"] == "wrong-input" and "printf 'question\\tcontext\\n'" in error["what to do"]
+    assert len(run("predict", folder, "ba?\tde ba fi").stdout.splitlines()) == 1
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    bench = bertworks.new(
+        "bert-tiny", tokenizer=tiny_tokenizer(), heads=["sequence"], labels=("a", "b"), n_positions=48
+    )
+    return bench.save(tmp_path_factory.mktemp("models") / "classifier")
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "suggestion"),
+    [
+        (["classify"], "unknown-verb", "bertworks finetune classify"),
+        (["ner"], "unknown-verb", "bertworks finetune tag"),
+        (["finetune", "clasify", "--model", "minilm"], "unknown-task", "'classify'"),
+        (["finetune", "NER", "--model", "minilm"], "unknown-task", "'tag'"),
+        (["finetune", "sst-2", "--model", "minilm"], "unknown-task", "'sst2'"),
+    ],
+)
+def test_names_that_are_nearly_right(args: list[str], code: str, suggestion: str) -> None:
+    error = refusal(*args, "--out", "never") if args[0] == "finetune" else refusal(*args)
+    assert error["code"] == code and suggestion in error["what to do"]
+
+
 def test_one_text_is_not_a_list_of_texts(base_model: Path) -> None:
     with refused("not-a-list", kind=BadText):
         bertworks.load(base_model).predict("ba de")

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -269,6 +270,89 @@ def test_prepare_run_finish_is_predict(base_model: Path, tmp_path: Path) -> None
     assert [prediction.confidence for prediction in staged] == pytest.approx(
         [prediction.confidence for prediction in direct], abs=1e-6
     )
+
+
+@pytest.fixture(scope="module")
+def trained(base_model: Path, tmp_path_factory: pytest.TempPathFactory) -> bertworks.Run:
+    out = tmp_path_factory.mktemp("trained") / "run"
+    return bertworks.finetune(make_rows(), model=base_model, out=out, steps=10, settings=SETTINGS)
+
+
+def test_logits_of_predictions(trained: bertworks.Run) -> None:
+    """They are what the predictions are made of, in the three stages too; long texts have the mean of their windows."""
+    texts = ["de ba fi", "go ku", "la " * 100]
+    predictions = trained.predict(texts, logits=True)
+    assert trained.predict(texts).logits is None
+    for prediction, logits in zip(predictions, predictions.logits or (), strict=True):
+        exponentials = np.exp(logits / trained.model.predictor.task.temperature)
+        assert np.allclose(exponentials / exponentials.sum(), list(prediction.scores.values()))
+    predictor = trained.model.predictor
+    prepared = predictor.prepare(texts)
+    staged = predictor.logits(prepared, predictor.run([item.features for item in prepared]))
+    assert all(np.array_equal(a, b) for a, b in zip(staged, predictions.logits or (), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("head", "labels", "value", "shape"),
+    [
+        ("token", ("O", "B-x", "I-x"), "ba de, fi", (4, 3)),
+        ("span", (), ("ba?", "de fi ku"), (4, 2)),
+        ("choice", (), ("ba", ["de", "fi", "ku"]), (3,)),
+        ("sequence", ("a",), "ba de", (1,)),
+        ("sequence", ("a", "b"), ("ba", "de"), (2,)),
+    ],
+)
+def test_logits_of_each_shape(head: str, labels: tuple[str, ...], value: Any, shape: tuple[int, ...]) -> None:
+    sizes: dict[str, Any] = {"labels": labels} if labels else {}
+    bench = bertworks.new("bert-tiny", tokenizer=tiny_tokenizer(), heads=[head], n_positions=48, **sizes)
+    (logits,) = bench.predict([value], logits=True).logits or ()
+    assert logits is not None and logits.shape == shape
+
+
+def test_bad_inputs_are_raised_or_skipped(trained: bertworks.Run) -> None:
+    inputs: list[Any] = ["de ba", "", 7, ("a", "b"), "go ku", None, "x" * 20_000]
+    with refused("empty-text", place="input 1"):
+        trained.predict(inputs)
+    predictions = trained.predict(inputs, on_bad="skip", logits=True)
+    assert [prediction is None for prediction in predictions] == [False, True, True, True, False, True, True]
+    assert [item is None for item in predictions.logits or ()] == [prediction is None for prediction in predictions]
+    assert [p.confidence for p in predictions if p] == [p.confidence for p in trained.predict(["de ba", "go ku"])]
+    (remark,) = predictions.remarks
+    assert remark.code == "bad-rows" and "input 1" in remark.text and "5" in remark.text
+    assert predictions.ledger.texts == 2 and not trained.predict(["de ba"]).remarks
+    with refused("too-long", place="input 1"):
+        trained.predict(["de", "ba " * 100], on_long="error")
+    assert trained.predict(["de", "ba " * 100], on_long="error", on_bad="skip")[1] is None
+    with refused("unknown-value"):
+        trained.predict(["de"], on_bad="skipp")
+
+
+def test_predict_rows_and_dataframes(trained: bertworks.Run, base_model: Path, tmp_path: Path) -> None:
+    """In the columns of the training, or of the usual names; pairs as tuples and as two columns."""
+    pandas = pytest.importorskip("pandas")
+    texts = ["de ba", "go ku"]
+    expected = [prediction.confidence for prediction in trained.predict(texts)]
+    rows = [{"id": i, "text": text, "label": "?"} for i, text in enumerate(texts)]
+    for inputs in (rows, pandas.DataFrame(rows), pandas.DataFrame({"sentence": texts})):
+        assert [prediction.confidence for prediction in trained.predict(inputs)] == expected
+    frame = pandas.DataFrame({"text": ["de ba", None, float("nan")]})
+    with refused("no-text", place="input 1"):
+        trained.predict(frame)
+    assert [prediction is None for prediction in trained.predict(frame, on_bad="skip")] == [False, True, True]
+    with refused("no-text-column") as error:
+        trained.predict(pandas.DataFrame({"n": [1, 2]}))
+    assert "predict(list(table['text']))" in str(error.value.remedy)
+    pairs = [{"first": row["text"], "second": "mo", "label": row["label"]} for row in make_rows(40)]
+    out = tmp_path / "pairs"
+    run = bertworks.finetune(pairs, model=base_model, out=out, steps=1, text="first", text2="second", settings=SETTINGS)
+    by_tuple = run.predict([("de ba", "mo")])[0].confidence
+    assert run.predict(pandas.DataFrame([{"second": "mo", "first": "de ba"}]))[0].confidence == by_tuple
+    with refused("no-text-column") as error:
+        run.predict(pandas.DataFrame({"text": texts}))
+    assert "zip(table['text'], table['text2'])" in str(error.value.remedy)
+    with refused("wrong-input", place="input 0") as error:
+        run.predict(["de ba"])
+    assert "predict([(text, text2)])" in str(error.value.remedy)
 
 
 NOTEBOOK = """

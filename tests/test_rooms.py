@@ -31,6 +31,7 @@ FLOORS = [
     ["presets"],
     ["config"],
     ["files"],
+    ["arguments"],
     ["errors"],
     ["__init__"],
 ]
@@ -66,6 +67,7 @@ FORBIDDEN = {
     "config": {"torch"},
     "presets": {"torch"},
     "files": {"torch", "pydantic"},
+    "arguments": {"torch", "pydantic", "numpy"},
     "errors": {"torch", "pydantic"},
 }
 ALLOWED = {("train", "bertworks.data.batches")}  # the only exception

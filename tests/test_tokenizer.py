@@ -4,7 +4,6 @@ text."""
 from __future__ import annotations
 
 import json
-import os
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -250,7 +249,6 @@ def test_ten_megabytes_without_a_space(minilm: Tokenizer) -> None:
     assert len(minilm.encode(["中" * 100_000])[0]) == 100_000  # no spaces there, and none needed
 
 
-@pytest.mark.parametrize("backtrace", ["0", "1"])
 def test_tokenizer_files_that_fail_in_use_are_refused(minilm: Tokenizer, tmp_path: Path) -> None:
     """Well-formed files that fail when first used, or that add special tokens in an unsupported way."""
     layout = json.loads(minilm.files["tokenizer.json"])

@@ -141,6 +141,29 @@ def test_states_of_each_layer(bench: Workbench) -> None:
     assert not np.allclose(layers[0], layers[1])
 
 
+def test_states_of_several_texts(bench: Workbench) -> None:
+    texts = ["the cat sat", "a", "the cat", "a dog sat on the mat"]
+    for layer in (0, -1):
+        states = bench.states(iter(texts), layer)
+        assert [len(text_states) for text_states in states] == [5, 3, 4, 8]
+        for text, text_states in zip(texts, states, strict=True):
+            assert np.allclose(text_states, bench.states(text, layer), atol=1e-6)
+    assert bench.states([]) == []
+    with refused("too-long"):
+        bench.states(["the", " ".join(WORDS * 2)])
+
+
+def test_similarity_is_the_cosine(bench: Workbench) -> None:
+    a, b = ["the cat", "a dog"], ["the cat", "red", "sat on the mat"]
+    first, second = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True) for vectors in map(bench.encode, (a, b)))
+    table = bench.similarity(a, b)
+    assert np.allclose(table, first @ second.T, atol=1e-6) and table[0, 0] == pytest.approx(1)
+    assert np.allclose(bench.similarity(a[0], b), table[0]) and np.allclose(bench.similarity(a, b[1]), table[:, 1])
+    value = bench.similarity(a[1], b[1])
+    assert isinstance(value, float) and value == pytest.approx(table[1, 1])
+    assert bench.similarity(a[0], b[1], "first") != pytest.approx(table[0, 1])
+
+
 def test_attention_of_a_pair(bench: Workbench) -> None:
     view = bench.attention("the cat", "a dog sat")
     assert view.tokens.pieces == ["[CLS]", "the", "cat", "[SEP]", "a", "dog", "sat", "[SEP]"]

@@ -45,6 +45,10 @@ _MODULES = {
 }
 
 
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
+
+
 def __getattr__(name: str) -> Any:
     # torch takes a second to import; `bertworks --help` and the tokenizers do without it.
     if name not in _MODULES:

@@ -497,6 +497,14 @@ class FinetuneLoop(LoopConfig):
     )
 
 
+class WordCounts(Frozen):
+    """What a splitter of texts into words has learned; see `text/word_splitter.py`."""
+
+    trigrams: dict[str, int] = Field(description="three successive kinds of characters -> how often words have them")
+    words: dict[str, int] = Field(description="words that the trigrams alone may split -> occurrences")
+    from_texts: bool = Field(False, description="the training data had texts with spans, not words with tags")
+
+
 class TaskArtifact(Frozen):
     """What a fine-tuned model needs beside its weights."""
 
@@ -504,6 +512,9 @@ class TaskArtifact(Frozen):
     data: WindowConfig = WindowConfig()
     dataset: str | None = Field(None, description="data set whose official files it was trained on and can read")
     columns: tuple[str, ...] = Field((), description="text columns of the table it was trained on")
+    words: WordCounts | None = Field(
+        None, description="tag: how the training words are split; null: texts are split into words by a rule"
+    )
     temperature: float = Field(
         1.0, gt=0, allow_inf_nan=False, description="temperature of calibration: logits are divided by it"
     )

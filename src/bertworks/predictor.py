@@ -12,25 +12,27 @@ Offline the three are called one after the other, so served and offline numbers 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from bertworks.arguments import check_arguments, fits
 from bertworks.config import TaskArtifact, WindowConfig
 from bertworks.datasets.example import Example
-from bertworks.datasets.inputs import as_example
+from bertworks.datasets.inputs import as_example, row_examples, table_rows
+from bertworks.datasets.report import ReadReport
 from bertworks.datasets.schema import Input
-from bertworks.errors import BadConfig, BadText, Unsupported
+from bertworks.errors import BadConfig, BadText, Remark, TooLong, Unsupported
 from bertworks.model.layout import Tokens
 from bertworks.model.model import Model
 from bertworks.model.pooling import Pooling
 from bertworks.model.weights import as_numpy
-from bertworks.tasks.features import Features, Numbers, TokenCounts, Window
+from bertworks.tasks.features import Array, Features, Numbers, TokenCounts, Window
 from bertworks.tasks.inference import BATCH_TOKENS, Progress, no_progress, run_windows, token_batches
 from bertworks.tasks.shapes import restore_task
 from bertworks.tasks.task import Outputs, Prediction
@@ -39,14 +41,25 @@ from bertworks.text.ledger import Ledger, OnLong
 from bertworks.text.tokenizer import Tokenizer, check_texts
 
 Vectors = NDArray[np.float32]
+Inputs = Iterable[Input | Example]
+OnBad = Literal["error", "skip"]
 
 
 class Predictions(list[Any]):
-    """A prediction for each input; the ledger counts long texts and unknown tokens."""
+    """A prediction for each input, None for one that was skipped; `ledger` counts long texts and unknown tokens,
+    `remarks` name what was skipped, and `logits` has those of each input, if they were asked for."""
 
-    def __init__(self, predictions: Iterable[Prediction], ledger: Ledger) -> None:
+    def __init__(
+        self,
+        predictions: Iterable[Prediction | None],
+        ledger: Ledger,
+        remarks: Sequence[Remark] = (),
+        logits: Sequence[Array | None] | None = None,
+    ) -> None:
         super().__init__(predictions)
         self.ledger = ledger
+        self.remarks = list(remarks)
+        self.logits = None if logits is None else list(logits)
 
 
 @dataclass(frozen=True)
@@ -63,16 +76,61 @@ class Predictor:
         self.tokenizer = tokenizer
         self.task = restore_task(model, artifact)
 
-    def prepare(self, inputs: Iterable[Input | Example], on_long: OnLong | None = None) -> list[PreparedInput]:
-        """An input is what the shape takes (`task.schema.input_help`), or an example, as files have them."""
-        pairs = self.artifact.task.pairs
-        examples = [
-            item if isinstance(item, Example) else as_example(item, self.task.schema, pairs, index)
-            for index, item in enumerate(inputs)
-        ]
+    @check_arguments("inputs")
+    def prepare(self, inputs: Inputs, on_long: OnLong | None = None) -> list[PreparedInput]:
+        """An input is what the shape takes (`task.schema.input_help`), or an example, as files have them; a DataFrame
+        has one in each row."""
+        prepared = self._prepare(inputs, on_long, "error", ReadReport())
+        return [item for item in prepared if item is not None]  # all of them: an invalid one was raised
+
+    def _prepare(
+        self, inputs: Inputs, on_long: OnLong | None, on_bad: OnBad, report: ReadReport
+    ) -> list[PreparedInput | None]:
+        """None, where an input is invalid, which is reported, or raised."""
+        check_inputs(inputs)
         windows = SlidingWindows.from_config(self.tokenizer, self.artifact.data, on_long)
-        features = self.task.features(examples, windows)
-        return [PreparedInput(*pair) for pair in zip(examples, features, strict=True)]
+        examples = self._examples(inputs, on_bad, report)
+        valid = [example for example in examples if example is not None]
+        features = iter(self._features(valid, windows, on_bad, report))
+        prepared: list[PreparedInput | None] = []
+        for example in examples:
+            item = next(features) if example is not None else None
+            prepared.append(PreparedInput(example, item) if example is not None and item is not None else None)
+        return prepared
+
+    def _examples(self, inputs: Inputs, on_bad: OnBad, report: ReadReport) -> list[Example | None]:
+        schema, pairs = self.task.schema, self.artifact.task.pairs
+        items = inputs if hasattr(inputs, "columns") else list(inputs)
+        rows = table_rows(items)
+        if rows is not None:
+            examples = row_examples(rows, schema, pairs, self.artifact.columns, report)
+            if report.bad and on_bad == "error":
+                row = report.bad[0]
+                raise BadText(row.cause, place=row.place, remedy="leave it out, or on_bad='skip'", code=row.code)
+            return examples
+        examples = []
+        for index, item in enumerate(items):
+            try:
+                examples.append(item if isinstance(item, Example) else as_example(item, schema, pairs, index))
+            except BadText as error:
+                if on_bad == "error":
+                    raise
+                report.bad_row(error.cause, f"input {index}", error.code)
+                examples.append(None)
+        return examples
+
+    def _features(
+        self, examples: Sequence[Example], windows: SlidingWindows, on_bad: OnBad, report: ReadReport
+    ) -> list[Features | None]:
+        try:
+            return [*self.task.features(examples, windows)]
+        except (BadText, TooLong) as error:
+            if on_bad == "error":
+                raise
+            if len(examples) == 1:
+                report.bad_row(error.cause, examples[0].place, error.code)
+                return [None]
+        return [item for example in examples for item in self._features([example], windows, on_bad, report)]
 
     def run(self, windows: Sequence[Features], progress: Progress = no_progress) -> list[Outputs]:
         """The logits of each window of each input."""
@@ -92,24 +150,39 @@ class Predictor:
             return [prediction.abstain_below(min_confidence) for prediction in predictions]
         return predictions
 
+    def logits(self, prepared: Sequence[PreparedInput], outputs: Sequence[Outputs]) -> list[Array]:
+        """The logits of each input, of which `finish` makes predictions."""
+        return [self.task.example_logits(logits, item.features) for logits, item in zip(outputs, prepared, strict=True)]
+
+    @check_arguments("inputs")
     def predict(
         self,
-        inputs: Iterable[Input | Example],
+        inputs: Inputs,
         *,
         on_long: OnLong | None = None,
+        on_bad: OnBad = "error",
         min_confidence: float = 0.0,
+        logits: bool = False,
         ledger: Ledger | None = None,
         progress: Progress = no_progress,
     ) -> Predictions:
         """A prediction for each input, counted in your `ledger` if there is one."""
-        check_inputs(inputs)
         self.check_confidence(min_confidence)
-        prepared = self.prepare(inputs, on_long)
+        report = ReadReport()
+        prepared = self._prepare(inputs, on_long, on_bad, report)
+        valid = [item for item in prepared if item is not None]
         ledger = Ledger() if ledger is None else ledger
-        for item in prepared:
+        for item in valid:
             item.features.add_to_ledger(ledger)
-        outputs = self.run([item.features for item in prepared], progress)
-        return Predictions(self.finish(prepared, outputs, min_confidence), ledger)
+        outputs = self.run([item.features for item in valid], progress)
+        predictions = iter(self.finish(valid, outputs, min_confidence))
+        valid_logits = iter(self.logits(valid, outputs) if logits else ())
+        return Predictions(
+            [None if item is None else next(predictions) for item in prepared],
+            ledger,
+            report.remarks(),
+            [None if item is None else next(valid_logits) for item in prepared] if logits else None,
+        )
 
     def check_confidence(self, min_confidence: float) -> None:
         if not 0 <= min_confidence <= 1:
@@ -127,11 +200,11 @@ def _check_evaluation_mode(module: nn.Module) -> None:
 
 
 def check_inputs(inputs: object) -> None:
-    """A list of inputs. A single text and a table are iterable, too, but not lists of inputs."""
+    """A list of inputs, or a DataFrame. A single text and a dict are iterable, too, but not lists of inputs."""
     if isinstance(inputs, str):
         raise BadText("one text, where a list of texts is expected", remedy="predict([text])[0]", code="not-a-list")
-    if isinstance(inputs, Mapping) or hasattr(inputs, "columns") or not isinstance(inputs, Iterable):
-        remedy = "of a table: predict(list(table['text']))"
+    if not fits(inputs, Iterable) and not hasattr(inputs, "to_dicts"):
+        remedy = "a list of texts, or a DataFrame"
         raise BadText(f"a {type(inputs).__name__}, where a list of texts is expected", remedy=remedy, code="not-a-list")
 
 
@@ -149,6 +222,7 @@ class Embedder:
         """Of a vector."""
         return self.model.config.encoder.hidden_size
 
+    @check_arguments()
     def prepare(
         self,
         texts: Sequence[str],
@@ -226,6 +300,7 @@ class Embedder:
             means /= np.linalg.norm(means, axis=1, keepdims=True).clip(1e-12)
         return means
 
+    @check_arguments()
     def encode(
         self,
         texts: Sequence[str],

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from bertworks import __version__
+from bertworks.arguments import check_arguments
 from bertworks.config import ModelConfig, TaskArtifact, check_artifact
-from bertworks.datasets.example import Example
-from bertworks.datasets.schema import Input
 from bertworks.errors import BadConfig, BadWeights, NotFound, Remark, TooLong, Unsupported
 from bertworks.files import read_json
 from bertworks.fill import Filled, Filler
@@ -29,9 +29,18 @@ from bertworks.model.locate import locate
 from bertworks.model.model import Model
 from bertworks.model.pooling import POOLING_FILES, Pooling
 from bertworks.model.weights import PICKLE, as_numpy
-from bertworks.predictor import Embedder, Predictions, Predictor, Vectors, check_inputs, check_segments
+from bertworks.predictor import (
+    Embedder,
+    Inputs,
+    OnBad,
+    Predictions,
+    Predictor,
+    Vectors,
+    check_inputs,
+    check_segments,
+)
 from bertworks.presets import preset as preset_config
-from bertworks.tasks.inference import BATCH_TOKENS, Progress, no_progress
+from bertworks.tasks.inference import BATCH_TOKENS, Progress, no_progress, token_batches
 from bertworks.tasks.shapes import guess_artifact
 from bertworks.text.fairseq import fairseq_tokenizer
 from bertworks.text.ledger import Ledger, OnLong
@@ -104,6 +113,7 @@ class Workbench:
     def device(self) -> torch.device:
         return self.model.encoder.device
 
+    @check_arguments()
     def encode(
         self,
         texts: str | Iterable[str],
@@ -120,31 +130,66 @@ class Workbench:
         as `predict` reads it, and its vector is their mean, weighted by tokens; `on_long="truncate"` cuts it, "error"
         refuses. `ledger` counts long and unknown parts. `progress(done, total)` is called with tokens.
         """
-        text_list = [texts] if isinstance(texts, str) else list(texts)
+        text_list = _text_list(texts)
         vectors = self.embedder(pooling).encode(
             text_list, on_long=on_long, ledger=ledger, batch_tokens=batch_tokens, progress=progress
         )
         return vectors.reshape(-1) if isinstance(texts, str) else vectors
 
+    @overload
+    def similarity(self, a: str, b: str, pooling: str | None = None) -> float: ...
+
+    @overload
+    def similarity(self, a: str | Iterable[str], b: str | Iterable[str], pooling: str | None = None) -> Any: ...
+
+    @check_arguments()
+    def similarity(self, a: str | Iterable[str], b: str | Iterable[str], pooling: str | None = None) -> Any:
+        """The cosine of the vectors of two texts, from -1 to 1. Where `a` or `b` is a list, of each of its texts: two
+        lists give an array (len(a), len(b)). Pooling is that of `encode`."""
+        first, second = (_unit_vectors(self.encode(_text_list(texts), pooling)) for texts in (a, b))
+        cosines = (first @ second.T).clip(-1, 1)
+        if isinstance(a, str) and isinstance(b, str):
+            return float(cosines[0, 0])
+        return cosines[0] if isinstance(a, str) else cosines[:, 0] if isinstance(b, str) else cosines
+
+    @check_arguments()
     def embedder(self, pooling: str | None = None) -> Embedder:
         """The embedder of this model, safe to share between threads; `pooling`: other than the folder's."""
         return Embedder(self.model, self.tokenizer, self.pooling.with_mode(pooling), self.limit)
 
-    def states(self, text: str, layer: int = -1) -> Vectors:
-        """The state of each token, special ones included, (tokens, hidden). Layer 0 is the embeddings, -1 the last."""
+    @overload
+    def states(self, text: str, layer: int = -1) -> Vectors: ...  # type: ignore[overload-overlap]
+
+    @overload
+    def states(self, text: Iterable[str], layer: int = -1) -> list[Vectors]: ...
+
+    @check_arguments()
+    def states(self, text: str | Iterable[str], layer: int = -1) -> Vectors | list[Vectors]:
+        """The state of each token, special ones included, (tokens, hidden); of several texts, a list of these. Layer 0
+        is the embeddings, -1 the last."""
         n_layers = self.config.encoder.n_layers
         if not -n_layers - 1 <= layer <= n_layers:
             cause = f"layer {layer} of a model with {n_layers} layers"
             remedy = f"0 (embeddings) to {n_layers}, or counted from -1"
             raise BadConfig(cause, remedy=remedy, code="out-of-range", fields=["layer"])
-        states = self._run(self._pieces(text), keep_layers=True)
-        return as_numpy(states.layers[layer])
+        if isinstance(text, str):
+            return as_numpy(self._run([self._pieces(text)], keep_layers=True).layers[layer])
+        all_pieces = [self._pieces(item) for item in _text_list(text)]
+        lengths = [len(pieces.ids) for pieces in all_pieces]
+        states: list[Vectors] = [np.empty(0, np.float32)] * len(all_pieces)
+        for members in token_batches(lengths, BATCH_TOKENS):
+            batch = as_numpy(self._run([all_pieces[i] for i in members], keep_layers=True).layers[layer])
+            ends = np.cumsum([lengths[i] for i in members])
+            for i, text_states in zip(members.tolist(), np.split(batch, ends[:-1]), strict=True):
+                states[i] = text_states
+        return states
 
+    @check_arguments()
     def attention(self, a: str, b: str | None = None) -> AttentionView:
         """The attention of every layer and head over a text or a pair."""
         pieces = self._pieces(a, b)
         with record_attention() as recording:
-            self._run(pieces)
+            self._run([pieces])
         layers = recording.layers
         if not layers:
             raise Unsupported("this encoder has no attention", code="no-attention")
@@ -155,6 +200,7 @@ class Workbench:
             keys=np.stack([as_numpy(layer.keys[0]) for layer in layers]),
         )
 
+    @check_arguments()
     def fill(self, text: str, top_k: int = 5) -> Filled:
         """The best tokens for each blank in the text; a blank is written as the tokenizer's mask token.
 
@@ -180,33 +226,52 @@ class Workbench:
         artifact = self.artifact or guess_artifact(self.model, self.hf_config.get("problem_type"), self.limit)
         return Predictor(self.model, self.tokenizer, artifact)
 
+    @check_arguments("inputs")
     def predict(
         self,
-        inputs: Iterable[Input | Example],
+        inputs: Inputs,
         *,
         on_long: OnLong | None = None,
+        on_bad: OnBad = "error",
         min_confidence: float = 0.0,
+        logits: bool = False,
         ledger: Ledger | None = None,
         progress: Progress = no_progress,
     ) -> Predictions:
         """What a fine-tuned model predicts for each input, and the ledger.
 
         An input is a text or a pair of texts (classify, regress, multilabel), a text or its words (tag), a question and
-        a passage (span), or a text and its choices (choice). Long ones are read in windows and counted, in your
-        `ledger` if there is one. Where a model is less confident than `min_confidence`, it abstains: None for a label,
-        an answer, a choice, or the tag of a word; of several labels, which are undecided.
+        a passage (span), or a text and its choices (choice); several texts are a tuple. A DataFrame, or a list of
+        dicts, has an input in each row, in the columns that the model was trained on, or in those of the usual names.
+
+        Long inputs are read in windows and counted, in your `ledger` if there is one. An invalid input is an error;
+        with `on_bad="skip"` its prediction is None, and `remarks` of the result name it. Where a model is less
+        confident than `min_confidence`, it abstains: None for a label, an answer, a choice, or the tag of a word; of
+        several labels, which are undecided.
+
+        With `logits=True`, `logits` of the result has an array for each input, before the temperature: of the classes
+        (classify, multilabel, regress), of the choices (choice), of each word (tag: words, tags), or of the first and
+        the last token of an answer (span: tokens, 2).
         """
         check_inputs(inputs)
         return self.predictor.predict(
-            inputs, on_long=on_long, min_confidence=min_confidence, ledger=ledger, progress=progress
+            inputs,
+            on_long=on_long,
+            on_bad=on_bad,
+            min_confidence=min_confidence,
+            logits=logits,
+            ledger=ledger,
+            progress=progress,
         )
 
+    @check_arguments()
     def replace_tokenizer(self, tokenizer: Tokenizer, change: str) -> None:
         """`change`: its entry in the lineage."""
         _check_vocabulary(tokenizer, self.config, change)
         self._tokenizer = tokenizer
         self.lineage.append(change)
 
+    @check_arguments()
     def save(self, folder: str | Path) -> Path:
         """As a Hugging Face folder, in one step: an interrupted save leaves the old folder."""
         path = Path(folder)
@@ -234,14 +299,20 @@ class Workbench:
             raise TooLong(f"{len(pieces.ids)} tokens, {self.limit} fit into the model", remedy=remedy)
         return pieces
 
-    def _run(self, pieces: Pieces, *, keep_layers: bool = False) -> States:
+    def _run(self, texts: Sequence[Pieces], *, keep_layers: bool = False) -> States:
+        """Sorted by length: those of equal length are neighbours."""
         with torch.inference_mode():
-            tokens = Tokens.single(pieces.ids, pieces.segments, self.device)
+            ids, segments = (
+                torch.tensor([value for pieces in texts for value in getattr(pieces, name)], device=self.device)
+                for name in ("ids", "segments")
+            )
+            tokens = Tokens.ragged(ids, [len(pieces.ids) for pieces in texts], segments)
             check_segments(self.model, tokens)
             states: States = self.model.encoder(tokens, keep_layers)
         return states
 
 
+@check_arguments()
 def load(
     name: str | Path,
     *,
@@ -283,6 +354,7 @@ def import_pickled(
     return _workbench(loaded, path, str(folder), "cpu", tokenizer)
 
 
+@check_arguments()
 def new(
     preset: str,
     *,
@@ -293,12 +365,24 @@ def new(
 ) -> Workbench:
     """A model of a published size with random weights; overrides are config fields. A tokenizer may be named by its
     folder."""
+    if not 0 <= seed < 2**63:
+        raise BadConfig(f"seed = {seed} is not from 0 to 2**63 - 1", code="out-of-range", fields=["seed"])
     loaded = Tokenizer.load(locate(tokenizer)) if isinstance(tokenizer, str | Path) else tokenizer
     config = preset_config(preset) if loaded is None else fit_to(preset_config(preset), loaded)
     config = config.override(**overrides)
     _check_vocabulary(loaded, config, preset)
     model = Model.fresh(config, heads, seed=seed).eval()
     return Workbench(model, loaded, Pooling(), {}, [f"new {preset}"], [])
+
+
+def _unit_vectors(vectors: Vectors) -> NDArray[np.float64]:
+    norms = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
+    unit: NDArray[np.float64] = vectors / norms.clip(1e-12)
+    return unit
+
+
+def _text_list(texts: str | Iterable[str]) -> list[str]:
+    return [texts] if isinstance(texts, str) else list(texts)
 
 
 def fit_to(config: ModelConfig, tokenizer: Tokenizer) -> ModelConfig:

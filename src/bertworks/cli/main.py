@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from difflib import get_close_matches
 from io import TextIOWrapper
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from bertworks import __version__
 from bertworks.cli.corpus import app as corpus
@@ -24,9 +27,24 @@ from bertworks.cli.show import checked_output, exit_process, show_error
 from bertworks.cli.tokenize import tokenize
 from bertworks.cli.tour import tour
 from bertworks.cli.vocab import app as vocab
-from bertworks.errors import BertworksError
+from bertworks.errors import BertworksError, NotFound
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+class VerbGroup(TyperGroup):
+    """Who names a task where a verb is expected is told the verb; typer itself suggests verbs."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if not get_close_matches(args[0], self.commands, n=1):
+            from bertworks.tasks.source import similar_task
+
+            task = similar_task(args[0])
+            if task is not None:
+                remedy = f"did you mean `bertworks finetune {task}`?"
+                raise NotFound(f"no verb {args[0]!r}", remedy=remedy, code="unknown-verb")
+        return super().resolve_command(ctx, args)
+
+
+app = typer.Typer(cls=VerbGroup, add_completion=False, pretty_exceptions_enable=False)
 # By stage, in the order of the work: the function of each verb, and how it is usually called.
 STAGES: dict[str, dict[str, tuple[Callable[..., None] | typer.Typer, str]]] = {
     "First look": {"tour": (tour, "bertworks tour")},

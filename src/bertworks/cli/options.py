@@ -27,6 +27,7 @@ Sources = Annotated[
 ]
 Column = Annotated[str | None, typer.Option(help="Column of the text, in tables; guessed and reported if not given.")]
 LineDocs = Annotated[bool, typer.Option("--line-docs", help="Every line of a text file is a document.")]
+FileDocs = Annotated[bool, typer.Option("--file-docs", help="Every text file is a document.")]
 Text = Annotated[str | None, typer.Option(help="Column of the text; as in training, or guessed.")]
 Text2 = Annotated[str | None, typer.Option(help="Column of the second text of a pair.")]
 Question = Annotated[str | None, typer.Option(help="span: column of the question.")]
@@ -111,12 +112,19 @@ def say_old_keys(settings: list[str] | None) -> None:
         say(str(remark))
 
 
-def open_corpus(sources: list[str], column: str | None, line_docs: bool, skip_bad: bool, old_strict: bool) -> Corpus:
+def open_corpus(
+    sources: list[str],
+    column: str | None,
+    line_docs: bool,
+    skip_bad: bool,
+    old_strict: bool,
+    file_docs: bool = False,
+) -> Corpus:
     from bertworks.data.corpus import Corpus, ReadOptions
 
     if old_strict:
         say("--strict is the default since version 0.2; --skip-bad skips invalid rows")
-    return Corpus(sources, ReadOptions(column, line_docs, skip_bad))
+    return Corpus(sources, ReadOptions(column, line_docs, skip_bad, file_docs))
 
 
 def load_model(name: str, device: str, threads: int | None) -> Workbench:

@@ -3,6 +3,8 @@ is better."""
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,10 +28,13 @@ from bertworks.cli.options import (
     say_old_spelling,
 )
 from bertworks.cli.show import AsJson, AsJsonLines, Quiet, progress_bar, say, show_json, show_table, write_results
-from bertworks.errors import BadConfig
+from bertworks.errors import BadConfig, BadText
 
 if TYPE_CHECKING:
+    from bertworks.predictor import Predictor
     from bertworks.tasks.evaluation import EvalResults
+
+FILE_SUFFIX = re.compile(r"\.[A-Za-z][A-Za-z0-9]{0,7}$")
 
 
 def predict(
@@ -37,7 +42,10 @@ def predict(
         str, typer.Argument(metavar="MODEL", help="A run of `bertworks finetune`, or a folder with a fine-tuned model.")
     ],
     file: Annotated[
-        str, typer.Argument(metavar="INPUT", help="A table, or a file with a text on each line; - for standard input.")
+        str,
+        typer.Argument(
+            metavar="INPUT", help="A table, a file with a text on each line, or a text; - for standard input."
+        ),
     ],
     out: Annotated[
         Path | None, typer.Option(help="Write to this file: .csv and .tsv beside the columns of the table, or .jsonl.")
@@ -67,14 +75,17 @@ def predict(
     from bertworks.runs.predictions import check_output, inputs_for, open_output, predict_file
     from bertworks.runs.results import remarks_if_unfinished
 
-    check_output(out, file, as_json=json, raw=raw)
+    is_text = _is_text(file)
+    check_output(out, "-" if is_text else file, as_json=json, raw=raw)
     predictor = load_model(run, device, threads).predictor
     predictor.check_confidence(min_confidence)
     texts = {"text": text, "text2": text2, "question": question, "context": context}
     columns = column_options(predictor.task.schema, **texts, choices=choices, label=None, pair=pair)
-    if file != "-":
+    if is_text:
+        _check_text(file, run, predictor)
+    elif file != "-":
         check_file(Path(file), f"a text itself is piped in: echo {shlex.quote(file)} | bertworks predict {run} -")
-    inputs = inputs_for(predictor, file, named=columns, skip_bad=skip_bad)
+    inputs = inputs_for(predictor, file, named=columns, skip_bad=skip_bad, is_text=is_text)
     output = open_output(out, inputs.header, write_results, as_json=json, raw=raw)
     with progress_bar("predictions") as advance, output as write:
         ledger, n_abstained = predict_file(
@@ -89,6 +100,27 @@ def predict(
     if n_abstained:
         say(f"{n_abstained:,} of {ledger.texts:,} {predictor.task.abstained_help.format(min_confidence)}")
     say(str(ledger))
+
+
+def _is_text(argument: str) -> bool:
+    """Whether it is a text to predict for: no file has this name, and it does not look like one's."""
+    from bertworks.data.tables import table_format
+
+    if argument == "-" or not argument.strip() or os.access(argument, os.F_OK):
+        return False
+    if any(map(str.isspace, argument)):
+        return table_format(Path(argument)) is None
+    return "/" not in argument and os.sep not in argument and FILE_SUFFIX.search(argument) is None
+
+
+def _check_text(text: str, run: str, predictor: Predictor) -> None:
+    """A text alone is not an input of every model."""
+    schema, pairs = predictor.task.schema, predictor.artifact.task.pairs
+    if "\t" not in text and schema.parse(text, pairs) is None:
+        columns = "\\t".join(schema.input_columns(pairs))
+        remedy = f"printf '{columns}\\n' | bertworks predict {run} -  (the texts of an input are separated by tabs)"
+        cause = f"one text, but this model expects {schema.expects(pairs)}"
+        raise BadText(cause, place=text[:60], remedy=remedy, code="wrong-input")
 
 
 def evaluate(

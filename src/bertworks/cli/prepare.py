@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from bertworks.cli.options import Column, LineDocs, OldStrict, SkipBad, Sources, open_corpus
+from bertworks.cli.options import Column, FileDocs, LineDocs, OldStrict, SkipBad, Sources, open_corpus
 from bertworks.cli.show import AsJson, Quiet, progress_bar, report, resumable, show_json
 
 
@@ -24,6 +24,7 @@ def prepare(
     ] = "auto",
     column: Column = None,
     line_docs: LineDocs = False,
+    file_docs: FileDocs = False,
     skip_bad: SkipBad = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -32,12 +33,13 @@ def prepare(
     """Tokenize text once for every objective. If interrupted, the same command resumes."""
     from time import monotonic
 
+    from bertworks.data.corpus import describe_documents
     from bertworks.data.prepare import prepare as prepare_corpus
     from bertworks.model.locate import locate
     from bertworks.text.tokenizer import Tokenizer
 
     start = monotonic()
-    corpus = open_corpus(sources, column, line_docs, skip_bad, strict)
+    corpus = open_corpus(sources, column, line_docs, skip_bad, strict, file_docs)
     with resumable(), progress_bar("preparing", in_bytes=True) as advance:
         loaded = Tokenizer.load(locate(tokenizer))
         manifest = prepare_corpus(corpus, loaded, out, words=words, workers=workers, progress=advance)
@@ -49,8 +51,8 @@ def prepare(
     counts = manifest.counts
     speed = f", {corpus.position / seconds / 1e6:.1f} MB/s" if corpus.position else ""
     report(
-        f"{counts.documents:,} documents, {counts.sentences:,} sentences, {counts.words:,} words, "
-        f"{counts.tokens:,} tokens"
+        f"{counts.documents:,} documents{describe_documents(manifest.reading.get('rules', {}))}, "
+        f"{counts.sentences:,} sentences, {counts.words:,} words, {counts.tokens:,} tokens"
     )
     report(f"{counts.unknown:,} unknown tokens; {manifest.duplicates:,} duplicate documents left out")
     for remark in manifest.reading["remarks"]:

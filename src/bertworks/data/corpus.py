@@ -1,27 +1,33 @@
 """A corpus: files of the usual formats, read as a stream of documents in bounded memory.
 
-Text (a blank line ends a document, or every line is one), JSON lines, CSV and TSV, Parquet; uncompressed, or compressed
-with gzip, xz or zstd; folders, and standard input. What was replaced, split or skipped is counted in `ReadStats` and
-reported as remarks.
+Text (a blank line ends a document; or every line is one, or every file), JSON lines, CSV and TSV, Parquet;
+uncompressed, or compressed with gzip, xz or zstd; folders, and standard input. What was replaced, split or skipped is
+counted in `ReadStats` and reported as remarks.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 
 from bertworks.data.compression import STREAM_ERRORS, decompressed
 from bertworks.data.tables import TABLE_SUFFIXES, Row, decoded_lines, inner_suffix, read_rows, table_format
-from bertworks.errors import BadText, NotFound, Remark
+from bertworks.errors import BadConfig, BadText, NotFound, Remark
 
 TEXT_SUFFIXES = (".txt", ".text", ".md", ".rst")
 TEXT_COLUMNS = ("text", "content", "document", "article", "body", "review", "sentence", "paragraph")  # usual names
 MAX_DOCUMENT_CHARACTERS = 2**22  # longer ones are split
 ROWS_TO_GUESS_FROM = 100  # which column holds the text
 
+DOCUMENT_RULES = {  # what a document is -> in words, after a number of documents
+    "blank-lines": "between blank lines",
+    "line": "a line each",
+    "file": "a file each",
+    "row": "a row each",
+}
 SKIP_BAD = "correct it, or skip it with --skip-bad"
 ReadProgress = Callable[[int, int | None], None]
 """Called with (bytes or rows done, their total if known)."""
@@ -39,6 +45,7 @@ class ReadStats:
     bad_rows: int = 0
     skipped_files: int = 0
     columns: dict[str, str] = field(default_factory=dict)  # file name -> the column that was taken for the text
+    rules: dict[str, int] = field(default_factory=dict)  # a key of `DOCUMENT_RULES` -> documents
 
     def remarks(self) -> list[Remark]:
         remarks = [
@@ -66,6 +73,13 @@ class ReadOptions:
     column: str | None = None  # of tables: the one with the text; None: guessed
     line_docs: bool = False  # every line of a text file is a document
     skip_bad: bool = False  # skip invalid rows, replace invalid characters, and count them
+    file_docs: bool = False  # every text file is a document
+
+    def __post_init__(self) -> None:
+        if self.line_docs and self.file_docs:
+            cause = "a document cannot be both a line and a file"
+            remedy = "one of --line-docs and --file-docs"
+            raise BadConfig(cause, remedy=remedy, code="given-twice", fields=["line_docs", "file_docs"])
 
 
 class Corpus:
@@ -95,9 +109,11 @@ class Corpus:
         self.finished_bytes = 0
         for path in self.paths:
             self.stats.files += 1
+            rule = self._document_rule(path)
             for document in self._documents(path):
                 for part in self._split_long(document):
                     self.stats.documents += 1
+                    self.stats.rules[rule] = self.stats.rules.get(rule, 0) + 1
                     self.stats.characters += len(part)
                     yield part
             self._position_in_file = lambda: 0
@@ -141,6 +157,12 @@ class Corpus:
         if document:
             yield document
 
+    def _document_rule(self, path: Path | None) -> str:
+        """A key of `DOCUMENT_RULES`."""
+        if path is not None and table_format(path) is not None:
+            return "row"
+        return "line" if self.options.line_docs else "file" if self.options.file_docs else "blank-lines"
+
     def _documents(self, path: Path | None) -> Iterator[str]:
         name = "standard input" if path is None else _printable(path)
         file_format = "text" if path is None else _format(path) or "text"
@@ -150,7 +172,7 @@ class Corpus:
                 if file_format == "text":
                     lines = decoded_lines(stream, name, self)
                     yield from (
-                        self._line_documents(lines) if self.options.line_docs else self._blank_line_documents(lines)
+                        self._line_documents(lines) if self.options.line_docs else self._paragraph_documents(lines)
                     )
                 else:
                     yield from self._table_documents(read_rows(stream, file_format, name, self), name)
@@ -162,13 +184,15 @@ class Corpus:
     def _line_documents(self, lines: Iterator[str]) -> Iterator[str]:
         return (line for line in lines if line and not line.isspace())
 
-    def _blank_line_documents(self, lines: Iterator[str]) -> Iterator[str]:
+    def _paragraph_documents(self, lines: Iterator[str]) -> Iterator[str]:
+        """A blank line ends a document, unless every file is one."""
         paragraphs: list[str] = []
         size = 0
         for line in lines:
             blank = not line or line.isspace()
-            if (blank or size + len(line) > MAX_DOCUMENT_CHARACTERS) and paragraphs:
-                self.stats.split_documents += not blank
+            ends = blank and not self.options.file_docs
+            if (ends or size + len(line) > MAX_DOCUMENT_CHARACTERS) and paragraphs:
+                self.stats.split_documents += not ends
                 yield "\n".join(paragraphs)
                 paragraphs = []
                 size = 0
@@ -216,6 +240,14 @@ class Corpus:
         if not self.options.skip_bad:
             raise BadText(cause, place=place, remedy=SKIP_BAD, code=code)
         self.stats.replaced += count
+
+
+def describe_documents(rules: Mapping[str, int]) -> str:
+    """How documents were told apart, for people; empty, where that is not known."""
+    if len(rules) == 1:
+        return f" ({DOCUMENT_RULES[next(iter(rules))]})"
+    parts = ", ".join(f"{count:,} {DOCUMENT_RULES[rule]}" for rule, count in rules.items())
+    return f" ({parts})" if parts else ""
 
 
 def _walk(folder: Path) -> Iterator[Path]:

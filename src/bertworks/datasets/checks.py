@@ -51,7 +51,7 @@ def check_data(
 ) -> None:
     """Remove examples without a usable label from `data` and add remarks, or raise an error that says what is wrong.
     `max_rows`: train was cut to so many rows."""
-    labels = {label for example in data.train for label in example.labels}
+    labels = schema.labels(data.train, data.dev)
 
     def labelled(examples: Sequence[Example], split: str) -> list[Example]:
         problem = f" of {split} does not occur in train"

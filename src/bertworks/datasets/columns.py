@@ -76,6 +76,7 @@ class Columns:
     label_map: Mapping[str, str] = field(default_factory=dict)  # labels as written in the data set -> our names
     by_text: bool = False  # choice: the label is the text of the correct choice
     separator: str | None = None  # multilabel: between the classes of a cell
+    spans: bool = False  # tag: labels are spans of characters
     counted_from: CountedFrom | None = None  # choice: number or letter of the first one; None: labels are not numbered
     unused: tuple[str, ...] = ()
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from bertworks.arguments import fits
 from bertworks.data.tables import Row
 from bertworks.datasets.columns import Columns, NamedColumns, find_columns
 from bertworks.datasets.example import Example, InvalidRow
@@ -38,7 +39,8 @@ class Inputs:
     advance, so that invalid rows are reported before the first prediction; standard input can only be read once.
 
     `trained_on`: the text columns that the model was trained on; `official`: the reader of the data set's own files, if
-    this is one of them; `every_line`: a blank line is an invalid row, not one to pass over.
+    this is one of them; `every_line`: a blank line is an invalid row, not one to pass over; `is_text`: `file` is the
+    input itself.
     """
 
     def __init__(
@@ -53,8 +55,11 @@ class Inputs:
         official: ExampleReader | None = None,
         skip_bad: bool = False,
         every_line: bool = False,
+        is_text: bool = False,
     ) -> None:
         self.every_line = every_line
+        self.is_text = is_text
+        self.is_file = not is_text and file != "-"
         self.file = file
         self.schema = schema
         self.pairs = pairs
@@ -67,17 +72,19 @@ class Inputs:
         self._as_trained = False  # a table with the text columns that the model was trained on
         named = named or NamedColumns()
         path = Path(file)
-        if file != "-":
+        if self.is_file:
             check_file(path)
-        if named.by_option() and (file == "-" or not is_table(path)):
+        if named.by_option() and not (self.is_file and is_table(path)):
             options = ", ".join(f"--{option}" for option in named.by_option())
             raise BadConfig(
                 f"{options}: this is not a table", place=file, remedy="leave out the option", code="no-named-columns"
             )
-        if file != "-":
+        if self.is_file:
             self._reader = official or schema.input_reader(path, labels)
             if self._reader is None and is_table(path):
-                self._reader = TableReader(self._columns(path, named, trained_on), schema)
+                self._reader = TableReader(
+                    _input_columns(sample_rows(path), schema, pairs, named, trained_on, str(path)), schema
+                )
                 self._as_trained = self._reader.columns.texts == trained_on
             self.total = 0
             n_invalid = 0
@@ -104,6 +111,8 @@ class Inputs:
 
     @property
     def remarks(self) -> list[Remark]:
+        if self.is_text:
+            return [Remark("read-as-text", "there is no such file: it is read as a text"), *self.report.remarks()]
         if not isinstance(self._reader, TableReader):
             return self.report.remarks()
         columns = Remark("columns", f"columns: {', '.join(self._reader.columns.texts)}")
@@ -114,16 +123,6 @@ class Inputs:
         if not n_examples:
             raise BadText("no inputs", place=self.file, code="no-inputs")
 
-    def _columns(self, path: Path, named: NamedColumns, trained_on: tuple[str, ...]) -> Columns:
-        """The columns that the user names, else those that the model was trained on, else guessed ones."""
-        rows = sample_rows(path)
-        if not named.by_option() and trained_on and all(name in rows[0] for name in trained_on):
-            columns = Columns(trained_on)
-        else:
-            columns = find_columns(self.schema, rows, named, str(path), paired=bool(self.pairs), labelled=False)
-        self.schema.check_columns(columns, self.pairs, str(path))
-        return columns
-
     def _batches(self, report: ReadReport) -> Iterator[InputBatch]:
         path = Path(self.file)
         if isinstance(self._reader, TableReader):
@@ -132,8 +131,14 @@ class Inputs:
             for examples in _batched(self._reader(path, report, labelled=False)):
                 yield InputBatch(list(examples), [self.schema.as_row(example, self.pairs) for example in examples])
         else:
-            for lines in _batched(self._lines(read_lines(path if self.file != "-" else None, report), report)):
+            for lines in _batched(self._lines(self._numbered_lines(report), report)):
                 yield InputBatch([example for example, _ in lines], [row for _, row in lines])
+
+    def _numbered_lines(self, report: ReadReport) -> Iterator[tuple[str, str]]:
+        """Each line with its place; a text is one line."""
+        if self.is_text:
+            return iter([("the text", self.file)])
+        return read_lines(Path(self.file) if self.is_file else None, report)
 
     def _table_batches(self, reader: TableReader, path: Path, report: ReadReport) -> Iterator[InputBatch]:
         with reader.open(path, report) as rows:
@@ -165,14 +170,72 @@ class Inputs:
             yield example, row
 
 
+def _input_columns(
+    rows: Sequence[Row],
+    schema: Schema,
+    pairs: bool | None,
+    named: NamedColumns,
+    trained_on: tuple[str, ...],
+    place: str,
+) -> Columns:
+    """The columns that the user names, else those that the model was trained on, else guessed ones."""
+    if not named.by_option() and trained_on and all(name in rows[0] for name in trained_on):
+        columns = Columns(trained_on)
+    else:
+        columns = find_columns(schema, rows, named, place, paired=bool(pairs), labelled=False)
+    schema.check_columns(columns, pairs, place)
+    return columns
+
+
+# ---------------------------------------------------------------------- Python values
+
+
 def as_example(value: object, schema: Schema, pairs: bool | None, number: int) -> Example:
     """A Python value as an example; `number` is for messages."""
     place = f"input {number}"
     try:
         return replace(_parse(value, schema, pairs), place=place)
     except InvalidRow as error:
-        remedy = None if error.code == "wrong-input" else "leave it out"
+        remedy = f"predict([{_python_input(schema, pairs)}])" if error.code == "wrong-input" else "leave it out"
         raise BadText(error.cause, place=place, remedy=remedy, code=error.code) from None
+
+
+def _python_input(schema: Schema, pairs: bool | None) -> str:
+    names = schema.input_columns(bool(pairs))
+    return f"({', '.join(names)})" if len(names) > 1 else names[0]
+
+
+def row_examples(
+    rows: Sequence[Row], schema: Schema, pairs: bool | None, trained_on: tuple[str, ...], report: ReadReport
+) -> list[Example | None]:
+    """Rows of a DataFrame as examples; None, where one is invalid, which is reported."""
+    if not rows:
+        return []
+    try:
+        columns = _input_columns(rows, schema, pairs, NamedColumns(), trained_on, "inputs")
+    except BadText as error:
+        texts = [f"table[{name!r}]" for name in schema.input_columns(bool(pairs))]
+        listed = f"zip({', '.join(texts)})" if len(texts) > 1 else texts[0]
+        remedy = f"name the columns yourself: predict(list({listed}))"
+        raise BadText(error.cause, place="inputs", remedy=remedy, code=error.code) from None
+    placed = {f"input {number}": row for number, row in enumerate(rows)}
+    valid = {example.place: example for example in schema.examples(placed.items(), columns, report)}
+    as_trained = columns.texts == trained_on
+    return [
+        schema.from_cell(valid[place], row, columns, as_trained=as_trained) if place in valid else None
+        for place, row in placed.items()
+    ]
+
+
+def table_rows(data: Any) -> list[Row] | None:
+    """The rows of a list of dicts or a DataFrame, by duck typing: pandas and polars are not imported; None: it is
+    neither."""
+    if hasattr(data, "to_dicts"):  # polars
+        data = data.to_dicts()
+    elif hasattr(data, "to_dict") and hasattr(data, "columns"):  # pandas
+        data = data.to_dict("records")
+    rows: list[Any] = list(data) if fits(data, Iterable) else [None]
+    return rows if all(isinstance(row, Mapping) for row in rows) else None
 
 
 def _parse(value: object, schema: Schema, pairs: bool | None) -> Example:

@@ -19,6 +19,10 @@ from bertworks.errors import BadText, Remark
 
 NEARLY_ALL = 0.9
 NON_WORD_ID = re.compile(r"\d+[-.]\d+")  # of CoNLL-U: multiword tokens (1-2) and empty nodes (1.1)
+CONLLU_WIDTH = 10
+UPOS_COLUMN = 4
+OUTSIDE = "O"
+ENTITY_TAG = re.compile(rf"{OUTSIDE}|[BIESMLU][-_].+")
 
 
 @dataclass(frozen=True)
@@ -110,12 +114,14 @@ def check_span(span: Span, passage: str) -> None:
 
 def read_conll(path: Path, report: ReadReport, *, labelled: bool = True, column: int | None = None) -> list[Example]:
     """Three formats. CoNLL: one word per line, the word in the first column and its tag in the last; a blank line ends
-    a sentence. CoNLL-U: the same, in columns 2 and 4 of 10. Or one sentence per line: words, a tab, tags. `column`: the
-    number of the tag column, from 1."""
+    a sentence. CoNLL-U: the same, the word in column 2 of 10, and the tag in the column that has entities, else in
+    column 4. Or one sentence per line: words, a tab, tags. `column`: the number of the tag column, from 1."""
     lines = list(read_lines(path, report))
-    if inner_suffix(path) == ".conllu":
-        columns = _word_and_tag(path, (2, 4 if column is None else column), 10, report, labelled=labelled)
-        examples = _sentences(_conllu_rows(lines), columns, 10, report)
+    if inner_suffix(path) == ".conllu" or _is_conllu(line for _, line in lines):
+        rows = list(_conllu_rows(lines))
+        tag_column = _conllu_tag_column(rows) if column is None else column
+        columns = _word_and_tag(path, (2, tag_column), CONLLU_WIDTH, report, labelled=labelled)
+        examples = _sentences(rows, columns, CONLLU_WIDTH, report)
     elif _is_sentence_per_line(line for _, line in lines):
         examples = _sentence_per_line(lines, report)
     else:
@@ -226,6 +232,22 @@ def _conllu_rows(lines: Iterable[tuple[str, str]]) -> Iterator[tuple[str, list[s
         fields = line.split("\t") if line.strip() else []
         if not line.startswith("#") and not (fields and NON_WORD_ID.fullmatch(fields[0])):
             yield place, fields
+
+
+def _is_conllu(lines: Iterable[str]) -> bool:
+    """Whether nearly all lines have ten columns, of which the first counts the words of a sentence."""
+    rows = [line.split("\t") for line in lines if line.strip() and not line.startswith("#")]
+    n_counted = sum(len(fields) == CONLLU_WIDTH and fields[0][:1].isdecimal() for fields in rows)
+    return bool(rows) and n_counted >= NEARLY_ALL * len(rows) and rows[0][0].partition("-")[0] == "1"
+
+
+def _conllu_tag_column(rows: Iterable[tuple[str, list[str]]]) -> int:
+    """The number of the first column, from the third on, in which words are marked as O, B-X and so on."""
+    words = [fields for _, fields in rows if len(fields) == CONLLU_WIDTH]
+    for number, values in enumerate(zip(*words, strict=True), start=1):
+        if number > 2 and OUTSIDE in values and all(ENTITY_TAG.fullmatch(value) for value in values):
+            return number
+    return UPOS_COLUMN
 
 
 def _is_sentence_per_line(lines: Iterable[str]) -> bool:

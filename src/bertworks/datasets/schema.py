@@ -39,12 +39,14 @@ class Schema:
     """A text, or two that are read together, and an answer."""
 
     shape: ClassVar[str] = "text"  # its name on the command line and in configs
+    synonyms: ClassVar[tuple[str, ...]] = ()  # what others call it, for suggestions
     column_options: ClassVar[tuple[str, ...]] = ("text", "text2", "label")  # fields of `NamedColumns`
     takes_several_labels: ClassVar[bool] = False  # labels may be in one column per class
     label_names: ClassVar[tuple[str, ...]] = ()  # common names of the label column, tried before `LABEL_NAMES`
     table_help: ClassVar[tuple[tuple[str, str, str], ...]] = ()  # for --help: task, columns, an example row
     input_help: ClassVar[str] = "a text"  # an input of a trained model
     min_dev: ClassVar[int] = 1  # examples (or groups of them) of a stratum in a dev split
+    reads_folders: ClassVar[bool] = False  # a folder may be given in place of a file
 
     # ------------------------------------------------------------------ tables
 
@@ -172,6 +174,14 @@ class Schema:
         return {**id_cell(example), **dict(zip(self.input_columns(pairs), example.texts, strict=False))}
 
     # ------------------------------------------------------------------ checks before training, and the dev split
+
+    def labels(self, train: Sequence[Example], dev: Sequence[Example]) -> set[str]:
+        """The labels of a task with these examples."""
+        return {label for example in train for label in example.labels}
+
+    def in_labels(self, example: Example, labels: Set[str]) -> Example:
+        """The same example, with its answer written in these labels, as far as that is possible."""
+        return example
 
     def check_labels(self, labels: Set[str], n_rows: int, *, place: str | None) -> None:
         """An error where the label column is probably not one of labels. Called before dev is checked, which such

@@ -43,6 +43,16 @@ def read_lines(path: Path | None, report: ReadReport) -> Iterator[tuple[str, str
             yield f"{_display_name(path)}, line {number}", line
 
 
+def read_text(path: Path, report: ReadReport) -> str:
+    """A whole file, with its line ends, so that character offsets into it hold."""
+    with open_stream(path) as stream:
+        content = stream.read()
+    text = content.decode(errors="replace")
+    if n_replaced := text.count("\ufffd") - content.count("\ufffd".encode()):
+        report.bad_characters(n_replaced, "not UTF-8", str(path), "not-utf8")
+    return text
+
+
 def is_table(path: Path) -> bool:
     return _format(path) is not None
 
@@ -64,8 +74,9 @@ def check_file(path: Path, remedy: str | None = None) -> None:
         mode = path.stat().st_mode
     except FileNotFoundError:
         raise NotFound("no such file", place=str(path), remedy=remedy) from None
-    except OSError as error:  # a text is longer than a name can be
-        raise NotFound(f"no such file: {error.strerror}", place=str(path), remedy=remedy) from None
+    except (OSError, ValueError) as error:  # a text is longer than a name can be, or has other characters
+        cause = f"no such file: {getattr(error, 'strerror', None) or error}"
+        raise NotFound(cause, place=str(path), remedy=remedy) from None
     if S_ISDIR(mode):
         raise NotFound("this is a folder", place=str(path), remedy="name a file in it", code="is-a-folder")
     if not S_ISREG(mode):

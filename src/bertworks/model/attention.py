@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bertworks.arguments import check_arguments
 from bertworks.config import TransformerConfig
 from bertworks.model.dropout import Dropout
 from bertworks.model.layout import Layout, Run
@@ -78,6 +79,7 @@ class Recording:
 _recordings: ContextVar[tuple[Recording, ...]] = ContextVar("recordings", default=())
 
 
+@check_arguments()
 @contextmanager
 def record_attention(on_layer: OnLayer | None = None) -> Iterator[Recording]:
     """Record scores, probabilities, queries and keys of every layer that runs inside; a layer at a time with

@@ -35,8 +35,8 @@ class Model(nn.Module):
         self.config = config
         names = tuple(heads)
         for name in names:
-            if name not in HEADS:
-                raise Unsupported(f"no such head: {name!r}", remedy=nearest(name, HEADS))
+            if not isinstance(name, str) or name not in HEADS:
+                raise Unsupported(f"no such head: {name!r}", remedy=nearest(str(name), HEADS))
         self.encoder = ENCODERS[config.encoder.kind](config.encoder)
         buffers = [name for name, _ in self.encoder.named_buffers()]
         if buffers:

@@ -234,6 +234,7 @@ def _trainer(
         data=config.data,
         dataset=run.record.source["dataset"],
         columns=data.columns.texts if data.columns is not None else (),
+        **task.learned(data.train),
     )
     evaluation = DevEvaluation(
         task,

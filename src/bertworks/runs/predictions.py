@@ -49,12 +49,20 @@ def check_output(out: Path | None, file: str, *, as_json: bool, raw: bool = Fals
         raise NotFound("no such folder", place=str(out.parent))
 
 
-def inputs_for(predictor: Predictor, file: str, *, named: NamedColumns | None = None, skip_bad: bool = False) -> Inputs:
-    """A file as this model reads it: an official file of the data set it was trained on, or a table or lines."""
+def inputs_for(
+    predictor: Predictor,
+    file: str,
+    *,
+    named: NamedColumns | None = None,
+    skip_bad: bool = False,
+    is_text: bool = False,
+) -> Inputs:
+    """A file as this model reads it: an official file of the data set it was trained on, or a table or lines;
+    `is_text`: `file` is the input itself."""
     artifact = predictor.artifact
     data_set = CATALOGUE.get(artifact.dataset or "")
     official = None
-    if data_set is not None and file != "-" and not (named and named.by_option()):
+    if data_set is not None and file != "-" and not is_text and not (named and named.by_option()):
         official = data_set.read if data_set.has(Path(file), labelled=False) else None
     return Inputs(
         file,
@@ -65,6 +73,7 @@ def inputs_for(predictor: Predictor, file: str, *, named: NamedColumns | None = 
         trained_on=artifact.columns,
         official=official,
         skip_bad=skip_bad,
+        is_text=is_text,
     )
 
 

@@ -16,10 +16,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from pydantic import ValidationError
+
+from bertworks.arguments import check_arguments
 from bertworks.data.corpus import Corpus, ReadOptions
 from bertworks.data.prepare import prepare as prepare_corpus
 from bertworks.data.shards import Shards
 from bertworks.datasets.columns import NamedColumns
+from bertworks.datasets.inputs import table_rows
 from bertworks.datasets.report import BadRows
 from bertworks.errors import BadConfig, BadText, BertworksError, SaveFailed, Unsupported
 from bertworks.model.locate import RUN, locate
@@ -53,6 +57,7 @@ COLUMN_ARGUMENTS = tuple(NamedColumns.model_fields)
 class Run:
     """A training's folder: resume it, evaluate and use its model."""
 
+    @check_arguments()
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder).resolve()
         self.record = RunRecord.read(self.folder)
@@ -91,11 +96,13 @@ class Run:
         """Of a fine-tuning: everything that its report shows."""
         return several_seeds.finished_results(self.folder)
 
+    @check_arguments()
     def resume(self, *, device: str | None = None, on_event: EventHandler = ignore) -> Run:
         """Continue from the newest intact checkpoint; on another `device` than before, if it is named."""
         resume_run(self.folder, ProcessContext.library(on_event, device))
         return Run(self.folder)
 
+    @check_arguments("data")
     def evaluate(
         self,
         data: str | Path | Rows,
@@ -117,6 +124,7 @@ class Run:
         return self.model.predict(inputs, **options)
 
 
+@check_arguments("data", "dev")
 def finetune(
     data: str | Path | Rows,
     *,
@@ -177,6 +185,7 @@ def start_finetune(job: FinetuneJob, out: Path, process: ProcessContext, seeds: 
     return finetuning.finetune(job, out, process)
 
 
+@check_arguments()
 def pretrain(
     shards: str | Path,
     *,
@@ -220,6 +229,7 @@ def resume_run(
     return finetuning.resume(folder, process) if kind == FINETUNE else several_seeds.resume(folder, process)
 
 
+@check_arguments()
 def prepare(
     files: str | Path | Sequence[str | Path],
     *,
@@ -229,15 +239,18 @@ def prepare(
     words: Words = "auto",
     column: str | None = None,
     line_docs: bool = False,
+    file_docs: bool = False,
     skip_bad: bool = False,
 ) -> Shards:
-    """Tokenize files of text once for every objective."""
-    corpus = Corpus(_paths(files), ReadOptions(column, line_docs, skip_bad))
+    """Tokenize files of text once for every objective. In a text file documents are separated by blank lines, unless
+    every line is one, or every file."""
+    corpus = Corpus(_paths(files), ReadOptions(column, line_docs, skip_bad, file_docs))
     loaded = tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.load(locate(tokenizer))
     prepare_corpus(corpus, loaded, Path(out), words=words, workers=workers)
     return Shards(out)
 
 
+@check_arguments()
 def train_vocabulary(
     files: str | Path | Sequence[str | Path],
     *,
@@ -282,7 +295,12 @@ def _named_columns(columns: Mapping[str, str | Sequence[str]]) -> NamedColumns:
         name: (value,) if name in ("choices", "label") and isinstance(value, str) else value
         for name, value in columns.items()
     }
-    return NamedColumns.model_validate(values)
+    try:
+        return NamedColumns.model_validate(values)
+    except ValidationError as error:
+        fields = [str(detail["loc"][0]) for detail in error.errors()]
+        cause = f"{fields[0]} = {columns[fields[0]]!r} is not the name of a column"
+        raise BadConfig(cause, remedy="columns are named by strings", code="wrong-type", fields=fields) from None
 
 
 def _split_file(data: str | Path | Rows, split: str, folder: Path, rows: dict[str, Path]) -> str:
@@ -326,7 +344,10 @@ def _named_rows(files: Mapping[str, Path]) -> Iterator[None]:
 
 
 def _write_rows(data: Rows, file: Path) -> None:
-    rows = _rows(data)
+    rows = table_rows(data)
+    if rows is None:
+        cause = f"a {type(data).__name__}, where rows are expected"
+        raise BadText(cause, remedy="a list of dicts, or a DataFrame", code="not-rows")
     if not rows:
         raise BadText("no rows", remedy="a list of dicts, or a DataFrame", code="no-rows")
     with file.open("wb") as target:
@@ -336,19 +357,6 @@ def _write_rows(data: Rows, file: Path) -> None:
                 target.write(json.dumps(cells, ensure_ascii=False).encode() + b"\n")
             except UnicodeEncodeError:
                 raise BadText("half a surrogate pair", place=f"row {number}", code="lone-surrogate") from None
-
-
-def _rows(data: Any) -> list[Mapping[str, Any]]:
-    """The rows of a list or DataFrame, by duck typing: pandas and polars are not imported."""
-    if hasattr(data, "to_dicts"):  # polars
-        data = data.to_dicts()
-    elif hasattr(data, "to_dict") and hasattr(data, "columns"):  # pandas
-        data = data.to_dict("records")
-    rows = list(data) if isinstance(data, Iterable) and not isinstance(data, Mapping) else []
-    if not all(isinstance(row, Mapping) for row in rows) or isinstance(data, Mapping):
-        cause = f"a {type(data).__name__}, where rows are expected"
-        raise BadText(cause, remedy="a list of dicts, or a DataFrame", code="not-rows")
-    return rows
 
 
 def _json_value(value: Any) -> Any:

@@ -63,6 +63,7 @@ class ChoiceSchema(Schema):
     """A context, and the choices."""
 
     shape = "choice"
+    synonyms = ("multiple-choice",)
     column_options = ("text", "choices", "label")
     label_names = ("answer", "label")
     table_help = (
@@ -232,9 +233,13 @@ class Choice(Task[int, ChoicePrediction]):
         return ChoicePrediction(self._name(best), example.texts[1 + best], float(scores[best]), scores.tolist())
 
     def class_logits(self, outputs: Outputs, features: Features) -> Array:
+        return self.example_logits(outputs, features)[None]
+
+    def example_logits(self, outputs: Outputs, features: Features) -> Array:
+        """Of each choice."""
         logits = np.concatenate(outputs)[:, 0]
         choices = np.array([window.choice for window in features.windows])
-        return np.array([[logits[choices == choice].mean(dtype=np.float64) for choice in range(features.n_choices)]])
+        return np.array([logits[choices == choice].mean(dtype=np.float64) for choice in range(features.n_choices)])
 
     def targets(self, features: Features) -> Numbers:
         return np.array([features.target])

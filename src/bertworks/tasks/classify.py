@@ -46,6 +46,7 @@ class ClassPrediction(Prediction):
 
 class ClassifySchema(Schema):
     shape = "classify"
+    synonyms = ("text-classification", "sentiment", "sequence-classification")
     table_help = (
         ("classify", "text, label", "I loved it, good"),
         ("pair", "sentence1, sentence2, label", "A man sleeps., Someone rests., yes"),

@@ -49,6 +49,7 @@ class MultilabelPrediction(Prediction):
 
 class MultilabelSchema(Schema):
     shape = "multilabel"
+    synonyms = ("multi-label",)
     takes_several_labels = True
     label_names = ("labels", "tags")
     table_help = (
@@ -158,7 +159,7 @@ class Multilabel(SequenceTask[tuple[str, ...], MultilabelPrediction]):
 
     def class_logits(self, outputs: Outputs, features: Features) -> Array:
         """One row per class: logits of absent and present."""
-        (logits,) = super().class_logits(outputs, features)
+        logits = self.example_logits(outputs, features)
         return np.stack([np.zeros_like(logits), logits], axis=1)
 
     def targets(self, features: Features) -> Numbers:

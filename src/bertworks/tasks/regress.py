@@ -39,6 +39,7 @@ class ValuePrediction(Prediction):
 
 class RegressSchema(Schema):
     shape = "regress"
+    synonyms = ("regression", "similarity")
     label_names = ("score", "rating")
     table_help = (("regress", "text, score", "I loved it, 4.5"),)
     min_dev = 5  # fewer say nothing about a correlation

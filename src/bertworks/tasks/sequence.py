@@ -50,7 +50,11 @@ class SequenceTask(Task[Answer, PredictionT]):
         return mean_of_windows(logits, self.tensor(batch.owners), batch.n_owners)
 
     def class_logits(self, outputs: Outputs, features: Features) -> Array:
-        mean: Array = np.concatenate(outputs).mean(0, keepdims=True, dtype=np.float64)
+        return self.example_logits(outputs, features)[None]
+
+    def example_logits(self, outputs: Outputs, features: Features) -> Array:
+        """Of each class, (C,)."""
+        mean: Array = np.concatenate(outputs).mean(0, dtype=np.float64)
         return mean
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from bertworks.datasets.report import BadRows, ReadReport
 from bertworks.datasets.schema import ExampleReader, Schema
 from bertworks.datasets.split import SEED, split
 from bertworks.datasets.tables import TableReader, check_file, has_columns, is_table, sample_rows
-from bertworks.errors import BadText, NotFound, Remark, nearest
+from bertworks.errors import BadText, NotFound, Remark
 from bertworks.tasks.catalogue import CATALOGUE, DataSet
 from bertworks.tasks.shapes import SHAPES, TaskClass, task_class
 
@@ -113,8 +114,22 @@ def schema_for(task: str) -> Schema:
     if task in CATALOGUE:
         return CATALOGUE[task].task.schema
     if task != PAIR and task not in SHAPES:
-        raise NotFound(f"unknown task {task!r}", remedy=nearest(task, [*CATALOGUE, *SHAPES, PAIR]), code="unknown-task")
+        similar = similar_task(task)
+        remedy = f"did you mean {similar!r}?" if similar else f"known names: {', '.join(sorted(task_names()))}"
+        raise NotFound(f"unknown task {task!r}", remedy=remedy, code="unknown-task")
     return task_class(next(iter(SHAPES)) if task == PAIR else task).schema
+
+
+def task_names() -> list[str]:
+    return [*CATALOGUE, *SHAPES, PAIR]
+
+
+def similar_task(name: str) -> str | None:
+    """The task that somebody may mean who calls it so."""
+    synonyms = {synonym: shape for shape, task in SHAPES.items() for synonym in task.schema.synonyms}
+    names = {**synonyms, **{name: name for name in task_names()}}
+    close_names = get_close_matches(name.lower(), names, n=1)
+    return names[close_names[0]] if close_names else None
 
 
 # ---------------------------------------------------------------------- to train on
@@ -170,9 +185,11 @@ def _read_splits(source: Source, report: ReadReport) -> dict[str, list[Example]]
 def _file_reader(source: Source, path: Path, columns: Columns | None = None, *, strict: bool = True) -> ExampleReader:
     """The reader of a user's file. The columns of a table, unless given, are those that the user named, and guessed
     ones; if not `strict`, named columns may be missing."""
-    check_file(path)
+    schema = source.row_schema
+    if not (schema.reads_folders and path.is_dir()):
+        check_file(path)
     labels = source.columns.label
-    format_reader = source.row_schema.file_reader(path, labels[0] if labels else None)
+    format_reader = schema.file_reader(path, labels[0] if labels else None)
     if format_reader is not None:
         has_named_texts = any(option != "label" for option in source.columns.by_option())
         if strict and (has_named_texts or (labels and is_table(path))):
@@ -182,7 +199,7 @@ def _file_reader(source: Source, path: Path, columns: Columns | None = None, *, 
     if not is_table(path):
         remedy = "supported: .csv, .tsv (tab-separated), .jsonl, .json, .parquet; save a spreadsheet as .csv"
         raise BadText("not a table", place=str(path), remedy=remedy, code="not-a-table")
-    return TableReader(columns or _columns(source, path, strict=strict), source.row_schema)
+    return TableReader(columns or _columns(source, path, strict=strict), schema)
 
 
 def _dev_reader(source: Source, path: Path, columns: Columns | None) -> ExampleReader:
@@ -214,7 +231,7 @@ def _no_examples(report: ReadReport) -> str:
 def describe_task(data: TaskData, source: Source) -> TaskConfig:
     """The config of the task: its labels, its metric, and what else follows from the examples."""
     task: TaskClass = task_class(source.shape)
-    labels = tuple(sorted({label for example in data.train for label in example.labels}))
+    labels = tuple(sorted(task.schema.labels(data.train, data.dev)))
     fields = {"metric": task.metrics_for(labels)[0].name, **task.describe(data, labels)}
     if source.dataset is not None:
         dataset = CATALOGUE[source.dataset]
@@ -241,7 +258,7 @@ def read_eval_data(source: Source, where: Path, task: TaskConfig, *, named: Name
             names = " or ".join(dataset.files["dev"])
             raise NotFound(f"no {names} in this folder", place=str(where), code="missing-file")
         path = extra.pop("dev")
-    elif dataset is None or not where.is_dir():
+    elif (dataset is None or not where.is_dir()) and not (source.row_schema.reads_folders and where.is_dir()):
         check_file(where)
     read = _eval_reader(source, dataset, path, task, named)
     data = TaskData([], [])
@@ -250,14 +267,11 @@ def read_eval_data(source: Source, where: Path, task: TaskConfig, *, named: Name
         data.remarks.append(data.columns.as_remark())
     splits = {name: read(split_path, report) for name, split_path in {"dev": path, **extra}.items()}
     report.check_encoding(sum(map(len, splits.values())))
-    data.extra_eval = {
-        name: list(
-            with_known_labels(
-                examples, set(task.labels), report, problem=" is not one of the model's", code="unknown-label"
-            )
-        )
-        for name, examples in splits.items()
-    }
+    labels = set(task.labels)
+    for name, examples in splits.items():
+        rewritten = [source.row_schema.in_labels(example, labels) for example in examples]
+        known = with_known_labels(rewritten, labels, report, problem=" is not one of the model's", code="unknown-label")
+        data.extra_eval[name] = list(known)
     data.dev = data.extra_eval.pop("dev")
     report.check_rows(skip=source.skip_bad)
     if not data.dev:

@@ -88,6 +88,7 @@ class SpanSchema(Schema):
     """A question and a passage; the answer is a tuple of all correct spans."""
 
     shape = "span"
+    synonyms = ("qa", "question-answering", "reading-comprehension")
     column_options = ("question", "context", "label")
     label_names = ("answers", "answer")
     table_help = (
@@ -337,6 +338,12 @@ class SpanTask(Task[tuple[Span, ...], SpanPrediction]):
         predicted = np.array([[span.first, span.last] for span in spans])
         parts = [(pad_columns([table[None, :, i] for table in probabilities]), predicted[:, i]) for i in (0, 1)]
         return answer_calibration_loss(parts, score_table(self.scores(predictions, examples))[:, 1] > 0)
+
+    def example_logits(self, outputs: Outputs, features: Features) -> Array:
+        """Of the first and the last token of the answer, (rows, 2). Each window has a row for "no answer", then one for
+        each of its tokens of the passage; one window after the other."""
+        rows: Array = np.concatenate(outputs).astype(np.float64)
+        return rows
 
     def score(self, prediction: SpanPrediction, answer: tuple[Span, ...], texts: tuple[str, ...]) -> Score:
         expected = [span.text for span in answer]

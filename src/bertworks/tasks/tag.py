@@ -6,20 +6,18 @@ longer than the model, each word is tagged in the window that has the most conte
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
-from unicodedata import category
 
 import numpy as np
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertworks.config import TaskConfig
+from bertworks.config import TaskArtifact, TaskConfig, WordCounts
 from bertworks.data.tables import Row, inner_suffix
 from bertworks.datasets.checks import TaskData
 from bertworks.datasets.columns import (
@@ -30,12 +28,25 @@ from bertworks.datasets.columns import (
     TableSample,
     cell,
     parse_list,
+    text_cell,
     word_list,
 )
 from bertworks.datasets.example import Example, InvalidRow, check_readable, is_blank
-from bertworks.datasets.readers import FormatReader, looks_like_conll, read_conll
+from bertworks.datasets.readers import ENTITY_TAG, OUTSIDE, FormatReader, looks_like_conll, read_conll
 from bertworks.datasets.report import ReadReport
 from bertworks.datasets.schema import ExampleReader, Schema, as_strings, id_cell, one_label_error
+from bertworks.datasets.spans import (
+    AnnotatedText,
+    bioes_tags,
+    format_remark,
+    is_label_studio,
+    is_span_cell,
+    parse_spans,
+    read_brat,
+    read_label_studio,
+    tagged_examples,
+    token_ranges,
+)
 from bertworks.datasets.tables import is_table, read_lines
 from bertworks.errors import BadText, Remark
 from bertworks.measure import metrics
@@ -46,12 +57,10 @@ from bertworks.tasks.features import Array, Features, Numbers, TaskBatch, TokenC
 from bertworks.tasks.task import Outputs, Prediction, Score, Task, constant_outputs, log_frequencies
 from bertworks.tasks.viterbi import ViterbiDecoder, observed_transitions
 from bertworks.tasks.windows import SlidingWindows, WindowRanges
-from bertworks.text.words import CJK
+from bertworks.text.word_splitter import WordSplitter, words_with_starts
 
-OUTSIDE = "O"
 CONLL_SUFFIXES = (".conll", ".conllu", ".bio", ".bmes")
-WORD = re.compile(rf"[{CJK}]|[^\W{CJK}]+(?:[-'’.][^\W{CJK}]+)*|[^\w\s]")
-COMBINING_CATEGORIES = ("Mn", "Mc", "Me", "Cf")  # of Unicode: accents and joiners
+UNANSWERED = ("reject", "ignore")  # of Prodigy: rows that the annotator did not accept
 EntityRange = tuple[str, int, int]  # type, first and last word
 
 
@@ -90,18 +99,52 @@ class TagPrediction(Prediction):
 
 
 class TagSchema(Schema):
-    """The words of a sentence, and a tag for each."""
+    """The words of a sentence, and a tag for each; or a text, and its entities as spans."""
 
     shape = "tag"
+    synonyms = ("ner", "pos", "token-classification")
     column_options = ("text", "label")
-    label_names = ("tags", "ner_tags", "ner", "labels")
+    label_names = ("tags", "ner_tags", "ner", "labels", "spans", "entities")
     table_help = (
         ("tag", "words, tags: lists, or with spaces between; or CoNLL", "Anna lives in Bonn, B-PER O O B-LOC"),
+        ("tag", "text, spans of characters; or Label Studio, brat", 'Anna lives in Bonn, [[14, 18, "LOC"]]'),
     )
     input_help = "a text, or a list of words"
+    reads_folders = True  # brat's
+
+    def __init__(self, words: WordCounts | None = None) -> None:
+        """`words`: what a model has learned of how texts are split into words; None: they are split by the rule."""
+        self.split = words_with_starts if words is None else WordSplitter(words.trigrams, words.words).split
+        self.trained_on_texts = words is not None and words.from_texts
 
     def text_columns(self, table: TableSample, named: NamedColumns, *, paired: bool) -> tuple[str, ...]:
-        return (named.text or table.require(("words", "tokens", *TEXT_NAMES), "the text", "text"),)
+        objects = [name for name in table.columns if token_ranges(table.rows[0].get(name))]  # Prodigy's tokens
+        words_first = ("words", "tokens", *TEXT_NAMES)
+        return (named.text or table.without(objects).require(words_first, "the text", "text"),)
+
+    def label_format(self, rows: Sequence[Row], columns: Columns) -> Columns:
+        (name,) = columns.labels
+        cells = [row[name] for row in rows if row.get(name) and not isinstance(row.get(columns.texts[0]), list)]
+        return replace(columns, spans=any(map(is_span_cell, cells)))
+
+    def examples(self, rows: Iterable[tuple[str, Row]], columns: Columns, report: ReadReport) -> list[Example]:
+        if not columns.spans or not columns.labels:
+            return super().examples(rows, columns, report)
+        report.notes.append(format_remark(f"spans in column {columns.labels[0]!r}", f" {columns.labels[0]!r} 列的片段"))
+        annotated = []
+        for place, row in rows:
+            try:
+                text = text_cell(row, columns.texts[0])
+                check_readable([text])
+                spans = parse_spans(row.get(columns.labels[0]), text)
+                if row.get("answer") in UNANSWERED:
+                    report.malformed_row(f"answer: {row['answer']}", place, "not-accepted")
+                else:
+                    tokens = token_ranges(row.get("tokens"))
+                    annotated.append(AnnotatedText(text, spans, place, str(row.get("id", "")), tokens))
+            except InvalidRow as error:
+                report.bad_row(error.cause, place, error.code)
+        return tagged_examples(annotated, report)
 
     def texts(self, row: Row, columns: Columns) -> tuple[str, ...]:
         (name,) = columns.texts
@@ -121,8 +164,10 @@ class TagSchema(Schema):
         return tags
 
     def file_reader(self, path: Path, label: str | None) -> ExampleReader | None:
+        if path.is_dir():
+            return FormatReader(read_brat, self)
         if is_table(path):
-            return None
+            return FormatReader(read_label_studio, self) if is_label_studio(path) else None
         if label is not None and not label.isdecimal():
             cause = f"--label {label}: the columns of this file have no names"
             remedy = "give the number of the tag column, from 1"
@@ -142,7 +187,7 @@ class TagSchema(Schema):
 
     def parse(self, value: object, pairs: bool | None) -> Example | None:
         if isinstance(value, str):
-            starts_and_words = words_with_starts(value)
+            starts_and_words = self.split(value)
             if not starts_and_words:
                 return None
             starts, words = zip(*starts_and_words, strict=True)
@@ -154,13 +199,14 @@ class TagSchema(Schema):
         """A cell with plain text is split into words like a line of a text file."""
         (name,) = columns.texts
         value = row[name]
-        if as_trained or not isinstance(value, str) or isinstance(parse_list(value), list):
+        are_words = as_trained and not self.trained_on_texts
+        if are_words or not isinstance(value, str) or isinstance(parse_list(value), list):
             return example
         parsed = self.parse(value, None)
         return example if parsed is None else replace(parsed, place=example.place, name=example.name)
 
     def input_remarks(self, *, as_trained: bool) -> list[Remark]:
-        if as_trained:
+        if as_trained and not self.trained_on_texts:
             return [Remark("words-between-spaces", "words are separated by spaces, as in training")]
         return [Remark("words-divided", "texts are split into words, lists are used as they are")]
 
@@ -170,6 +216,26 @@ class TagSchema(Schema):
     def as_row(self, example: Example, pairs: bool | None) -> Row:
         text = example.source_text or " ".join(example.texts)
         return {**id_cell(example), "text": text}
+
+    def labels(self, train: Sequence[Example], dev: Sequence[Example]) -> set[str]:
+        """Tags of dev too, if entities of their type are in train: S-LOC, where train has only longer ones."""
+        labels = super().labels(train, dev)
+        types = {metrics.prefix_and_type(label)[1] for label in labels if is_entity_tag(label)}
+        in_dev = {label for example in dev for label in example.labels if is_entity_tag(label)}
+        return labels | {label for label in in_dev if metrics.prefix_and_type(label)[1] in types}
+
+    def in_labels(self, example: Example, labels: Set[str]) -> Example:
+        """Each entity in the first scheme whose tags the labels have: as it is written, BIOES, BMES or BIO."""
+        if example.answer is None or labels >= set(example.answer):
+            return example
+        tags = list(example.answer)
+        for entity_type, first, last in metrics.entities(tags):
+            written = tags[first : last + 1]
+            bioes = bioes_tags(entity_type, last + 1 - first)
+            bmes = [tag.replace("I-", "M-", 1) for tag in bioes]
+            bio = [f"B-{entity_type}", *[f"I-{entity_type}"] * (last - first)]
+            tags[first : last + 1] = next((s for s in (written, bioes, bmes, bio) if labels >= set(s)), written)
+        return replace(example, answer=tuple(tags))
 
     def check_learnable(
         self, train: Sequence[Example], labels: Set[str], n_rows: int, *, place: str | None, max_rows: int | None
@@ -182,22 +248,6 @@ class TagSchema(Schema):
             raise BadText("every sentence has a single word", place=place, remedy=remedy, code="one-word-sentences")
         if len(labels) < 2:
             raise one_label_error(labels, n_rows, place=place, max_rows=max_rows)
-
-
-def words_with_starts(text: str) -> list[tuple[int, str]]:
-    """Each word and the index of its first character. Combining characters do not split a word."""
-    words: list[tuple[int, str]] = []
-    has_combining = False
-    for match in WORD.finditer(text):
-        is_adjacent = bool(words) and match.start() == words[-1][0] + len(words[-1][1])
-        is_combining = category(match[0][0]) in COMBINING_CATEGORIES
-        if is_adjacent and (is_combining or (has_combining and match[0][0].isalnum())):
-            words[-1] = words[-1][0], words[-1][1] + match[0]
-            has_combining = category(match[0][-1]) in COMBINING_CATEGORIES or has_combining
-        else:
-            words.append((match.start(), match[0]))
-            has_combining = False
-    return words
 
 
 class Tag(Task[tuple[str, ...], TagPrediction]):
@@ -219,6 +269,16 @@ class Tag(Task[tuple[str, ...], TagPrediction]):
     def describe(cls, data: TaskData, labels: tuple[str, ...]) -> dict[str, Any]:
         has_entities = metrics.has_entity_tags(labels)
         return {"transitions": observed_transitions(example.labels for example in data.train) if has_entities else ()}
+
+    def learned(self, train: Sequence[Example]) -> dict[str, Any]:
+        splitter = WordSplitter.learn(example.texts for example in train)
+        from_texts = any(example.source_text for example in train)
+        return {"words": WordCounts(trigrams=splitter.trigrams, words=splitter.words, from_texts=from_texts)}
+
+    def restore(self, artifact: TaskArtifact) -> None:
+        super().restore(artifact)
+        if artifact.words is not None:
+            self.schema = TagSchema(artifact.words)
 
     @classmethod
     def metrics_for(cls, labels: Sequence[str]) -> tuple[Metric, ...]:
@@ -263,7 +323,7 @@ class Tag(Task[tuple[str, ...], TagPrediction]):
         return Term("tag", total), accuracy("tag", (logits.detach().argmax(1) == targets).sum())
 
     def decode(self, outputs: Outputs, features: Features, example: Example) -> TagPrediction:
-        words = np.concatenate([window.origins for window in features.windows])
+        words = _word_order(features)
         order = np.argsort(words)
         words = words[order]
         logits = self.class_logits(outputs, features)[order]
@@ -283,6 +343,10 @@ class Tag(Task[tuple[str, ...], TagPrediction]):
     def class_logits(self, outputs: Outputs, features: Features) -> Array:
         rows: Array = np.concatenate(outputs).astype(np.float64)
         return rows
+
+    def example_logits(self, outputs: Outputs, features: Features) -> Array:
+        """Of each word, (words, C), in their order; words that were cut off are not there."""
+        return self.class_logits(outputs, features)[np.argsort(_word_order(features))]
 
     def targets(self, features: Features) -> Numbers:
         return np.concatenate([window.targets for window in features.windows])
@@ -335,6 +399,10 @@ class Tag(Task[tuple[str, ...], TagPrediction]):
         return (" ".join(example.texts),)
 
 
+def is_entity_tag(tag: str) -> bool:
+    return tag != OUTSIDE and ENTITY_TAG.fullmatch(tag) is not None
+
+
 def entity_of(example: Example, entity_type: str, first: int, last: int, confidence: float) -> Entity:
     """The entity from word `first` to word `last`."""
     if not example.word_starts:
@@ -342,6 +410,11 @@ def entity_of(example: Example, entity_type: str, first: int, last: int, confide
     start = example.word_starts[first]
     end = example.word_starts[last] + len(example.texts[last])
     return Entity(entity_type, example.source_text[start:end], first, last, confidence, start, end)
+
+
+def _word_order(features: Features) -> Numbers:
+    """The word of each row of logits."""
+    return np.concatenate([window.origins for window in features.windows])
 
 
 def _none_as_outside(tags: Sequence[str | None]) -> list[str]:

@@ -84,7 +84,7 @@ PredictionT = TypeVar("PredictionT", bound=Prediction)
 class Task(Trainable, Generic[Answer, PredictionT]):
     """An encoder, a head, and how its logits become predictions."""
 
-    schema: ClassVar[Schema]  # how examples are read
+    schema: Schema  # how examples are read; of a class, and of a fine-tuned task with what it has learned of that
     head: ClassVar[str]  # of the model
     problem_type: ClassVar[str | None] = None  # in transformers' config.json
     metrics: ClassVar[tuple[Metric, ...]]  # models are compared by the first, by default
@@ -131,6 +131,10 @@ class Task(Trainable, Generic[Answer, PredictionT]):
         """Logits over classes, (R, C): one row for the text, or for each of its words or classes."""
         raise NotImplementedError
 
+    def example_logits(self, outputs: Outputs, features: Features) -> Array:
+        """The logits of an input, for callers: before temperature, thresholds and Viterbi decoding."""
+        raise NotImplementedError
+
     def targets(self, features: Features) -> Numbers:
         """The correct class of each row of `class_logits`, (R,)."""
         raise NotImplementedError
@@ -165,8 +169,12 @@ class Task(Trainable, Generic[Answer, PredictionT]):
         """Choose parameters on dev, beside the temperature, and set them; returns them as fields of `TaskArtifact`."""
         return {}
 
+    def learned(self, train: Sequence[Example]) -> dict[str, Any]:
+        """Fields of `TaskArtifact` that the training examples determine."""
+        return {}
+
     def restore(self, artifact: TaskArtifact) -> None:
-        """Set the parameters that were chosen on dev."""
+        """Set what was learned, and the parameters that were chosen on dev."""
         self.temperature = 1.0 if artifact.temperature_in_head else artifact.temperature
 
     def calibration_loss(
