@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from bertworks.text.ledger import Ledger
 from bertworks.train.events import METRICS, Evaluated, Event, Started, Trained, last, of_kind, read_events
 
 STYLE = """
+.results td, .results th { white-space: nowrap; } .results td:first-child { white-space: normal; min-width: 14rem; }
 .grid td, .grid th { text-align: right; padding: 0.3rem 0.8rem; } .grid td:first-child { text-align: left; }
 .help { display: block; line-height: 1.3; margin-bottom: 0.3rem; }
 .errors table { width: 100%; } .errors td { vertical-align: top; padding-bottom: 0.7rem; }
@@ -155,21 +156,44 @@ def _curves(events: list[Event], metric: Metric, results: EvalResults, task: Any
 
 def _metrics(results: EvalResults, metrics: Metrics, task: AnyTask) -> str:
     selection = results.selection or Selection(0, 0)
-    further = [  # columns with metrics of dev, where they are known
-        (bilingual("on new examples", "对新样本的估计"), selection.cross_fitted),
-        (bilingual("last evaluation", "最后一次评估"), selection.last),
-        (bilingual("baseline", "基线"), results.baseline),
+    columns: list[tuple[Title, Mapping[str, str]]] = [
+        (("best evaluation", "最好的评估"), _formatted(results.metrics, metrics)),
+        (("on new examples", "对新样本的估计"), _formatted(selection.cross_fitted, metrics)),
+        (("95 % CI", "95 % 置信区间"), {name: _interval(metrics[name], i) for name, i in results.intervals.items()}),
+        (("last evaluation", "最后一次评估"), _formatted(selection.last, metrics)),
+        (("baseline", "基线"), _formatted(results.baseline, metrics)),
     ]
-    further = [(title, values) for title, values in further if values]
-    header = [bilingual("dev metric", "开发集指标"), bilingual("value", "值"), bilingual("95 % CI", "95 % 置信区间")]
+    columns = [(title, values) for title, values in columns if values]
+    header = [bilingual("dev metric", "开发集指标"), *(bilingual(*title) for title, _ in columns)]
+    rows = [(_explained(metrics[name]), *(values[name] for _, values in columns)) for name in results.metrics]
+    notes = [*_selection_notes(results), *_prediction_notes(results, task)]
+    items = "".join(f"<li>{bilingual(*note)}</li>" for note in notes)
+    parts = [f"<h2>{bilingual('Results', '结果')}</h2>", f'<div class="results">{table(header, rows)}</div>']
+    return "".join([*parts, _extra_metrics(results, metrics), f"<ul>{items}</ul>" if items else ""])
+
+
+def _formatted(values: Mapping[str, float], metrics: Metrics) -> dict[str, str]:
+    return {name: metrics[name].format(value) for name, value in values.items()}
+
+
+def _extra_metrics(results: EvalResults, metrics: Metrics) -> str:
+    """On further splits."""
+    header = [bilingual("further data", "其他数据"), bilingual("value", "值"), bilingual("95 % CI", "95 % 置信区间")]
     rows = [
-        (_explained(metrics[name]), *cells, *(metrics[name].format(values[name]) for _, values in further))
-        for name, *cells in _metric_rows(results, metrics)
+        (
+            _split_title(split, bilingual(*metrics[name].title)),
+            metrics[name].format(value),
+            _interval(metrics[name], split_results.intervals[name]),
+        )
+        for split, split_results in results.extra_eval.items()
+        for name, value in split_results.metrics.items()
     ]
-    for split, split_results in results.extra_eval.items():
-        for name, *cells in _metric_rows(split_results, metrics):
-            rows.append((_split_title(split, bilingual(*metrics[name].title)), *cells, *("" for _ in further)))
-    notes = _selection_notes(results)
+    return table(header, rows) if rows else ""
+
+
+def _prediction_notes(results: EvalResults, task: AnyTask) -> list[Title]:
+    """What F1 is, whether confidence is what it says, and what was tuned on dev."""
+    notes = []
     if len(results.labels) == 2:
         positive = escape(results.labels[1])
         notes.append((f"F1 is that of the class “{positive}”.", f"F1 以“{positive}”为正类。"))
@@ -200,9 +224,7 @@ def _metrics(results: EvalResults, metrics: Metrics, task: AnyTask) -> str:
                 f"当“无答案”的得分比最佳片段高出 {threshold} 以上时不作答；该阈值使同一开发集上的 F1 最高。",
             )
         )
-    legend = bilingual(" ".join(english for english, _ in notes), "".join(chinese for _, chinese in notes))
-    header += [title for title, _ in further]
-    return f"<h2>{bilingual('Results', '结果')}</h2>{table(header, rows)}<p>{legend}</p>"
+    return notes
 
 
 def _selection_notes(results: EvalResults) -> list[Title]:
@@ -239,12 +261,6 @@ def _selection_notes(results: EvalResults) -> list[Title]:
 def _explained(metric: Metric) -> str:
     """Its title, with what it is in small print."""
     return f'{bilingual(*metric.title)}<small class="dim help">{bilingual(*metric.help)}</small>'
-
-
-def _metric_rows(results: EvalResults, metrics: Metrics) -> Iterable[tuple[str, str, str]]:
-    """(name, value, interval) of each metric."""
-    for name, value in results.metrics.items():
-        yield name, metrics[name].format(value), _interval(metrics[name], results.intervals[name])
 
 
 def _confusion(results: EvalResults) -> list[str]:
