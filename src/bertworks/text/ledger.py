@@ -60,22 +60,26 @@ class Ledger:
         )
 
     def __str__(self) -> str:
-        parts = [f"{self.texts:,} texts, {self.tokens:,} tokens"]
+        parts = [f"{_count(self.texts, 'text')}, {_count(self.tokens, 'token')}"]
         if self.windowed_texts:
             parts.append(
-                f"{self.windowed_texts:,} texts with {self.windowed_tokens:,} tokens were longer than {self.limit} "
-                "and split into windows, nothing lost"
+                f"{_count(self.windowed_texts, 'text')} with {_count(self.windowed_tokens, 'token')} longer than "
+                f"{self.limit} split into windows, nothing lost"
             )
         if self.cut_texts:
             share = self.cut_tokens / self.tokens
             parts.append(
-                f"{self.cut_texts:,} texts were longer than {self.limit} and truncated: "
-                f"{self.cut_tokens:,} tokens lost ({share:.1%})"
+                f"{_count(self.cut_texts, 'text')} longer than {self.limit} truncated: "
+                f"{_count(self.cut_tokens, 'token')} lost ({share:.1%})"
             )
         if not self.windowed_texts and not self.cut_texts:
             parts.append("none longer than the model")
         if self.unknown_advice is not None:
             parts.append(self.unknown_advice[0])
         if self.special:
-            parts.append(f"{self.special:,} special tokens, such as [MASK], stand in the texts and are read as such")
+            parts.append(f"{_count(self.special, 'special token')} in the texts, such as [MASK], read as such")
         return "; ".join(parts)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
