@@ -77,6 +77,7 @@ def test_clean_sentences() -> None:
         ("Uses a <b>tag</b> in the middle.", False),
         ("ONLY CAPITAL LETTERS STAND IN HERE.", False),
         ("A b c d e f 1 2 3 4 5.", False),
+        ("The name of Peking University is often cut to 北大 by its students.", False),
     ],
 )
 def test_is_sentence(text: str, expected: bool) -> None:

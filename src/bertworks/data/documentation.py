@@ -15,6 +15,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import IO
 
+from bertworks.text.cached_encoder import HAN
 from bertworks.text.sentences import split_sentences
 
 DOCSTRING = re.compile(r'("""|\'\'\')(.*?)(?<!\\)\1', re.DOTALL)
@@ -174,6 +175,7 @@ def is_sentence(text: str) -> bool:
         or text[-1] not in ".!?"
         or CODE_OR_MARKUP.search(text)
         or not text.isprintable()
+        or HAN.search(text)  # preparing it would need a package for Chinese words
     ):
         return False
     plain_words = sum(1 for word in words if PLAIN_WORD.match(word.strip("\"'().!?“”")))
