@@ -452,7 +452,9 @@ def python() -> Lines:
     yield MADE
     yield ""
     yield "What `import bertworks` offers, and what its calls return. A call leaves its process as it is: no signal handlers,"
-    yield "no threads set, nothing printed. Errors are in [errors](errors.md), events in [events](events.md)."
+    yield "no threads set, nothing printed. The import sets how threads wait, if torch is not imported yet"
+    yield "([a busy machine](../guides/several-processes.md#a-busy-machine)). Errors are in [errors](errors.md), events in"
+    yield "[events](events.md)."
     yield ""
     offered = [getattr(bertworks, name) for name in bertworks.__all__]
     functions = [one for one in offered if not inspect.isclass(one)]
