@@ -31,6 +31,7 @@ from bertworks.model.fairseq import import_fairseq
 from bertworks.model.folder import LoadedModel, WeightsMismatch, import_folder, load_folder
 from bertworks.model.weights import Inert, load_pickle
 from bertworks.text.fairseq import fairseq_tokenizer
+from bertworks.text.tokenizer import Tokenizer
 from bertworks.workbench import import_pickled
 from commands import refusal, run, run_json
 from parity import TOLERANCE, difference, our_outputs, their_outputs
@@ -548,6 +549,19 @@ def test_the_real_roberta_by_fairseqs_files(shared: Path, tmp_path: Path) -> Non
     assert ours is not None and ours.vocab_size == 50265
     for text in NASTY:
         assert ours.pieces(text, "a pair").ids == theirs(text, "a pair")["input_ids"]
+    # RoBERTa's own vocabulary has the model's ids already.
+    again = fairseq_tokenizer_with(tmp_path, shared / "vocab" / "roberta")
+    assert again.pieces("a <mask> b").ids == ours.pieces("a <mask> b").ids
+    with (tmp_path / "dict.txt").open("a") as file:
+        file.write("more 1\n")
+    with refused("other-vocabulary", place="dict.txt", kind=BadConfig):
+        fairseq_tokenizer_with(tmp_path, shared / "vocab" / "roberta")
+
+
+def fairseq_tokenizer_with(folder: Path, vocab: Path) -> Tokenizer:
+    tokenizer = fairseq_tokenizer(folder, vocab)
+    assert tokenizer is not None
+    return tokenizer
 
 
 class Poison:

@@ -69,9 +69,11 @@ def _set_case(pieces: Iterable[str], config: Config) -> list[Remark]:
         return []
     is_cased = _has_capitals(pieces)
     config["do_lower_case"] = not is_cased
-    by_vocabulary = "has capital letters, so texts keep theirs" if is_cased else "has no capitals, so texts lose theirs"
+    effect = (
+        "has capital letters, so texts keep theirs" if is_cased else "has no capital letters: texts are lower-cased"
+    )
     by_class = "transformers goes by the class alone: BERT and ALBERT lower-case, XLNet does not"
-    return [Remark("case-assumed", f"no file says do_lower_case; the vocabulary {by_vocabulary} ({by_class})")]
+    return [Remark("case-assumed", f"no file says do_lower_case; the vocabulary {effect} ({by_class})")]
 
 
 def fast_config(backend: Backend, config: Config) -> Config:
