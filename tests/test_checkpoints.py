@@ -12,7 +12,7 @@ import sys
 import tempfile
 import types
 from argparse import Namespace
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import accumulate
@@ -393,7 +393,9 @@ def save_with_omegaconf(path: Path, tensors: Any) -> None:
         choices.__init__ = lambda self, *value: None  # type: ignore[misc]
 
         def container(**values: Any) -> Any:
-            made = with_state(dict_config, _metadata=with_state(metadata, ref_type=Any, object_type=dict), _parent=None)
+            cache = defaultdict(dict, now={"%Y": "2021"})
+            details = with_state(metadata, ref_type=Any, object_type=dict, resolver_cache=cache)
+            made = with_state(dict_config, _metadata=details, _parent=None)
             content = {}
             for key, value in values.items():
                 is_container = type(value) is dict_config
@@ -429,7 +431,7 @@ def fairseq_folder(folder: Path, model: Any, layout: str = "old", name: str = "m
 def nothing_stays_allowed() -> bool:
     """Of torch's own additions there may be some."""
     allowed = torch.serialization.get_safe_globals()
-    return not any(isinstance(entry, tuple) and entry[0] is Inert for entry in allowed)
+    return not any(isinstance(entry, tuple) and entry[0].__module__.startswith("bertworks") for entry in allowed)
 
 
 def outputs_agree(ours: bertworks.Workbench, theirs: Any, head: str) -> bool:
