@@ -144,7 +144,7 @@ def test_fairseqs_dictionary_must_have_the_pieces(family: str, trained_pieces: b
     tokenizer = fairseq_tokenizer(folder, family=family)
     assert tokenizer is not None and tokenizer.fingerprint == expected.fingerprint
     (folder / "dict.txt").write_text("".join(f"{symbol} 1\n" for symbol in reversed(symbols)))
-    with refused("other-order", place="dict.txt", kind=BadConfig):
+    with refused("other-vocabulary", place="dict.txt", kind=BadConfig):
         fairseq_tokenizer(folder, family=family)
 
 

@@ -341,8 +341,8 @@ def load(
 def import_pickled(
     folder: str | Path, *, family: str | None = None, vocab: str | Path | None = None, strict: bool = False
 ) -> Workbench:
-    """As `load`, from `pytorch_model.bin` or a checkpoint of fairseq, for the import command alone: nothing else reads
-    pickles."""
+    """As `load`, also from `pytorch_model.bin` or a checkpoint of fairseq, for the import command alone: nothing else
+    reads pickles."""
     path = locate(folder, extra_file=PICKLE)
     checkpoint = find_checkpoint(path)
     if checkpoint is None:
@@ -401,9 +401,11 @@ def _tokenizer(loaded: LoadedModel, folder: Path, vocab: str | Path | None = Non
 
 
 def _existing(vocab: str | Path | None) -> Path | None:
+    if vocab is None:
+        return None
     try:
-        if vocab is None or Path(vocab).exists():
-            return None if vocab is None else Path(vocab)
+        if Path(vocab).exists():
+            return Path(vocab)
         reason = "no such file or folder"
     except (OSError, ValueError) as error:  # a name that cannot be
         reason = f"cannot be read: {error}"[:300]

@@ -35,6 +35,7 @@ from bertworks.model.hf_names import (
     families_of_tensors,
     find_architecture,
     find_heads,
+    has_summary,
     mapping,
     pooler_names,
 )
@@ -169,29 +170,29 @@ def _hf_model(
     stored = _renamed(config, stored, folder)
     architectures = _string_list(hf, "architectures", folder)
     declared = declared_heads(config, architectures)
-    heads, summary = find_heads(config, stored.keys(), architectures)
+    heads = find_heads(config, stored.keys(), architectures)
     stored = _untie(config, stored, folder)
     config = _with_labels(config, hf, heads, stored, remarks)
     if strict:
         with torch.device("meta"):
-            return Model(config, declared.union(heads), summary=summary), stored
-    model = _whole_heads(config, heads, summary, stored)
+            return Model(config, declared.union(heads), summary=has_summary(config, heads, stored.keys())), stored
+    model = _whole_heads(config, heads, stored)
     if missing := sorted(declared.union(heads) - set(model.heads)):
         text = f"the weights of the {' and the '.join(missing)} head are missing or incomplete: the model has none"
-        remarks.append(Remark("missing-head", text))
+        remarks.append(Remark("incomplete-head", text))
     return model, _without_unused(model, stored, remarks)
 
 
-def _whole_heads(config: ModelConfig, heads: list[str], summary: bool, stored: Mapping[str, StoredTensor]) -> Model:
+def _whole_heads(config: ModelConfig, heads: list[str], stored: Mapping[str, StoredTensor]) -> Model:
     """With those of the heads, and the summary layer, of which no tensor is missing."""
     with torch.device("meta"):
-        model = Model(config, heads, summary=summary)
-        missing = {name for entry in mapping(model) if entry.theirs not in stored for name in entry.ours}
-        whole = [head for head in heads if not any(name.startswith(f"heads.{head}.") for name in missing)]
-        if any(name.startswith("summary.") for name in missing):
-            summary = False
-            whole = [head for head in whole if head not in SUMMARY_HEADS]
-        return Model(config, whole, summary=summary)
+        model = Model(config, heads, summary=has_summary(config, heads, stored.keys()))
+    missing = {name for entry in mapping(model) if entry.theirs not in stored for name in entry.ours}
+    incomplete = {head for head in heads if any(name.startswith(f"heads.{head}.") for name in missing)}
+    if any(name.startswith("summary.") for name in missing):
+        incomplete |= SUMMARY_HEADS & set(heads)
+    # Without these heads, the summary layer may be another one.
+    return _whole_heads(config, [head for head in heads if head not in incomplete], stored) if incomplete else model
 
 
 def _with_labels(
@@ -230,13 +231,13 @@ def _without_unused(model: Model, stored: Mapping[str, StoredTensor], remarks: l
     prefix = HF_NAMES[model.config.family].prefix + "."
     poolers = pooler_names(model.config)
     expected = {entry.theirs for entry in mapping(model)}
+    if not expected <= stored.keys():
+        return dict(stored)
     unused = {
         name
         for name in stored.keys() - expected
         if not name.startswith(prefix) or name in poolers or not stored[name].is_float
     }
-    if expected - stored.keys():
-        return dict(stored)
     if unused:
         remarks.append(Remark("unused-weights", f"{_shorten(sorted(unused))}: read by no head, left out"))
     return {name: tensor for name, tensor in stored.items() if name not in unused}
@@ -300,12 +301,11 @@ def _check_weights(
         _problem("", (f"{name} does not hold floating-point numbers" for name in not_float)),
     ]
     if any(problems):
+        or_not_strict = "; without strict, heads that do not fit are left out" if strict else ""
         raise WeightsMismatch(
             "the weights do not fit the config:\n  " + "\n  ".join(filter(None, problems)),
             place=str(folder),
-            remedy="without strict, heads are left out"
-            if strict
-            else "config.json and weights must be the same model's",
+            remedy="config.json and weights must come from the same model" + or_not_strict,
             missing=missing,
             unexpected=unexpected,
             shapes=shapes,

@@ -383,9 +383,8 @@ def declared_heads(config: ModelConfig, architectures: Sequence[str]) -> frozens
     return next((classes[name] for name in architectures if name in classes), frozenset())
 
 
-def find_heads(config: ModelConfig, keys: Set[str], architectures: Sequence[str]) -> tuple[list[str], bool]:
-    """Which heads a file with these `keys` holds, and whether it holds a summary layer. Where the keys do not decide,
-    the class name does."""
+def find_heads(config: ModelConfig, keys: Set[str], architectures: Sequence[str]) -> list[str]:
+    """Which heads a file with these `keys` holds. Where the keys do not decide, the class name does."""
     names = HF_NAMES[config.family]
     keys = keys | {name for copy_name, name in names.tied.items() if copy_name in keys}
     declared = declared_heads(config, architectures)
@@ -401,8 +400,13 @@ def find_heads(config: ModelConfig, keys: Set[str], architectures: Sequence[str]
         if complete and (modules or head in declared or keys & set(names.tied)) and not head_keys & claimed:
             heads.append(head)
             claimed |= head_keys
-    summary = _summary_module(names, heads)
-    return heads, summary is not None and any(key.startswith(summary + ".") for key in keys)
+    return heads
+
+
+def has_summary(config: ModelConfig, heads: Iterable[str], keys: Set[str]) -> bool:
+    """Whether a file with these `keys` holds the summary layer of a model with these heads."""
+    module = _summary_module(HF_NAMES[config.family], heads)
+    return keys >= {f"{module}.weight", f"{module}.bias"}
 
 
 def pooler_names(config: ModelConfig) -> set[str]:

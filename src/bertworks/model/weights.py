@@ -159,13 +159,19 @@ def load_pickle(path: Path, is_known: Callable[[str], bool] = lambda name: False
             remedy="get the weights as safetensors, or from a source that you trust; opened elsewhere it may run code",
             code="unsafe-pickle",
         )
+    stand_ins: list[Any] = [(_empty_dict if name == "collections.defaultdict" else Inert, name) for name in names]
     try:
-        with torch.serialization.safe_globals([(Inert, name) for name in names]):
+        with torch.serialization.safe_globals(stand_ins):
             return torch.load(path, map_location="cpu", weights_only=True)
     except Exception:  # a damaged pickle can fail in any way; torch's messages advise to load it without protection
         cause = "not a complete file of plain tensors, as torch.save writes them"
         remedy = "download or save the file again"
         raise BadWeights(cause, place=str(path), remedy=remedy, code="unreadable-pickle") from None
+
+
+def _empty_dict(*arguments: Any) -> dict[Any, Any]:
+    """For a defaultdict: the reader puts its items into plain dicts only."""
+    return {}
 
 
 def _is_plain(name: str) -> bool:

@@ -69,9 +69,11 @@ def _set_case(pieces: Iterable[str], config: Config) -> list[Remark]:
         return []
     is_cased = _has_capitals(pieces)
     config["do_lower_case"] = not is_cased
-    by_vocabulary = "has capital letters, so texts keep theirs" if is_cased else "has no capitals, so texts lose theirs"
+    effect = (
+        "has capital letters, so texts keep theirs" if is_cased else "has no capital letters: texts are lower-cased"
+    )
     by_class = "transformers goes by the class alone: BERT and ALBERT lower-case, XLNet does not"
-    return [Remark("case-assumed", f"no file says do_lower_case; the vocabulary {by_vocabulary} ({by_class})")]
+    return [Remark("case-assumed", f"no file says do_lower_case; the vocabulary {effect} ({by_class})")]
 
 
 def fast_config(backend: Backend, config: Config) -> Config:
@@ -153,10 +155,7 @@ def unigram(model: SentencePieces, config: Config) -> Backend:
     if model.charsmap:
         steps.append(normalizers.Precompiled(model.charsmap))
     backend.normalizer = normalizers.Sequence(steps)
-    backend.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="always")]
-    )
-    backend.decoder = decoders.Metaspace(prepend_scheme="always")
+    _split_at_spaces(backend, "always")
     if "[CLS]" in vocab and "[SEP]" in vocab:
         config |= {"cls_token": "[CLS]", "sep_token": "[SEP]"}
         backend.post_processor = _bert_template("[CLS]", "[SEP]", vocab)
@@ -195,14 +194,10 @@ def fairseq_unigram(model: SentencePieces, config: Config) -> Backend:
     """XLM-RoBERTa's and CamemBERT's tokenizer: the most likely split of each word, special tokens as in RoBERTa.
     `model` has the ids of `fairseq_layout`."""
     vocab = {piece: id for id, (piece, _) in enumerate(model.pieces)}
-    prepend_scheme = "always" if config.get("add_prefix_space", True) else "never"
     backend = Backend(models.Unigram(model.pieces, unk_id=vocab["<unk>"], byte_fallback=False))
     if model.charsmap:
         backend.normalizer = normalizers.Precompiled(model.charsmap)
-    backend.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme=prepend_scheme)]
-    )
-    backend.decoder = decoders.Metaspace(prepend_scheme=prepend_scheme)
+    _split_at_spaces(backend, "always" if config.get("add_prefix_space", True) else "never")
     backend.post_processor = processors.TemplateProcessing(
         single="<s>:0 $A:0 </s>:0",
         pair="<s>:0 $A:0 </s>:0 </s>:0 $B:0 </s>:0",
@@ -210,6 +205,14 @@ def fairseq_unigram(model: SentencePieces, config: Config) -> Backend:
     )
     _add_tokens(backend, model, config)
     return backend
+
+
+def _split_at_spaces(backend: Backend, prepend_scheme: str) -> None:
+    """SentencePiece's words: a space is part of the word after it, as `▁`."""
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme=prepend_scheme)]
+    )
+    backend.decoder = decoders.Metaspace(prepend_scheme=prepend_scheme)
 
 
 def _is_camembert(config: Config, family: str | None, folder: Path) -> bool:

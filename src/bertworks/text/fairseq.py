@@ -25,8 +25,7 @@ def fairseq_tokenizer(folder: Path, vocab: Path | None = None, family: str | Non
         tokenizer = Tokenizer.load_vocabulary(model, family)
         pieces = [tokenizer.piece(id) for id in range(len(SPECIALS), tokenizer.vocab_size - 1)]
         if pieces != symbols:
-            cause = f"{DICTIONARY} does not have the pieces of {FAIRSEQ_MODEL} in their order"
-            raise BadConfig(cause, place=str(dictionary), remedy="both must be the model's own", code="other-order")
+            raise _mismatch(dictionary, model)
         return tokenizer
     encoder = _find(folders, "encoder.json", "vocab.json")
     merges = _find(folders, "vocab.bpe", "merges.txt")
@@ -37,8 +36,16 @@ def fairseq_tokenizer(folder: Path, vocab: Path | None = None, family: str | Non
             remedy="--vocab encoder.json, with vocab.bpe beside it: GPT-2's, which fairseq offers apart",
             code="missing-file",
         )
-    vocabulary = json.dumps(_vocabulary(symbols, encoder), ensure_ascii=False)
-    return Tokenizer.from_files({"vocab.json": vocabulary.encode(), "merges.txt": read_file(merges)}, folder)
+    vocabulary = _vocabulary(symbols, encoder)
+    if len(vocabulary) != len(SPECIALS) + len(symbols) + 1:
+        raise _mismatch(dictionary, encoder)
+    files = {"vocab.json": json.dumps(vocabulary, ensure_ascii=False).encode(), "merges.txt": read_file(merges)}
+    return Tokenizer.from_files(files, folder)
+
+
+def _mismatch(dictionary: Path, vocabulary: Path) -> BadConfig:
+    cause = f"{dictionary.name} does not have the pieces of {vocabulary.name}, in the order of their ids"
+    return BadConfig(cause, place=str(dictionary), remedy="both must be the model's own", code="other-vocabulary")
 
 
 def _find(folders: list[Path], *names: str) -> Path | None:
