@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -57,7 +58,7 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """For `json.loads` as `object_pairs_hook`, which by itself would take the last of several values."""
     values = dict(pairs)
     if len(values) < len(pairs):
-        key = next(key for index, (key, _) in enumerate(pairs) if key in dict(pairs[:index]))
+        ((key, _),) = Counter(key for key, _ in pairs).most_common(1)
         raise DuplicateKey(f"the key {key!r} occurs twice in one object")
     return values
 
