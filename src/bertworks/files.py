@@ -103,9 +103,11 @@ def check_new_folder(folder: Path) -> None:
             raise SaveFailed(cause, place=str(folder), remedy="give the path of a new folder", code="already-exists")
         existing = next(parent for parent in folder.absolute().parents if parent.exists())
     except OSError as error:  # such as a name that is too long
-        raise SaveFailed(f"could not write: {error.strerror}", place=str(folder)) from None
+        cause = f"could not write: {error.strerror}"
+        raise SaveFailed(cause, place=str(folder), remedy="give another path") from None
     if not existing.is_dir() or not os.access(existing, os.W_OK):
-        raise SaveFailed("cannot write here", place=str(existing), code="not-writable")
+        remedy = "give another path"
+        raise SaveFailed("cannot write here", place=str(existing), remedy=remedy, code="not-writable")
 
 
 @contextmanager
