@@ -43,6 +43,7 @@ PROBE_TEXTS = ("a", "A", "1", ".", "中")  # to find the special tokens around a
 MAX_UNSPACED_CHARACTERS = 1_000_000  # without a space; more is not text
 MAX_TOKEN_CHARACTERS = 10_000  # of the text that one token covers
 VOCABULARY_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model")  # a tokenizer needs one of them
+TEXTS_AT_ONCE = 4096  # encoded in one call of the library, to bound its memory
 REGEX = re.compile(rb'"Regex":\s*"((?:[^"\\]|\\.)*)"')  # in a tokenizer.json
 QUANTIFIER_OR_GROUP = re.compile(rb"[+*?{(]")
 PANIC = re.compile(
@@ -50,7 +51,6 @@ PANIC = re.compile(
     rb"(?:stack backtrace:\n(?: [^\n]*\n)*)?(?:note: [^\n]*RUST_BACKTRACE[^\n]*\n)?"
 )
 _stderr_lock = threading.Lock()  # held while standard error is captured
-TEXTS_AT_ONCE = 4096  # encoded in one call of the library, to bound its memory
 
 
 @dataclass(frozen=True)
