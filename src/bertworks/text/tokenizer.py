@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -237,7 +238,8 @@ class Tokenizer:
 
     @contextmanager
     def _encoding_errors(self) -> Iterator[None]:
-        with _library_errors(_tokenizer_failure), _unprinted_panics() if self._may_panic else nullcontext():
+        prints_panics = self._may_panic and sys.stderr is not None
+        with _library_errors(_tokenizer_failure), _unprinted_panics() if prints_panics else nullcontext():
             yield
 
     @cached_property
