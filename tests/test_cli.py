@@ -512,7 +512,7 @@ LONG_NAME = "x" * 300
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["vocab", "train", "TEXT", "--size", "60", "--out", LONG_NAME],
+        ["vocab", "train", "TEXT", "--size", "100", "--out", LONG_NAME],
         ["vocab", "extend", "MODEL", "TEXT", "--add", "1", "--out", LONG_NAME],
         ["prepare", "TEXT", "--tokenizer", "MODEL", "--out", LONG_NAME],
         ["embed", "MODEL", "TEXT", "--out", f"{LONG_NAME}.npy"],

@@ -1118,6 +1118,7 @@ def test_formulas_in_tables_are_made_harmless(tmp_path: Path) -> None:
         with out.open(newline="") as file:
             written[raw] = list(csv.reader(file))
         assert write.n_formulas == (0 if raw else 1 + len(formulas) + len(rows))
+        assert [remark.code for remark in write.remarks] == ([] if raw else ["formulas"])
     header, *cells = written[False]
     assert header[0] == "'=text"
     assert [row[0] for row in cells] == [*(f"'{text}" for text in formulas), *numbers]

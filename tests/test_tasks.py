@@ -35,6 +35,7 @@ from bertworks.tasks.span import MAX_ANSWER_TOKENS, SpanPrediction, SpanTask, be
 from bertworks.tasks.tag import Entity, Tag, TagPrediction, most_context_window
 from bertworks.tasks.viterbi import ViterbiDecoder, observed_transitions
 from bertworks.tasks.windows import SlidingWindows, WindowRanges, evenly_spaced
+from bertworks.text.ledger import Ledger
 from bertworks.text.tokenizer import Tokenizer
 from bertworks.train.optim import learning_rate, make_optimizer, set_learning_rate
 from bertworks.workbench import Workbench
@@ -553,6 +554,18 @@ def test_unknown_tokens_are_counted_once() -> None:
         (features,) = task.features([example], sliding_windows(32, 12))
         assert len(features.windows) > 3
         assert features.tokens.unknown == len(example.texts[0].split("漢")) - 1
+
+
+@pytest.mark.parametrize("shape", ["classify", "tag", "span", "choice"])
+def test_special_tokens_in_a_text_are_counted(shape: str) -> None:
+    texts = ("de fi", "ba [MASK] ku")
+    examples = [Example(tuple(text.replace("[MASK]", word) for text in texts)) for word in ("go", "[MASK]")]
+    features = small_task("bert-mini", shape).features(examples, sliding_windows())
+    assert [item.tokens.special for item in features] == [0, 1]
+    ledgers = [Ledger(), Ledger()]
+    for item, ledger in zip(features, ledgers, strict=True):
+        item.add_to_ledger(ledger)
+    assert str(ledgers[1]).startswith(f"{ledgers[0]}; 1 ")
 
 
 def test_the_shared_text_of_choices_is_counted_once() -> None:

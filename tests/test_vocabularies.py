@@ -9,11 +9,14 @@ import subprocess
 import sys
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 import transformers
 
+from bertworks.data.corpus import Corpus
 from bertworks.errors import BadConfig, NotFound, Unsupported
+from bertworks.runs.vocabulary import extend_model, train_on_corpus
 from bertworks.text.sentencepiece import PieceType, read_sentencepiece
 from bertworks.text.tokenizer import Tokenizer
 from bertworks.text.training import train_tokenizer
@@ -184,6 +187,25 @@ def test_too_little_text_or_too_small_vocabulary() -> None:
     with refused("vocabulary-too-small") as error:
         train_tokenizer(Sample.of(["a"], 100), "bpe", 100, cased=True)
     assert figures(error.value.cause) == {"100", "300"}
+
+
+def test_a_killed_training_leaves_nothing_behind(tmp_path: Path) -> None:
+    """A folder is written only at the end; until then nothing stands beside it."""
+    (tmp_path / "text.txt").write_text("the cat sat on the mat\n\n" * 50)
+    seen: list[list[str]] = []
+
+    def look(*_: object) -> None:
+        seen.append(sorted(path.name for path in tmp_path.iterdir()))
+
+    corpus = Corpus([str(tmp_path / "text.txt")])
+    settings: Any = {"kind": "wordpiece", "size": 100, "cased": False, "max_characters": 10_000, "seed": 0}
+    train_on_corpus(corpus, tmp_path / "vocab", **settings, progress=look)
+    texts = corpus.paragraphs(look)
+    extend_model(str(tmp_path / "vocab"), texts, 1, {}, tmp_path / "extended", max_characters=10_000)
+    assert seen[0] == ["text.txt"] and seen[-1] == ["text.txt", "vocab"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["extended", "text.txt", "vocab"]
+    with refused("already-exists", place="vocab"):
+        train_on_corpus(corpus, tmp_path / "vocab", **settings, progress=lambda *_: pytest.fail("refused too late"))
 
 
 def test_a_sample_is_uniform_bounded_and_deterministic() -> None:

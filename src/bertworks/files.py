@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -57,7 +58,7 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """For `json.loads` as `object_pairs_hook`, which by itself would take the last of several values."""
     values = dict(pairs)
     if len(values) < len(pairs):
-        key = next(key for index, (key, _) in enumerate(pairs) if key in dict(pairs[:index]))
+        ((key, _),) = Counter(key for key, _ in pairs).most_common(1)
         raise DuplicateKey(f"the key {key!r} occurs twice in one object")
     return values
 
@@ -102,9 +103,11 @@ def check_new_folder(folder: Path) -> None:
             raise SaveFailed(cause, place=str(folder), remedy="give the path of a new folder", code="already-exists")
         existing = next(parent for parent in folder.absolute().parents if parent.exists())
     except OSError as error:  # such as a name that is too long
-        raise SaveFailed(f"could not write: {error.strerror}", place=str(folder)) from None
+        cause = f"could not write: {error.strerror}"
+        raise SaveFailed(cause, place=str(folder), remedy="give another path") from None
     if not existing.is_dir() or not os.access(existing, os.W_OK):
-        raise SaveFailed("cannot write here", place=str(existing), code="not-writable")
+        remedy = "give another path"
+        raise SaveFailed("cannot write here", place=str(existing), remedy=remedy, code="not-writable")
 
 
 @contextmanager

@@ -61,8 +61,13 @@ def live_view(run: Path, *, quiet: bool = False) -> Iterator[Callable[[Event], N
 def _on_terminal(view: LiveView) -> Iterator[Callable[[Event], None]]:
     from rich.live import Live
 
-    with suppress(OSError), Live(view, console=console(stderr=True), refresh_per_second=4):  # it may be closed
+    live = Live(view, console=console(stderr=True), refresh_per_second=4)
+    live.start()
+    try:
         yield view.update
+    finally:
+        with suppress(OSError):  # the terminal may be closed
+            live.stop()
 
 
 def _as_log_lines(view: LiveView) -> Iterator[Callable[[Event], None]]:

@@ -91,12 +91,8 @@ def predict(
         ledger, n_abstained = predict_file(
             predictor, inputs, write, on_long=on_long, min_confidence=min_confidence, progress=advance
         )
-    for remark in (*remarks_if_unfinished(Path(run)), *inputs.remarks):
+    for remark in (*remarks_if_unfinished(Path(run)), *inputs.remarks, *write.remarks):
         say(str(remark))
-    if write.n_formulas:
-        say(
-            f"{write.n_formulas:,} cells begin with ', since a spreadsheet would run them as formulas; --raw keeps them"
-        )
     if n_abstained:
         say(f"{n_abstained:,} of {ledger.texts:,} {predictor.task.abstained_help.format(min_confidence)}")
     say(str(ledger))

@@ -29,7 +29,6 @@ from bertworks.train.events import METRICS, Evaluated, Event, Started, Trained, 
 SPACE_SIGNS = ("▁", "Ġ")  # of SentencePiece, of byte-level BPE
 OPENING = frozenset("([{“‘«（《「『")
 CLOSING = frozenset(".,;:!?%)]}”’»…。，、；：！？）》」』")
-ELLIPSIS = "…"
 
 
 @dataclass(frozen=True)
@@ -201,7 +200,7 @@ def _separators(ids: Sequence[int], word_starts: Sequence[bool], tokenizer: Toke
         if is_special[at]:
             separators.append(" ")
         elif is_special[at - 1]:
-            separators.append(" " if word_starts[at] else f" {ELLIPSIS}")
+            separators.append(" " if word_starts[at] else " …")
         else:
             spaced = word_starts[at] and _has_space_between(pieces[at - 1], pieces[at], tokenizer)
             separators.append(" " if spaced else "")

@@ -17,7 +17,7 @@ from bertworks.data.tables import Row
 from bertworks.datasets.columns import NamedColumns
 from bertworks.datasets.example import Example
 from bertworks.datasets.inputs import InputBatch, Inputs
-from bertworks.errors import BadConfig, NotFound
+from bertworks.errors import BadConfig, NotFound, Remark
 from bertworks.files import atomic_write
 from bertworks.predictor import Predictor
 from bertworks.tasks.catalogue import CATALOGUE
@@ -133,6 +133,11 @@ class Output:
     """Writes predictions, a batch at a time."""
 
     n_formulas = 0  # cells of a table that a spreadsheet would have run
+
+    @property
+    def remarks(self) -> list[Remark]:
+        text = f"{self.n_formulas:,} cells that a spreadsheet would run as formulas begin with ' now; --raw keeps them"
+        return [Remark("formulas", text)] if self.n_formulas else []
 
     def __call__(self, batch: InputBatch, predictions: Sequence[Prediction]) -> None:
         raise NotImplementedError
