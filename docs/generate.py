@@ -32,7 +32,7 @@ from bertworks.errors import BertworksError
 from bertworks.fill import Candidate, Filled
 from bertworks.model.attention import AttentionLayer, Recording
 from bertworks.model.count import count_config
-from bertworks.predictor import Embedder, Predictions, Predictor, PreparedInput
+from bertworks.predictor import Embedder, OnBad, Predictions, Predictor, PreparedInput
 from bertworks.presets import FAMILY_RECIPES, PRESETS, RECIPES, preset, recipe
 from bertworks.runs.finetune import Evaluation
 from bertworks.runs.settings import (
@@ -438,8 +438,10 @@ USED = (
 ALIASES = {  # names that signatures use
     "Rows": "a list of dicts, or a DataFrame of pandas or polars",
     "OnLong": ", ".join(code(one) for one in get_args(OnLong)),
+    "OnBad": ", ".join(code(one) for one in get_args(OnBad)),
     "Kind": ", ".join(code(one) for one in get_args(Kind)),
     "Vectors": "numpy array of float32",
+    "Cosines": "numpy array of float64",
     "EventHandler": "called with each [event](events.md)",
     "Progress": "called with (done, of how many)",
     "OnLayer": "called with each [AttentionLayer](#attentionlayer)",

@@ -319,7 +319,7 @@ def test_long_texts_without_spaces_are_split_in_linear_time() -> None:
 
 
 def test_models_without_learned_words_split_by_the_rule() -> None:
-    """Those of before version 0.3."""
+    """Older ones."""
     artifact = TaskArtifact(task=TaskConfig(shape="tag", labels=("O", "B-x")))
     task = Tag(bertworks.new("bert-tiny").model, artifact.task)
     task.restore(artifact)

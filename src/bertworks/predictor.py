@@ -41,7 +41,6 @@ from bertworks.text.ledger import Ledger, OnLong
 from bertworks.text.tokenizer import Tokenizer, check_texts
 
 Vectors = NDArray[np.float32]
-Inputs = Iterable[Input | Example]
 OnBad = Literal["error", "skip"]
 
 
@@ -77,14 +76,14 @@ class Predictor:
         self.task = restore_task(model, artifact)
 
     @check_arguments("inputs")
-    def prepare(self, inputs: Inputs, on_long: OnLong | None = None) -> list[PreparedInput]:
+    def prepare(self, inputs: Iterable[Input | Example], on_long: OnLong | None = None) -> list[PreparedInput]:
         """An input is what the shape takes (`task.schema.input_help`), or an example, as files have them; a DataFrame
         has one in each row."""
         prepared = self._prepare(inputs, on_long, "error", ReadReport())
         return [item for item in prepared if item is not None]  # all of them: an invalid one was raised
 
     def _prepare(
-        self, inputs: Inputs, on_long: OnLong | None, on_bad: OnBad, report: ReadReport
+        self, inputs: Iterable[Input | Example], on_long: OnLong | None, on_bad: OnBad, report: ReadReport
     ) -> list[PreparedInput | None]:
         """None, where an input is invalid, which is reported, or raised."""
         check_inputs(inputs)
@@ -98,7 +97,7 @@ class Predictor:
             prepared.append(PreparedInput(example, item) if example is not None and item is not None else None)
         return prepared
 
-    def _examples(self, inputs: Inputs, on_bad: OnBad, report: ReadReport) -> list[Example | None]:
+    def _examples(self, inputs: Iterable[Input | Example], on_bad: OnBad, report: ReadReport) -> list[Example | None]:
         schema, pairs = self.task.schema, self.artifact.task.pairs
         items = inputs if hasattr(inputs, "columns") else list(inputs)
         rows = table_rows(items)
@@ -157,7 +156,7 @@ class Predictor:
     @check_arguments("inputs")
     def predict(
         self,
-        inputs: Inputs,
+        inputs: Iterable[Input | Example],
         *,
         on_long: OnLong | None = None,
         on_bad: OnBad = "error",

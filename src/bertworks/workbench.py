@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from bertworks import __version__
 from bertworks.arguments import check_arguments
 from bertworks.config import ModelConfig, TaskArtifact, check_artifact
+from bertworks.datasets.example import Example
+from bertworks.datasets.schema import Input
 from bertworks.errors import BadConfig, BadWeights, NotFound, Remark, TooLong, Unsupported
 from bertworks.files import read_json
 from bertworks.fill import Filled, Filler
@@ -31,7 +33,6 @@ from bertworks.model.pooling import POOLING_FILES, Pooling
 from bertworks.model.weights import PICKLE, as_numpy
 from bertworks.predictor import (
     Embedder,
-    Inputs,
     OnBad,
     Predictions,
     Predictor,
@@ -46,6 +47,7 @@ from bertworks.text.fairseq import fairseq_tokenizer
 from bertworks.text.ledger import Ledger, OnLong
 from bertworks.text.tokenizer import TOKENIZER_FILES, Pieces, Tokenizer, has_tokenizer
 
+Cosines = NDArray[np.float64]
 OWN_FILE = "bertworks.json"
 DEFAULT_LIMIT = 512  # of models without positions, such as XLNet: the length it was trained on
 log = logging.getLogger("bertworks")
@@ -137,13 +139,13 @@ class Workbench:
         return vectors.reshape(-1) if isinstance(texts, str) else vectors
 
     @overload
-    def similarity(self, a: str, b: str, pooling: str | None = None) -> float: ...
+    def similarity(self, a: str, b: str, pooling: str | None = None) -> float: ...  # type: ignore[overload-overlap]
 
     @overload
-    def similarity(self, a: str | Iterable[str], b: str | Iterable[str], pooling: str | None = None) -> Any: ...
+    def similarity(self, a: str | Iterable[str], b: str | Iterable[str], pooling: str | None = None) -> Cosines: ...
 
     @check_arguments()
-    def similarity(self, a: str | Iterable[str], b: str | Iterable[str], pooling: str | None = None) -> Any:
+    def similarity(self, a: str | Iterable[str], b: str | Iterable[str], pooling: str | None = None) -> float | Cosines:
         """The cosine of the vectors of two texts, from -1 to 1. Where `a` or `b` is a list, of each of its texts: two
         lists give an array (len(a), len(b)). Pooling is that of `encode`."""
         first, second = (_unit_vectors(self.encode(_text_list(texts), pooling)) for texts in (a, b))
@@ -229,7 +231,7 @@ class Workbench:
     @check_arguments("inputs")
     def predict(
         self,
-        inputs: Inputs,
+        inputs: Iterable[Input | Example],
         *,
         on_long: OnLong | None = None,
         on_bad: OnBad = "error",
