@@ -266,6 +266,7 @@ def test_a_guessed_case_is_said_once(word: str, keeps_case: bool, copy_hf_folder
     (folder / "vocab.txt").write_text("\n".join([*WORDS[:5], word]) + "\n")
     bench = bertworks.load(folder)
     assert codes(bench) == ["case-assumed"] and "do_lower_case" in str(bench.remarks[0])
+    assert "do_lower_case" in run("tokenize", folder, word).stderr
     assert bench.tokenizer.pieces(word.upper()).ids[1] == (1 if keeps_case else 5)
     theirs = transformers.BertTokenizer.from_pretrained(folder)(word)["input_ids"][1]
     assert (theirs != bench.tokenizer.pieces(word).ids[1]) is keeps_case
@@ -635,7 +636,7 @@ def test_torchs_advice_is_not_passed_on(copy_hf_folder: Any) -> None:
 # Paths.
 
 
-def test_weights_that_may_not_be_read(copy_hf_folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_that_may_not_be_read(copy_hf_folder: Any) -> None:
     """As root, permissions do not apply: another user opens the files, in a folder that is open to all."""
     source = copy_hf_folder("bert", "base")
     torch.save({}, source / "pytorch_model.bin")

@@ -374,7 +374,8 @@ def new(
     config = config.override(**overrides)
     _check_vocabulary(loaded, config, preset)
     model = Model.fresh(config, heads, seed=seed).eval()
-    return Workbench(model, loaded, Pooling(), {}, [f"new {preset}"], [])
+    remarks = [] if loaded is None else loaded.remarks
+    return Workbench(model, loaded, Pooling(), {}, [f"new {preset}"], list(remarks))
 
 
 def _unit_vectors(vectors: Vectors) -> NDArray[np.float64]:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from bertworks.cli.options import Column, FileDocs, LineDocs, OldStrict, SkipBad, Sources, open_corpus
-from bertworks.cli.show import AsJson, Quiet, progress_bar, report, resumable, show_json
+from bertworks.cli.show import AsJson, Quiet, progress_bar, report, resumable, say, show_json
 
 
 def prepare(
@@ -42,6 +42,8 @@ def prepare(
     corpus = open_corpus(sources, column, line_docs, skip_bad, strict, file_docs)
     with resumable(), progress_bar("preparing", in_bytes=True) as advance:
         loaded = Tokenizer.load(locate(tokenizer))
+        for remark in loaded.remarks:
+            say(str(remark))
         manifest = prepare_corpus(corpus, loaded, out, words=words, workers=workers, progress=advance)
     seconds = monotonic() - start
     n_bytes = sum(entry.bytes for entry in manifest.shards)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from bertworks.cli.options import ModelArgument, OldModel, model_and_input, say_old_spelling
-from bertworks.cli.show import AsJson, console, show_json
+from bertworks.cli.show import AsJson, console, say, show_json
 from bertworks.errors import BadConfig
 
 
@@ -34,7 +34,10 @@ def tokenize(
             raise BadConfig("a second text is given twice", remedy="leave --pair out", code="given-twice")
         say_old_spelling("--text2")
         text2 = pair
-    pieces = Tokenizer.load(locate(model)).pieces(text, text2)
+    tokenizer = Tokenizer.load(locate(model))
+    for remark in tokenizer.remarks:
+        say(str(remark))
+    pieces = tokenizer.pieces(text, text2)
     if as_json:
         show_json(asdict(pieces))
         return
