@@ -27,6 +27,8 @@ MaskUnit = Literal["token", "word", "ngram", "span"]
 CountedFrom = Literal[0, 1, "A"]
 Size = Annotated[int, Field(ge=1, le=2**17)]
 Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
+Trigram = Annotated[str, Field(min_length=3, max_length=3)]
+Count = Annotated[int, Field(ge=1)]
 
 
 class FieldConflict(ValueError):
@@ -488,8 +490,10 @@ class FinetuneLoop(LoopConfig):
 class WordCounts(Frozen):
     """What a splitter of texts into words has learned; see `text/word_splitter.py`."""
 
-    trigrams: dict[str, int] = Field(description="three successive kinds of characters -> how often words have them")
-    words: dict[str, int] = Field(description="words that the trigrams alone may split -> occurrences")
+    trigrams: dict[Trigram, Count] = Field(
+        min_length=1, description="three successive kinds of characters -> how often words have them"
+    )
+    words: dict[str, Count] = Field(description="words that the trigrams alone may split -> occurrences")
     from_texts: bool = Field(False, description="the training data had texts with spans, not words with tags")
 
 
