@@ -1223,9 +1223,10 @@ def test_finetune_predict_and_evaluate_from_the_command_line(base_model: Path, t
     assert "line 2" in piped.stderr
     assert refusal("predict", out, "-", stdin=b"\n")["code"] == "no-inputs"
     for text in ("de fi ba go", "de fi " * 100):
-        error = refusal("predict", out, text)
-        assert error["code"] == "not-found"
-        assert f"echo '{text}' | bertworks predict {out} -" in error["what to do"]
+        assert run("predict", out, text).stdout == run("predict", out, "-", stdin=text.encode()).stdout
+    error = refusal("predict", out, "missing.txt")
+    assert error["code"] == "not-found"
+    assert f"echo missing.txt | bertworks predict {out} -" in error["what to do"]
     resumed = run("resume", out).stderr
     last = events(out, "remark")[-1]
     assert last["code"] == "already-ended"

@@ -288,7 +288,9 @@ def test_logits_of_predictions(trained: bertworks.Run) -> None:
         assert np.allclose(exponentials / exponentials.sum(), list(prediction.scores.values()))
     predictor = trained.model.predictor
     prepared = predictor.prepare(texts)
-    staged = predictor.logits(prepared, predictor.run([item.features for item in prepared]))
+    outputs = predictor.run([item.features for item in prepared])
+    staged = predictor.logits(prepared, outputs)
+    assert len(outputs[2]) > 1 and np.allclose(staged[2], np.concatenate(outputs[2]).mean(0))
     assert all(np.array_equal(a, b) for a, b in zip(staged, predictions.logits or (), strict=True))
 
 

@@ -27,6 +27,7 @@ from bertworks.files import locked
 from bertworks.text.cached_encoder import CachedEncoder
 from bertworks.text.sentences import split_sentences
 from bertworks.text.tokenizer import Tokenizer
+from commands import run
 from refusals import figures, refused
 from texts import documents, make_shards, tiny_tokenizer
 
@@ -363,3 +364,16 @@ def test_eight_megabytes_of_one_word(tmp_path: Path, shared: Path) -> None:
             Corpus([str(folder / "text.txt")]), Tokenizer.load(shared / "vocab" / name), folder / "shards", workers=1
         )
         assert Shards(folder / "shards").manifest.counts.documents >= 2
+
+
+@pytest.mark.parametrize(
+    ("option", "words"), [([], "5 documents (between blank lines)"), (["--file-docs"], "a file each")]
+)
+def test_the_count_says_what_a_document_is(option: list[str], words: str, tmp_path: Path) -> None:
+    (tmp_path / "vocab").mkdir()
+    tiny_tokenizer().save(tmp_path / "vocab")
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text("Ba de.\n\nFi go.\n\nKu la.\n")
+    (tmp_path / "texts" / "b.txt").write_text("Mo ba.\n\nDe fi.\n")
+    arguments = ["prepare", tmp_path / "texts", "--tokenizer", tmp_path / "vocab", "--out", tmp_path / "out"]
+    assert words in run(*arguments, "--workers", "1", *option).stdout

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import bertworks
-from bertworks.config import TaskArtifact, TaskConfig
+from bertworks.config import TaskArtifact, TaskConfig, check_artifact
 from bertworks.datasets.checks import TaskData
 from bertworks.datasets.example import Example
 from bertworks.datasets.inputs import as_example
@@ -327,6 +327,14 @@ def test_models_without_learned_words_split_by_the_rule() -> None:
     example = as_example(text, task.schema, None, 0)
     assert list(zip(example.word_starts, example.texts, strict=True)) == words_with_starts(text)
     assert example.texts == ("Apple's", "U.N", ".", "2009", "年", "don't")
+
+
+@pytest.mark.parametrize(
+    "words", [{"trigrams": {"ab": 1}}, {"trigrams": {"  x": 0}}, {"trigrams": {}}, {"trigrams": 5}]
+)
+def test_damaged_words_of_an_artifact_are_refused(words: dict[str, Any]) -> None:
+    with refused("bad-config"):
+        check_artifact({"task": {"shape": "tag"}, "words": {"words": {}, **words}})
 
 
 # ---------------------------------------------------------------------- from spans to a model, and to entities

@@ -30,6 +30,8 @@ CountedFrom = Literal[0, 1, "A"]
 Size = Annotated[int, Field(ge=1, le=2**17)]
 Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
 MAX_BUDGET = 1e9  # seconds of a training
+Trigram = Annotated[str, Field(min_length=3, max_length=3)]
+Count = Annotated[int, Field(ge=1)]
 
 
 class FieldConflict(ValueError):
@@ -500,8 +502,10 @@ class FinetuneLoop(LoopConfig):
 class WordCounts(Frozen):
     """What a splitter of texts into words has learned; see `text/word_splitter.py`."""
 
-    trigrams: dict[str, int] = Field(description="three successive kinds of characters -> how often words have them")
-    words: dict[str, int] = Field(description="words that the trigrams alone may split -> occurrences")
+    trigrams: dict[Trigram, Count] = Field(
+        min_length=1, description="three successive kinds of characters -> how often words have them"
+    )
+    words: dict[str, Count] = Field(description="words that the trigrams alone may split -> occurrences")
     from_texts: bool = Field(False, description="the training data had texts with spans, not words with tags")
 
 
