@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from bertworks.presets import PRESETS
 from stories import Page
 
@@ -13,12 +15,21 @@ README, CHINESE = (ROOT / name for name in ("README.md", "README.zh.md"))
 MAX_LINES = 140
 
 
-def test_every_preset_is_named() -> None:
-    text = README.read_text("utf-8")
-    for name in PRESETS:
-        family, size = re.findall("(xlm-roberta|[a-z]+)-(.+)", name)[0]
-        assert name in text or f"`-{size}`" in text or (size.endswith("-generator") and "`-generator`" in text), name
-        assert f"`{family}-" in text
+@pytest.mark.parametrize("path", [README, CHINESE], ids=lambda path: path.name)
+def test_every_preset_is_named(path: Path) -> None:
+    rows = re.findall(r"^\| (`[a-z].*?) \|", path.read_text("utf-8"), re.MULTILINE)
+    assert {name for row in rows for name in preset_names(row)} == set(PRESETS)
+
+
+def preset_names(row: str) -> list[str]:
+    """The presets of a table row: `-base` is a size of the family before it, `-generator` goes with each name."""
+    names: list[str] = []
+    for name in re.findall(r"`([a-z0-9-]+)`", row):
+        if name == "-generator":
+            names += [f"{generated}{name}" for generated in names]
+        else:
+            names.append(f"{names[0].rpartition('-')[0]}{name}" if name.startswith("-") else name)
+    return names
 
 
 def test_both_languages_have_the_same_code_and_figures() -> None:
