@@ -438,7 +438,7 @@ def nothing_stays_allowed() -> bool:
 def outputs_agree(ours: bertworks.Workbench, theirs: Any, head: str) -> bool:
     ids = torch.randint(4, VOCAB - 1, (1, 20), generator=torch.Generator().manual_seed(0))
     pieces = types.SimpleNamespace(ids=ids[0].tolist(), segments=[0] * 20)
-    states = ours._run(pieces)  # type: ignore[arg-type]
+    states = ours._run([pieces])  # type: ignore[list-item]
     with torch.no_grad():
         expected = theirs(ids).logits[0]
         logits = ours.model.read(head, states.last[:1] if head == "sequence" else states.last)

@@ -462,6 +462,8 @@ def test_the_presets_have_the_expected_families() -> None:
     assert {preset(name).family for name in PRESETS} == {
         "bert",
         "roberta",
+        "xlm-roberta",
+        "camembert",
         "albert",
         "electra",
         "xlnet",

@@ -993,14 +993,14 @@ def test_two_runs_are_compared(base_model: Path, table: Path, tmp_path: Path) ->
     assert accuracy.second == 1.0
     assert accuracy.interval[0] > 0
     assert not any(metric.significant for metric in compare(tmp_path / "good", tmp_path / "good").metrics)
-    assert [remark.code for remark in remarks] == ["single-seed"]
+    assert [remark.code for remark in remarks] == ["single-seed", "different-evaluations"]
     processes = [run("compare", tmp_path / name, tmp_path / "good") for name in ("bad", "good")]
     verdicts = [re.search(r"^ *accuracy .*\d\b(.*)$", process.stdout, re.MULTILINE) for process in processes]
     assert all(verdicts)
     assert len({verdict[1] for verdict in verdicts if verdict}) == 2
     assert remarks[0].text in processes[0].stderr
     output = run_json("compare", tmp_path / "bad", tmp_path / "good")
-    assert output["metrics"]["accuracy"]["significant"] and output["remarks"] == [remarks[0].text]
+    assert output["metrics"]["accuracy"]["significant"] and output["remarks"] == [remark.text for remark in remarks]
     run_finetune(base_model, table, tmp_path / "turned", 'task.labels=["second", "first"]')
     with refused("different-label-order", kind=Unsupported):
         compare(tmp_path / "good", tmp_path / "turned")
