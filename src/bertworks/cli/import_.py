@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bertworks.cli.show import AsJson, show_json
+from bertworks.cli.show import AsJson, report, show_json
 from bertworks.errors import SaveFailed
 
 
@@ -43,4 +43,4 @@ def import_(
         remarks = [str(remark) for remark in bench.remarks]
         show_json({"folder": str(out), "family": bench.config.family, "heads": heads, "remarks": remarks})
         return
-    typer.echo(f"{bench.config.family} with {', '.join(heads) or 'no heads'} written to {out}")
+    report(f"{bench.config.family} with {', '.join(heads) or 'no heads'} written to {out}")
