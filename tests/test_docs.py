@@ -143,7 +143,7 @@ def test_file_formats_name_every_file(tmp_path: Path) -> None:
     bertworks.finetune(rows, model=tmp_path / "pretrained", steps=1, seeds=2, out=tmp_path / "tuned")
     for folder in ("shards", "pretrained", "tuned"):
         for file in (tmp_path / folder).rglob("*"):
-            name = re.sub(r"^(step-)\d+$", r"\g<1>00000100", file.name)
+            name = re.sub(r"^(step-)\d+", r"\g<1>00000100", file.name)
             if file.parent.name != "plans" and "tensorboard" not in file.parts:
                 assert name in page, f"{file.relative_to(tmp_path)} is not in file-formats.md"
     keys = {key for file in tmp_path.rglob("results.json") for key in json.loads(file.read_text("utf-8"))}
