@@ -77,10 +77,14 @@ def test_cross_fitting_is_unbiased_where_the_best_evaluation_is_not() -> None:
 
 
 def test_examples_without_a_part_in_the_choice_count_as_they_are() -> None:
-    chosen = [np.zeros((4, 1)), np.ones((4, 1))]
+    chosen = [np.zeros((20, 1)), np.ones((20, 1))]
     others = np.array([[0.0], [0.0], [1.0], [0.0]])
-    assert cross_fitted(accuracy, "accuracy", chosen, others) == {"accuracy": 5 / 8}
-    assert cross_fitted(accuracy, "accuracy", [np.ones((1, 1))]) == {"accuracy": 1.0}, "a single example"
+    assert cross_fitted(accuracy, "accuracy", chosen, others) == {"accuracy": 21 / 24}
+
+
+def test_few_examples_tell_nothing_about_a_choice() -> None:
+    """Of two examples, the model that is right on one is judged by the other."""
+    assert cross_fitted(accuracy, "accuracy", [np.eye(2)[:, :1], np.eye(2)[:, 1:]]) == {}
 
 
 def test_of_equal_evaluations_the_latest_is_the_best() -> None:
@@ -170,7 +174,13 @@ def test_runs_without_kept_evaluations_have_no_estimate(run: bertworks.Run, tmp_
 
 def test_seeds_have_the_mean_of_their_estimates(base_model: Path, tmp_path: Path) -> None:
     run = bertworks.finetune(
-        noisy_rows(40), model=base_model, out=tmp_path / "run", steps=4, seeds=2, settings={**SETTINGS}
+        noisy_rows(40),
+        dev=noisy_rows(30, seed=1),
+        model=base_model,
+        out=tmp_path / "run",
+        steps=4,
+        seeds=2,
+        settings=SETTINGS,
     )
     seeds = [json.loads((run.folder / f"seed-{seed}" / "results.json").read_text()) for seed in (0, 1)]
     for key in ("cross_fitted", "last"):

@@ -112,7 +112,7 @@ class Inputs:
     @property
     def remarks(self) -> list[Remark]:
         if self.is_text:
-            return [Remark("read-as-text", "there is no such file: it is read as a text"), *self.report.remarks()]
+            return [Remark("read-as-text", "read as a text: there is no such file"), *self.report.remarks()]
         if not isinstance(self._reader, TableReader):
             return self.report.remarks()
         columns = Remark("columns", f"columns: {', '.join(self._reader.columns.texts)}")

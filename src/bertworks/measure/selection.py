@@ -15,6 +15,7 @@ import numpy as np
 from bertworks.measure.intervals import MetricFunction
 from bertworks.measure.metrics import Floats, MetricValues, nan_to_zero
 
+MIN_EXAMPLES = 20  # with fewer, choice and score work against each other: what one half gains, the other lacks
 REPEATS = 50  # with other halves
 MAX_SCORED_EXAMPLES = 50_000_000  # over all repeats: large sets get fewer
 
@@ -23,10 +24,11 @@ def cross_fitted(
     function: MetricFunction, metric: str, evaluations: Sequence[Floats], others: Floats | None = None
 ) -> MetricValues:
     """The metrics of choosing the best of these evaluations by `metric`. An evaluation has the scores of the same
-    examples, one example per row; `others` are the chosen model's scores of examples that had no part in the choice."""
+    examples, one example per row; `others` are the chosen model's scores of examples that had no part in the choice.
+    Empty where there are too few examples to tell."""
     n_examples = len(evaluations[0])
-    if n_examples == 1:
-        return nan_to_zero(function(evaluations[-1] if others is None else np.concatenate([evaluations[-1], others])))
+    if n_examples < MIN_EXAMPLES:
+        return {}
     repeats = max(1, min(REPEATS, MAX_SCORED_EXAMPLES // (n_examples * len(evaluations))))
     generator = np.random.default_rng(0)
     values = []

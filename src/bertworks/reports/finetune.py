@@ -26,6 +26,7 @@ from bertworks.text.ledger import Ledger
 from bertworks.train.events import METRICS, Evaluated, Event, Started, Trained, last, of_kind, read_events
 
 STYLE = """
+.results { overflow-x: auto; }
 .results td, .results th { white-space: nowrap; } .results td:first-child { white-space: normal; min-width: 14rem; }
 .grid td, .grid th { text-align: right; padding: 0.3rem 0.8rem; } .grid td:first-child { text-align: left; }
 .help { display: block; line-height: 1.3; margin-bottom: 0.3rem; }
@@ -206,7 +207,10 @@ def _prediction_notes(results: EvalResults, task: AnyTask) -> list[Title]:
         temperature = f"{calibration.temperature:.2f}"
         used = ("it is part of the saved weights", "已并入保存的权重")
         if not calibration.helps:
-            used = ("it is not used, since it does not help", "无改善，故不采用")
+            used = (
+                "it is not used, since the error does not fall, or the right answers become less likely",
+                "误差没有降低，或正确答案的似然下降，故不采用",
+            )
         notes.append(
             (
                 f"The confidence{english} has an expected calibration error (ECE) of {before}, and of {after} with "
