@@ -1,12 +1,12 @@
 """How much of its speed is left beside another busy process: encoding, a loop of single texts, pre-training.
 
 The work is done alone, beside a busy loop of Python, and beside a torch process that multiplies matrices with all its
-threads; each time with threads that sleep while they wait, as bertworks sets it, with threads that spin first, as
+threads; each time with threads that soon sleep while they wait, as bertworks sets it, with threads that spin first, as
 OpenMP does by default, and with one thread. All take turns, each in a process of its own. Ratios to the same work alone
 are taken within a round, and their median is printed. Only for sleeping threads beside the Python loop there is an aim:
 at least half of the speed. Alone, they are compared with spinning ones.
 
-    python benchmarks/busy.py --rounds 5        (some three minutes a round, on a machine that is idle otherwise)
+    python benchmarks/busy.py --rounds 5        (some four minutes a round, on a machine that is idle otherwise)
 """
 
 from __future__ import annotations
