@@ -87,6 +87,7 @@ def test_a_short_budget_chooses_and_says_so(
 ) -> None:
     planned = job(base_model, long_texts, seconds_per_token=0.01, monkeypatch=monkeypatch)
     assert (planned.config.data.max_length, planned.config.data.train_windows) == (64, 1)
+    assert planned.config.data.overlap == 8
     assert planned.config.train.batch_size == MIN_BATCH_SIZE
     assert [remark.code for remark in planned.remarks].count("budget-plan") == 1
 

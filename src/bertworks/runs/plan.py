@@ -60,7 +60,10 @@ class Plan:
 
     def apply(self, config: FinetuneConfig) -> FinetuneConfig:
         train = config.train.model_copy(update={"batch_size": self.batch_size})
-        windows = {"max_length": self.max_length, "train_windows": 1} if self.one_window else {}
+        windows = {}
+        if self.one_window:  # with little overlap: half of a short window would double the time of evaluations
+            overlap = min(config.data.overlap, self.max_length // 8)
+            windows = {"max_length": self.max_length, "overlap": overlap, "train_windows": 1}
         return config.model_copy(update={"train": train, "data": config.data.model_copy(update=windows)})
 
     def remarks(self, pace: Pace, config: FinetuneConfig, n_examples: int) -> list[Remark]:
