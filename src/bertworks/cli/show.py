@@ -143,14 +143,9 @@ class _CheckedFile(FileIO):
 
 def checked_output(stream: TextIOWrapper) -> TextIOWrapper:
     """The same standard output with errors of ours; what a terminal cannot show is a question mark."""
-    file = _CheckedFile(stream.fileno())
-    return TextIOWrapper(
-        file if stream.write_through else BufferedWriter(file),  # python -u: nothing is buffered
-        stream.encoding,
-        errors="replace",
-        line_buffering=stream.line_buffering,
-        write_through=stream.write_through,
-    )
+    file = BufferedWriter(_CheckedFile(stream.fileno()))
+    by_line = stream.line_buffering or stream.write_through  # of python -u
+    return TextIOWrapper(file, stream.encoding, errors="replace", line_buffering=by_line)
 
 
 def exit_process(code: int) -> NoReturn:
