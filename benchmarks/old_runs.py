@@ -9,8 +9,10 @@ shape. This tree's code then
 - makes vectors of texts.
 
 Weights, what the optimiser remembers, metrics, predictions and vectors have to be the same to the bit; keys that have
-other names today are compared under today's. One thread, tiny models, one line for each run; exit code 1 if anything
-differs.
+other names today are compared under today's. What version 0.2 decides in another way is left out of the comparison:
+whether a model is calibrated, and intervals that reckon with the choice of the best evaluation. A head that was divided
+by its temperature has to be the older head divided by it, to the bit. One thread, tiny models, one line for each run;
+exit code 1 if anything differs.
 
     git worktree add ../old b9e4e56
     python benchmarks/old_runs.py ../old
@@ -25,6 +27,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -64,7 +67,12 @@ RENAMED = {  # keys of results, evaluations and ledgers before version 0.2
     "there": "support",
     "found": "predicted",
 }
-DROPPED = ("wrong",)  # of an error that is shown: always true
+DROPPED = {
+    "wrong",  # of an error that is shown: always true
+    *("special", "words", "temperature_in_head", "selection", "baseline"),  # not in the older files
+    *("calibration", "temperature", "errors"),  # another rule for when to calibrate; errors are sorted by confidence
+}
+DECIDED_ANEW = {"intervals"}  # of a run's own results; those of `evaluate` have to be the same
 RENAMED_PREDICTIONS = {"blank": "no_answer_score", "best": "best_span", "kind": "type"}
 Rows = list[dict[str, Any]]
 
@@ -396,12 +404,23 @@ def different_tensors(old: Path, new: Path) -> list[str]:
     models = sorted(path.relative_to(old) for path in old.rglob("*.safetensors") if "checkpoints" not in path.parts)
     assert models
     for path in models:
-        found += different(old / path, new / path)
+        found += different(old / path, new / path, temperature_in_head((new / path).parent))
     return found
 
 
-def different(old: Path, new: Path) -> list[str]:
-    """Names of tensors that are not the same to the bit, or not in both files."""
+def temperature_in_head(model: Path) -> float:
+    """What the head of a saved model was divided by."""
+    file = model / "bertworks.json"
+    artifact = json.loads(file.read_text()).get("task") if file.is_file() else None
+    return artifact["temperature"] if artifact and artifact["temperature_in_head"] else 1.0
+
+
+OUTPUT_LAYER = re.compile(r"(classifier|classifier\.out_proj|qa_outputs|heads\.\w+\.out)\.(weight|bias)")
+
+
+def different(old: Path, new: Path, temperature: float = 1.0) -> list[str]:
+    """Names of tensors that are not the same to the bit, or not in both files. `temperature`: what the new head was
+    divided by."""
     from safetensors.torch import load_file
 
     from bertworks.train.checkpoint import OLD_WEIGHT_NAMES
@@ -411,6 +430,9 @@ def different(old: Path, new: Path) -> list[str]:
     before, now = load_file(old), load_file(new)
     for name, today in OLD_WEIGHT_NAMES.items():
         before = {key.replace(name, today): tensor for key, tensor in before.items()}
+    if temperature != 1.0:
+        for name in filter(OUTPUT_LAYER.fullmatch, before):
+            before[name] = before[name] * (1 / temperature)
 
     def bits(tensors: dict[str, Any], name: str) -> tuple[Any, ...]:
         tensor = tensors.get(name)
@@ -494,8 +516,9 @@ def work_describe(run: str) -> dict[str, Any]:
 
     parts = [bertworks.Run(part) for part in parts_of(Path(run))]
     metrics = [[event.step, event.metrics] for part in parts for event in part.events if event.kind == "eval"]
-    whole = bertworks.Run(run)
-    return {"evaluations": metrics, "results": whole.results if (Path(run) / "results.json").is_file() else None}
+    results = bertworks.Run(run).results if (Path(run) / "results.json").is_file() else {}
+    kept = {key: value for key, value in results.items() if key not in DECIDED_ANEW}
+    return {"evaluations": metrics, "results": kept}
 
 
 def work_evaluate(run: str, data: str) -> dict[str, Any]:
