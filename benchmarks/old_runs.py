@@ -71,6 +71,7 @@ DROPPED = {
     "wrong",  # of an error that is shown: always true
     *("special", "words", "temperature_in_head", "selection", "baseline"),  # not in the older files
     *("calibration", "temperature", "errors"),  # another rule for when to calibrate; errors are sorted by confidence
+    "no_answer",  # a threshold of logits, divided by the temperature as they are
 }
 DECIDED_ANEW = {"intervals"}  # of a run's own results; those of `evaluate` have to be the same
 RENAMED_PREDICTIONS = {"blank": "no_answer_score", "best": "best_span", "kind": "type"}

@@ -284,7 +284,7 @@ def test_logits_of_predictions(trained: bertworks.Run) -> None:
     predictions = trained.predict(texts, logits=True)
     assert trained.predict(texts).logits is None
     for prediction, logits in zip(predictions, predictions.logits or (), strict=True):
-        exponentials = np.exp(logits / trained.model.predictor.task.temperature)
+        exponentials = np.exp(logits)
         assert np.allclose(exponentials / exponentials.sum(), list(prediction.scores.values()))
     predictor = trained.model.predictor
     prepared = predictor.prepare(texts)
@@ -292,6 +292,24 @@ def test_logits_of_predictions(trained: bertworks.Run) -> None:
     staged = predictor.logits(prepared, outputs)
     assert len(outputs[2]) > 1 and np.allclose(staged[2], np.concatenate(outputs[2]).mean(0))
     assert all(np.array_equal(a, b) for a, b in zip(staged, predictions.logits or (), strict=True))
+
+
+def test_logits_are_calibrated_wherever_the_temperature_is(trained: bertworks.Run) -> None:
+    """Older folders have it beside the weights, not in them."""
+    bench = bertworks.load(trained.folder)
+    assert bench.artifact is not None
+    bench.artifact = bench.artifact.model_copy(update={"temperature": 2.5, "temperature_in_head": False})
+    (prediction,) = predictions = bench.predict(["de ba fi"], logits=True)
+    (logits,) = predictions.logits or ()
+    assert logits is not None
+    assert np.allclose(np.exp(logits) / np.exp(logits).sum(), list(prediction.scores.values()))
+
+
+def test_columns_without_names_are_numbers(trained: bertworks.Run) -> None:
+    """pandas numbers them."""
+    table = pytest.importorskip("pandas").DataFrame([["de ba", "x"], ["fi", "y"]])
+    with pytest.raises(BertworksError):
+        trained.predict(table)
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ from bertworks.train.distributed import Distributed
 from bertworks.train.events import Event, Log, Remarked, Trained, read_events
 from bertworks.train.optim import learning_rate, make_optimizer
 from bertworks.train.policy import EvaluationPolicy
-from bertworks.train.runtime import Runtime, own_process, set_threads
+from bertworks.train.runtime import Runtime, StopRequest, own_process, set_threads
 from bertworks.train.trainer import TrainContext, Trainer
 from refusals import refused
 from texts import make_shards
@@ -671,6 +671,20 @@ def test_repeated_hangups_are_one_and_nohup_is_respected() -> None:
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_DFL
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("order", ["TERM HUP TERM", "HUP TERM", "TERM TERM HUP", "INT HUP"])
+def test_signals_of_one_stop_count_once(order: str) -> None:
+    """As systemd and torchrun send them. A process that did not count so would end here, with its own exit code."""
+    first, *others = [signal.Signals[f"SIG{name}"] for name in order.split()]
+    process_id = os.fork()
+    if process_id == 0:
+        stop = StopRequest()
+        for number in (first, *others):
+            stop.handle(number, None)
+        os._exit(0 if stop.signal == first else 1)
+    _, status = os.waitpid(process_id, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
 
 
 def test_a_training_whose_terminal_is_closed_is_saved(shards: Shards, tmp_path: Path) -> None:

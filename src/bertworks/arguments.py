@@ -19,17 +19,28 @@ from bertworks.errors import BadConfig, NotFound
 P = ParamSpec("P")
 T = TypeVar("T")
 NUMBERS = {int: Integral, float: Real}
-NAMES = {str: "a string", int: "an integer", float: "a number", bool: "True or False", type(None): "None"}
+NAMES = {
+    str: "a string",
+    int: "an integer",
+    float: "a number",
+    bool: "True or False",
+    type(None): "None",
+    Path: "a path",
+    Sequence: "a list",
+    Iterable: "a list",
+    Mapping: "a dict",
+    Callable: "a function",
+}
 
 
-def check_arguments(*own_checks: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """A decorator: an argument that is not of its annotated type is a `BadConfig`. `own_checks`: arguments that the
-    call checks itself. As ever, Python refuses unknown names and missing arguments."""
+def check_arguments(skip: Sequence[str] = ()) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """A decorator: an argument that is not of its annotated type is a `BadConfig`. `skip`: arguments that the call
+    checks itself. As ever, Python refuses unknown names and missing arguments."""
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
         call = signature(function)
         stars = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-        checked_names = [p.name for p in call.parameters.values() if p.kind not in stars and p.name not in own_checks]
+        checked_names = [p.name for p in call.parameters.values() if p.kind not in stars and p.name not in skip]
 
         @cache
         def hints() -> dict[str, Any]:
@@ -53,11 +64,11 @@ def _check(function: str, name: str, value: object, hint: Any) -> None:
         if isinstance(value, str) and Path in get_args(hint):
             _check_path(name, value)
         return
-    remedy = f"{name} is {' or '.join(dict.fromkeys(_describe(hint)))}"
+    remedy = f"{name} must be {' or '.join(dict.fromkeys(_describe(hint)))}"
     choices = [member for member in (hint, *get_args(hint)) if get_origin(member) is Literal]
     if choices and isinstance(value, str):
         raise BadConfig(f"{name} = {value!r} is not known", remedy=remedy, code="unknown-value", fields=[name])
-    cause = f"{function}: {name} is a {type(value).__name__}"
+    cause = f"{function}: {name} is of type {type(value).__name__}"
     raise BadConfig(cause, remedy=remedy, code="wrong-type", fields=[name])
 
 
@@ -84,8 +95,8 @@ def fits(value: object, hint: Any) -> bool:
         return isinstance(value, NUMBERS[hint]) and not isinstance(value, bool)
     if not isinstance(kind, type):  # Any, None, a type variable
         return value is None if kind is None else True
-    if kind in (Iterable, Sequence):  # bytes, mappings and numpy's scalars are iterable, too, but never meant
-        is_other = isinstance(value, bytes | bytearray | Mapping) or getattr(value, "shape", None) == ()
+    if kind in (Iterable, Sequence):  # strings, mappings and numpy's scalars are iterable, too, but never meant
+        is_other = isinstance(value, str | bytes | bytearray | Mapping) or getattr(value, "shape", None) == ()
         return isinstance(value, kind) and not is_other
     return isinstance(value, kind)
 

@@ -75,7 +75,7 @@ class Predictor:
         self.tokenizer = tokenizer
         self.task = restore_task(model, artifact)
 
-    @check_arguments("inputs")
+    @check_arguments(skip=("inputs",))
     def prepare(self, inputs: Iterable[Input | Example], on_long: OnLong | None = None) -> list[PreparedInput]:
         """An input is what the shape takes (`task.schema.input_help`), or an example, as files have them; a DataFrame
         has one in each row."""
@@ -150,10 +150,13 @@ class Predictor:
         return predictions
 
     def logits(self, prepared: Sequence[PreparedInput], outputs: Sequence[Outputs]) -> list[Array]:
-        """The logits of each input, of which `finish` makes predictions."""
-        return [self.task.example_logits(logits, item.features) for logits, item in zip(outputs, prepared, strict=True)]
+        """The logits of each input, calibrated: their softmax is the confidence."""
+        return [
+            self.task.example_logits(logits, item.features) / self.task.temperature
+            for logits, item in zip(outputs, prepared, strict=True)
+        ]
 
-    @check_arguments("inputs")
+    @check_arguments(skip=("inputs",))
     def predict(
         self,
         inputs: Iterable[Input | Example],
@@ -224,12 +227,13 @@ class Embedder:
     @check_arguments()
     def prepare(
         self,
-        texts: Sequence[str],
+        texts: Iterable[str],
         on_long: OnLong = "window",
         ledger: Ledger | None = None,
         places: Sequence[str] | None = None,
     ) -> list[Features]:
         """`places`: how errors name the texts, such as a file and a line."""
+        texts = list(texts)
         check_texts(texts, places)
         prompt = self.pooling.prompt
         prompted = [prompt + (text.lower() if self.pooling.lower_case else text) for text in texts]
@@ -302,7 +306,7 @@ class Embedder:
     @check_arguments()
     def encode(
         self,
-        texts: Sequence[str],
+        texts: Iterable[str],
         *,
         on_long: OnLong = "window",
         ledger: Ledger | None = None,

@@ -37,7 +37,6 @@ from bertworks.predictor import (
     Predictions,
     Predictor,
     Vectors,
-    check_inputs,
     check_segments,
 )
 from bertworks.presets import preset as preset_config
@@ -228,7 +227,7 @@ class Workbench:
         artifact = self.artifact or guess_artifact(self.model, self.hf_config.get("problem_type"), self.limit)
         return Predictor(self.model, self.tokenizer, artifact)
 
-    @check_arguments("inputs")
+    @check_arguments(skip=("inputs",))
     def predict(
         self,
         inputs: Iterable[Input | Example],
@@ -251,11 +250,11 @@ class Workbench:
         confident than `min_confidence`, it abstains: None for a label, an answer, a choice, or the tag of a word; of
         several labels, which are undecided.
 
-        With `logits=True`, `logits` of the result has an array for each input, before the temperature: of the classes
-        (classify, multilabel, regress), of the choices (choice), of each word (tag: words, tags), or of the first and
-        the last token of an answer (span: tokens, 2).
+        With `logits=True`, `logits` of the result has an array for each input, calibrated as the confidence is: of the
+        classes (classify, multilabel, regress), of the choices (choice), of each word that was read (tag: words, tags),
+        or of the first and the last token of an answer (span: rows, 2; each window has a row for "no answer", then one
+        for each of its tokens of the passage).
         """
-        check_inputs(inputs)
         return self.predictor.predict(
             inputs,
             on_long=on_long,
@@ -337,7 +336,7 @@ def load(
             code="pickled-weights",
         )
     loaded = load_folder(folder, family=family, strict=strict)
-    return _workbench(loaded, folder, str(name), device, _tokenizer(loaded, folder, vocab))
+    return _workbench(loaded, folder, str(name), device, _tokenizer(loaded, folder, vocab), strict)
 
 
 def import_pickled(
@@ -353,7 +352,7 @@ def import_pickled(
     else:
         loaded = import_fairseq(checkpoint, family=family, strict=strict)
         tokenizer = fairseq_tokenizer(path, _existing(vocab), loaded.model.config.family)
-    return _workbench(loaded, path, str(folder), "cpu", tokenizer)
+    return _workbench(loaded, path, str(folder), "cpu", tokenizer, strict)
 
 
 @check_arguments()
@@ -416,7 +415,12 @@ def _existing(vocab: str | Path | None) -> Path | None:
 
 
 def _workbench(
-    loaded: LoadedModel, folder: Path, name: str, device: str | torch.device, tokenizer: Tokenizer | None
+    loaded: LoadedModel,
+    folder: Path,
+    name: str,
+    device: str | torch.device,
+    tokenizer: Tokenizer | None,
+    strict: bool,
 ) -> Workbench:
     _check_vocabulary(tokenizer, loaded.model.config, str(folder))
     own = read_json(folder / OWN_FILE) if (folder / OWN_FILE).is_file() else {}
@@ -431,9 +435,10 @@ def _workbench(
     if own.get("task") is not None:
         bench.artifact = check_artifact(own["task"], str(folder / OWN_FILE))
     if (folder / GENERATOR / CONFIG).is_file():
-        generator = load_folder(folder / GENERATOR)
+        generator = load_folder(folder / GENERATOR, strict=strict)
         tokenizer = _tokenizer(generator, folder / GENERATOR)
-        bench.generator = _workbench(generator, folder / GENERATOR, f"{name}/{GENERATOR}", device, tokenizer)
+        generator_name = f"{name}/{GENERATOR}"
+        bench.generator = _workbench(generator, folder / GENERATOR, generator_name, device, tokenizer, strict)
     return bench
 
 

@@ -235,7 +235,9 @@ def table_rows(data: Any) -> list[Row] | None:
     elif hasattr(data, "to_dict") and hasattr(data, "columns"):  # pandas
         data = data.to_dict("records")
     rows: list[Any] = list(data) if fits(data, Iterable) else [None]
-    return rows if all(isinstance(row, Mapping) for row in rows) else None
+    if not all(isinstance(row, Mapping) for row in rows):
+        return None
+    return [{str(name): cell for name, cell in row.items()} for row in rows]  # pandas numbers columns without names
 
 
 def _parse(value: object, schema: Schema, pairs: bool | None) -> Example:

@@ -102,7 +102,7 @@ class Run:
         resume_run(self.folder, ProcessContext.library(on_event, device))
         return Run(self.folder)
 
-    @check_arguments("data")
+    @check_arguments(skip=("data",))
     def evaluate(
         self,
         data: str | Path | Rows,
@@ -124,7 +124,7 @@ class Run:
         return self.model.predict(inputs, **options)
 
 
-@check_arguments("data", "dev")
+@check_arguments(skip=("data", "dev"))
 def finetune(
     data: str | Path | Rows,
     *,

@@ -132,7 +132,7 @@ class Task(Trainable, Generic[Answer, PredictionT]):
         raise NotImplementedError
 
     def example_logits(self, outputs: Outputs, features: Features) -> Array:
-        """The logits of an input, for callers: before temperature, thresholds and Viterbi decoding."""
+        """The logits of an input, before temperature, thresholds and Viterbi decoding."""
         raise NotImplementedError
 
     def targets(self, features: Features) -> Numbers:

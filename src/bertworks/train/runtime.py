@@ -5,8 +5,8 @@ process is ours; a library call leaves its caller's process as it is.
 
 SIGTERM, SIGINT and SIGHUP (a closed terminal) request a stop: the current step is finished and saved; an evaluation by
 a single process is interrupted. A second signal ends the process at once. Launchers that stop a group of processes
-often signal each of them twice, directly and through the parent; so two SIGTERMs in quick succession count as one, and
-a SIGHUP after another signal, which shell, kernel and systemd all may send, counts as none.
+often signal each of them twice, directly and through the parent, and shell, kernel and systemd may add a SIGHUP; so a
+SIGTERM soon after another or after a SIGHUP counts as none, and so does a SIGHUP after any signal.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from bertworks.errors import Remark, Unsupported
 
 HANGUP = getattr(signal, "SIGHUP", None)  # Windows has none
 SIGNALS = (signal.SIGTERM, signal.SIGINT, *((HANGUP,) if HANGUP is not None else ()))
-SAME_SIGNAL_SECONDS = 0.5  # two SIGTERMs within this time count as one
+SAME_STOP_SECONDS = 0.5  # SIGTERM and SIGHUP within this time are one request
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
 MALLOC_KEEP_BYTES = 2**30  # freed memory that malloc keeps
 PEAK_FLOPS_SECONDS = 0.5  # of measuring
@@ -54,13 +54,16 @@ class StopRequest:
     requested_at: float = 0.0
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        elapsed = time.monotonic() - self.requested_at
-        is_same_term = number == self.signal == signal.SIGTERM and elapsed < SAME_SIGNAL_SECONDS
-        is_repeated = is_same_term or number == HANGUP
-        if self.signal and not is_repeated:
+        if not self.signal:
+            self.signal = number
+            self.requested_at = time.monotonic()
+        elif not self._is_repeated(number):
             os._exit(128 + number)
-        self.signal = number
-        self.requested_at = time.monotonic()
+
+    def _is_repeated(self, number: int) -> bool:
+        """Whether this signal belongs to the request that there is already."""
+        is_soon = time.monotonic() - self.requested_at < SAME_STOP_SECONDS
+        return number == HANGUP or (number == signal.SIGTERM and self.signal != signal.SIGINT and is_soon)
 
     def raise_if_requested(self) -> None:
         if self.signal:
