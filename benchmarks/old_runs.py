@@ -413,7 +413,7 @@ def temperature_in_head(model: Path) -> float:
     """What the head of a saved model was divided by."""
     file = model / "bertworks.json"
     artifact = json.loads(file.read_text()).get("task") if file.is_file() else None
-    return artifact["temperature"] if artifact and artifact["temperature_in_head"] else 1.0
+    return artifact["temperature"] if artifact and artifact.get("temperature_in_head") else 1.0
 
 
 OUTPUT_LAYER = re.compile(r"(classifier|classifier\.out_proj|qa_outputs|heads\.\w+\.out)\.(weight|bias)")
