@@ -14,6 +14,7 @@ from bertworks.model.attention import (
     AttentionCall,
     AttentionLayer,
     Positions,
+    edit_heads,
     record_attention,
     sinusoids,
 )
@@ -36,10 +37,11 @@ class RotaryAttention(Attention):
             first, second = x.chunk(2, -1)
             return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
 
-        def rotary(q: Tensor, k: Tensor, run: Run) -> tuple[Tensor, Tensor, None]:
-            return rotate(q, run.queries.positions), rotate(k, run.keys.positions), None
+        class Rotary(Positions):
+            def __call__(self, q: Tensor, k: Tensor, run: Run) -> tuple[Tensor, Tensor, None]:
+                return rotate(q, run.queries.positions), rotate(k, run.keys.positions), None
 
-        return rotary
+        return Rotary()
 
 
 def make_attention(kind: type[Attention] = Attention) -> Attention:
@@ -167,6 +169,68 @@ def test_recorded_scores_are_before_the_softmax(kind: str) -> None:
         for scores, probabilities in zip(layer.scores, layer.probabilities, strict=True):
             visible = scores.masked_fill(probabilities == 0, -torch.inf) if kind == "gpt" else scores
             assert torch.allclose(visible.softmax(-1), probabilities, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+@torch.no_grad()
+def test_terms_add_up_to_the_scores(kind: str) -> None:
+    model = make_model(kind)
+    with record_attention() as recording:
+        model.encoder(random_batch(LENGTHS))
+    for layer in recording.layers:
+        for terms, scores in zip(layer.terms, layer.scores, strict=True):
+            assert set(terms) == ({"content", "key", "distance", "segment"} if "xlnet" in kind else {"content"})
+            assert torch.allclose(sum(terms.values(), torch.zeros(())), scores, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["bert", "xlnet", "albert"])
+@torch.no_grad()
+def test_value_norms_are_lengths_of_what_a_key_adds(kind: str) -> None:
+    """Against the vectors themselves, one head and one key at a time."""
+    model = make_model(kind)
+    tokens = random_batch([5])
+    with record_attention() as recording:
+        states = model.encoder(tokens, keep_layers=True)
+    for layer, below, recorded in zip(model.encoder.layers(), states.layers, recording.layers, strict=False):
+        attention = layer.attention.attn
+        values = attention.v(layer.attention.pre(below)).view(5, attention.n_heads, -1)
+        by_head = attention.out.weight.view(len(attention.out.weight), attention.n_heads, -1)
+        expected = torch.stack([(values[:, head] @ by_head[:, head].T).norm(dim=-1) for head in range(by_head.size(1))])
+        assert torch.allclose(recorded.value_norms[0], expected, rtol=1e-4, atol=1e-6)
+
+
+@torch.no_grad()
+def test_only_what_is_asked_for_is_recorded() -> None:
+    model = make_model("bert")
+    with record_attention(fields=["probabilities", "value_norms"]) as recording, record_attention() as everything:
+        model.encoder(random_batch(LENGTHS))
+    for layer, whole in zip(recording.layers, everything.layers, strict=True):
+        assert not (layer.scores or layer.terms or layer.queries or layer.keys) and whole.scores
+        assert all(map(torch.equal, layer.probabilities, whole.probabilities)) and len(layer.value_norms) == len(
+            LENGTHS
+        )
+
+
+@torch.no_grad()
+def test_heads_may_be_edited() -> None:
+    """Of one layer that shares its weights with others: what it puts out is replaced, and nothing else."""
+    model = make_model("albert")
+    tokens = random_batch(LENGTHS)
+    expected = model.encoder(tokens).last
+    seen: list[int] = []
+
+    def silence(call: AttentionCall, outputs: Tensor, values: Tensor) -> Tensor:
+        seen.append(call.layer)
+        if call.layer != 2:
+            return outputs
+        return outputs.index_fill(1, torch.tensor([1]), 0.0)
+
+    with edit_heads(silence):
+        edited = model.encoder(tokens, keep_layers=True)
+    unedited = model.encoder(tokens, keep_layers=True)
+    assert all(map(torch.equal, edited.layers[:3], unedited.layers[:3]))
+    assert not torch.allclose(edited.layers[3], unedited.layers[3], atol=1e-4)
+    assert sorted({*seen}) == [0, 1, 2, 3] and torch.equal(model.encoder(tokens).last, expected)
 
 
 @torch.no_grad()

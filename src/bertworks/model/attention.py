@@ -9,10 +9,11 @@ and XLNet (Yang et al. 2019, section 2); additive scores as in Bahdanau et al. 2
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 
 from bertworks.arguments import check_arguments
 from bertworks.config import TransformerConfig
+from bertworks.errors import BadConfig, nearest
 from bertworks.model.dropout import Dropout
 from bertworks.model.layout import Layout, Run
 
@@ -29,9 +31,20 @@ from bertworks.model.layout import Layout, Run
 torch.ones(1).sin()
 
 CONTENT, QUERY = "content", "query"  # streams of a forward pass; the second in two-stream attention only
-Positions = Callable[[Tensor, Tensor, Run], tuple[Tensor, Tensor, Tensor | None]]
-"""(q, k, run) -> (q', k', bias): queries and keys with their positions in them, and what is added to the scores,
-(R, H, Tq, Tk)."""
+
+
+class Positions:
+    """How positions enter the scores; here, they do not."""
+
+    def __call__(self, q: Tensor, k: Tensor, run: Run) -> tuple[Tensor, Tensor, Tensor | None]:
+        """(q, k, run) -> (q', k', bias): queries and keys with their positions in them, and what is added to the
+        scores, (R, H, Tq, Tk)."""
+        return q, k, None
+
+    def terms(self, q: Tensor, k: Tensor, run: Run) -> dict[str, Tensor]:
+        """What they contribute to the scores beside the product of q and k, by name, (R, H, Tq, Tk) each."""
+        return {}
+
 
 Score = Callable[[Tensor, Tensor], Tensor]
 """(q, k) -> scores, (R, H, Tq, Tk)."""
@@ -51,16 +64,20 @@ class AttentionCall:
 
 @dataclass
 class AttentionLayer:
-    """Scores, probabilities, queries and keys of one attention layer, sequence by sequence."""
+    """What is recorded of one attention layer, sequence by sequence."""
 
     layer: int = 0
     stream: str = CONTENT
     scores: list[Tensor] = field(default_factory=list)  # (H, Tq, Tk) each, before mask and softmax
+    terms: list[dict[str, Tensor]] = field(default_factory=list)  # (H, Tq, Tk) each; their sum is the score
     probabilities: list[Tensor] = field(default_factory=list)  # (H, Tq, Tk) each
     queries: list[Tensor] = field(default_factory=list)  # (H, Tq, D) each, before positions
     keys: list[Tensor] = field(default_factory=list)  # (H, Tk, D) each, before positions
+    value_norms: list[Tensor] = field(default_factory=list)  # (H, Tk) each: length of what a key adds at full weight
 
 
+Field = Literal["scores", "terms", "probabilities", "queries", "keys", "value_norms"]
+FIELDS: tuple[Field, ...] = get_args(Field)
 OnLayer = Callable[[AttentionLayer], None]
 
 
@@ -71,25 +88,42 @@ class Recording:
 
     layers: list[AttentionLayer] = field(default_factory=list)
     on_layer: OnLayer | None = None
+    fields: Sequence[Field] = FIELDS
 
     def add(self, layer: AttentionLayer) -> None:
         (self.on_layer or self.layers.append)(layer)
 
 
+EditHeads = Callable[["AttentionCall", Tensor, Tensor], Tensor]
+"""(call, outputs, values) -> outputs: what each head found, (R, H, Tq, D), from the values (R, H, Tk, D)."""
+
+_edits: ContextVar[tuple[EditHeads, ...]] = ContextVar("edits", default=())
 _recordings: ContextVar[tuple[Recording, ...]] = ContextVar("recordings", default=())
 
 
 @check_arguments()
 @contextmanager
-def record_attention(on_layer: OnLayer | None = None) -> Iterator[Recording]:
-    """Record scores, probabilities, queries and keys of every layer that runs inside; a layer at a time with
-    `on_layer`, which may keep what it likes. The outputs stay the same to the bit."""
-    recording = Recording(on_layer=on_layer)
+def record_attention(on_layer: OnLayer | None = None, fields: Sequence[Field] = FIELDS) -> Iterator[Recording]:
+    """Record `fields` of every attention layer that runs inside; a layer at a time with `on_layer`, which may keep what
+    it likes. The outputs stay the same to the bit."""
+    if unknown := [name for name in fields if name not in FIELDS]:
+        raise BadConfig(f"unknown field {unknown[0]!r}", remedy=nearest(str(unknown[0]), FIELDS), code="unknown-value")
+    recording = Recording(on_layer=on_layer, fields=fields)
     token = _recordings.set((*_recordings.get(), recording))
     try:
         yield recording
     finally:
         _recordings.reset(token)
+
+
+@contextmanager
+def edit_heads(edit: EditHeads) -> Iterator[None]:
+    """Replace what heads put out, in every attention that runs inside, such as those to be ablated."""
+    token = _edits.set((*_edits.get(), edit))
+    try:
+        yield
+    finally:
+        _edits.reset(token)
 
 
 def attend(
@@ -103,10 +137,12 @@ def attend(
     drop: Dropout,
     positions: Positions,
     score: Score | None,
+    out: Tensor,
 ) -> Tensor:
-    """q (Nq, H*D), memory (Nk, H*D) -> (Nq, H*D). Without a `score` of its own, attention is a scaled dot product."""
-    recordings = _recordings.get()
-    layer = AttentionLayer(call.layer, call.stream)
+    """q (Nq, H*D), memory (Nk, H*D) -> (Nq, H*D). Without a `score` of its own, attention is a scaled dot product.
+    `out`: the weights (hidden, H*D) that the result will be multiplied by, for recordings."""
+    recordings, edits = _recordings.get(), _edits.get()
+    layers = [AttentionLayer(call.layer, call.stream) for _ in recordings]
     outputs = []
     use_kernel = score is None and (q.device.type != "cpu" or not drop.active)  # on CPUs it has no dropout
     query_sizes = [rows * n_queries for rows, n_queries, _ in layout.shapes]
@@ -123,14 +159,18 @@ def attend(
         else:
             scores = _scores(placed_q, placed_k, bias, score)
             output = drop(_probabilities(scores, run.sees(causal, call.reach))) @ run_v
+        for edit in edits:
+            output = edit(call, output, run_v)
         outputs.append(output.transpose(1, 2).reshape(flat[0].shape))
         if recordings:
             scores = _scores(placed_q, placed_k, bias, score).detach()
-            layer.scores += scores.unbind()
-            layer.probabilities += _probabilities(scores, run.sees(causal, call.reach)).unbind()
-            layer.queries += run_q.detach().unbind()
-            layer.keys += run_k.detach().unbind()
-    for recording in recordings:
+            attended = AttendedRun(
+                run_q, run_k, run_v, run, scores, run.sees(causal, call.reach), positions, score, out
+            )
+            for recording, layer in zip(recordings, layers, strict=True):
+                for name in recording.fields:
+                    getattr(layer, name).extend(getattr(attended, name)())
+    for recording, layer in zip(recordings, layers, strict=True):
         recording.add(layer)
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
@@ -160,6 +200,44 @@ def _probabilities(scores: Tensor, sees: Tensor | None) -> Tensor:
         return scores.softmax(-1)
     # The row of a query that sees no key is all zeros, as in the kernel.
     return scores.masked_fill(~sees, -math.inf).softmax(-1).masked_fill(~sees, 0.0)
+
+
+@dataclass(frozen=True)
+class AttendedRun:
+    """The attention of one run, for recordings: each method is a field of theirs, sequence by sequence."""
+
+    q: Tensor  # (R, H, Tq, D)
+    k: Tensor  # (R, H, Tk, D)
+    v: Tensor  # (R, H, Tk, D)
+    run: Run
+    all_scores: Tensor  # (R, H, Tq, Tk)
+    sees: Tensor | None
+    positions: Positions
+    score: Score | None
+    out: Tensor  # (hidden, H*D)
+
+    def scores(self) -> Sequence[Tensor]:
+        return self.all_scores.unbind()
+
+    def terms(self) -> list[dict[str, Tensor]]:
+        terms = {"content": _scores(self.q, self.k, None, self.score), **self.positions.terms(self.q, self.k, self.run)}
+        return [{name: term[row].detach() for name, term in terms.items()} for row in range(len(self.q))]
+
+    def probabilities(self) -> Sequence[Tensor]:
+        return _probabilities(self.all_scores, self.sees).unbind()
+
+    def queries(self) -> Sequence[Tensor]:
+        return self.q.detach().unbind()
+
+    def keys(self) -> Sequence[Tensor]:
+        return self.k.detach().unbind()
+
+    def value_norms(self) -> Sequence[Tensor]:
+        """As in Kobayashi et al. 2020."""
+        v = self.v.detach()
+        by_head = self.out.detach().view(len(self.out), v.size(1), v.size(3))  # (hidden, H, D)
+        gram = torch.einsum("ehd,ehc->hdc", by_head, by_head)  # |v W|^2 = v (W W^T) v^T, without vectors of hidden size
+        return torch.einsum("rhkd,hdc,rhkc->rhk", v, gram, v).clamp_min(0).sqrt().unbind()
 
 
 class Attention(nn.Module):
@@ -192,16 +270,13 @@ class Attention(nn.Module):
             drop=self.drop,
             positions=self.positions(layout),
             score=self.score,
+            out=self.out.weight,
         )
         out: Tensor = self.out(y)
         return out
 
     def positions(self, layout: Layout) -> Positions:
-        return no_positions
-
-
-def no_positions(q: Tensor, k: Tensor, run: Run) -> tuple[Tensor, Tensor, None]:
-    return q, k, None
+        return Positions()
 
 
 class RelativeAttention(Attention):
@@ -221,21 +296,37 @@ class RelativeAttention(Attention):
         longest = max(n_keys for _, _, n_keys in layout.shapes)
         distances = torch.arange(-longest, longest, device=self.distance.weight.device)
         waves = torch.cat(sinusoids(distances, self.distance.in_features), -1).to(self.distance.weight.dtype)
-        table = self.distance(waves).view(2 * longest, self.n_heads, -1)  # row longest + d: distance d
+        return RelativePositions(self, self.distance(waves).view(2 * longest, self.n_heads, -1))
 
-        def relative_positions(q: Tensor, k: Tensor, run: Run) -> tuple[Tensor, Tensor, Tensor]:
-            length = run.keys.positions.size(1)
-            run_table = table[longest - length : longest + length]
-            by_distance = torch.einsum("rhqd,thd->rhqt", q + self.distance_bias[:, None], run_table)
-            # (R, 1, Tq, Tk)
-            rows = run.queries.positions[:, None, :, None] - run.keys.positions[:, None, None, :] + length
-            by_distance = by_distance.gather(-1, rows.expand(-1, self.n_heads, -1, -1))
-            same, other = torch.einsum("rhqd,shd->srhq", q + self.segment_bias[:, None], self.segments).unsqueeze(-1)
-            is_other = run.queries.segments[:, None, :, None] != run.keys.segments[:, None, None, :]
-            bias = (by_distance + torch.where(is_other, other, same)) / math.sqrt(q.size(-1))
-            return q + self.content_bias[:, None], k, bias
 
-        return relative_positions
+@dataclass(frozen=True)
+class RelativePositions(Positions):
+    attention: RelativeAttention
+    table: Tensor  # (2 * longest, H, D); row longest + d: distance d
+
+    def __call__(self, q: Tensor, k: Tensor, run: Run) -> tuple[Tensor, Tensor, Tensor]:
+        bias = (self._by_distance(q, run) + self._by_segment(q, run)) / math.sqrt(q.size(-1))
+        return q + self.attention.content_bias[:, None], k, bias
+
+    def terms(self, q: Tensor, k: Tensor, run: Run) -> dict[str, Tensor]:
+        root = math.sqrt(q.size(-1))
+        by_key = (self.attention.content_bias[:, None] @ k.transpose(-1, -2)).expand(-1, -1, q.size(2), -1)
+        terms = {"key": by_key, "distance": self._by_distance(q, run), "segment": self._by_segment(q, run)}
+        return {name: term / root for name, term in terms.items()}
+
+    def _by_distance(self, q: Tensor, run: Run) -> Tensor:
+        longest, length = len(self.table) // 2, run.keys.positions.size(1)
+        run_table = self.table[longest - length : longest + length]
+        by_distance = torch.einsum("rhqd,thd->rhqt", q + self.attention.distance_bias[:, None], run_table)
+        # (R, 1, Tq, Tk)
+        rows = run.queries.positions[:, None, :, None] - run.keys.positions[:, None, None, :] + length
+        return by_distance.gather(-1, rows.expand(-1, q.size(1), -1, -1))
+
+    def _by_segment(self, q: Tensor, run: Run) -> Tensor:
+        queries = q + self.attention.segment_bias[:, None]
+        same, other = torch.einsum("rhqd,shd->srhq", queries, self.attention.segments).unsqueeze(-1)
+        is_other = run.queries.segments[:, None, :, None] != run.keys.segments[:, None, None, :]
+        return torch.where(is_other, other, same)
 
 
 class AdditiveAttention(Attention):
