@@ -17,6 +17,7 @@ FLOORS = [
     ["runs"],
     ["reports"],
     ["workbench"],
+    ["inspect"],
     ["predictor"],
     ["fill"],
     ["train"],

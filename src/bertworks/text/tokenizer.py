@@ -66,6 +66,7 @@ class Pieces:
     offsets: list[tuple[int, int]]  # into the text of the piece; (0, 0) for special tokens
     special: list[bool]
     words: list[int | None]  # index of the word in its text; None for special tokens
+    texts: list[int | None]  # 0 for the first text, 1 for the second; None for special tokens
 
 
 class Tokenizer:
@@ -225,6 +226,7 @@ class Tokenizer:
             offsets=encoded.offsets,
             special=[bool(flag) for flag in encoded.special_tokens_mask],
             words=encoded.word_ids,
+            texts=encoded.sequence_ids,
         )
 
     def encode(self, texts: Sequence[str], places: Sequence[str] | None = None) -> list[Ids]:

@@ -1,0 +1,101 @@
+"""When a head gets a name: thresholds on lower bounds, in one table, printed with every atlas.
+
+A condition such as "lift at least 5" holds if the lower bound of `target - 5 * decoy` is above 0: so one bound, with
+its uncertainty over word types and documents, serves differences and ratios alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from bertworks.inspect.evidence import Evidence, Z
+from bertworks.inspect.relations import (
+    DECOY,
+    HIT,
+    IS_STRONGEST,
+    IS_THERE,
+    MASS,
+    N_OFFSET_FEATURES,
+    OFFSETS,
+    TARGET,
+    TO_WORD,
+    TO_WORDS,
+)
+from bertworks.inspect.units import Bools, Floats
+
+POSITIONAL = {"next": 1, "previous": -1, "next2": 2, "previous2": -2}
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Lower bounds that a name needs."""
+
+    z: float = Z  # standard errors below the mean
+    min_types: int = 50  # word types; fewer: not enough text
+    min_documents: int = 50
+    offset_share: float = 0.40  # of what goes to words, to the word at this offset
+    offset_hit: float = 0.60  # how often that word is the strongest
+    offset_ratio: float = 2.0  # times what goes to any other offset
+    strong_mass: float = 0.50  # of all attention: then the name is a strong one
+    same_lift: float = 5.0  # on the same word, times that on decoys
+    same_mass: float = 0.05  # of all attention, to the same word
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether heads have a name, (H,) each."""
+
+    is_named: Bools
+    is_strong: Bools
+    numbers: Mapping[str, Floats]  # what was measured, means over types
+
+
+def has_enough_text(evidence: Evidence, thresholds: Thresholds) -> bool:
+    return len(evidence.types) >= thresholds.min_types and len(evidence.documents) >= thresholds.min_documents
+
+
+def judge_offset(evidence: Evidence, offset: int, thresholds: Thresholds) -> Verdict:
+    """Evidence of `offset_features`."""
+    others = [other for other in OFFSETS if other != offset]
+
+    def bound(weights: Mapping[tuple[int, int], float]) -> Floats:
+        """By offset and feature."""
+        row = np.zeros((len(OFFSETS), N_OFFSET_FEATURES))
+        for (place, feature), weight in weights.items():
+            row[OFFSETS.index(place), feature] = weight
+        return evidence.lower_bound(row.reshape(-1), thresholds.z)
+
+    conditions = [
+        bound({(offset, TO_WORD): 1, (offset, TO_WORDS): -thresholds.offset_share}),
+        bound({(offset, IS_STRONGEST): 1, (offset, IS_THERE): -thresholds.offset_hit}),
+        *(bound({(offset, TO_WORD): 1, (other, TO_WORD): -thresholds.offset_ratio}) for other in others),
+    ]
+    strong = bound({(offset, TO_WORD): 1, (offset, IS_THERE): -thresholds.strong_mass})
+    means = evidence.means.reshape(-1, len(OFFSETS), N_OFFSET_FEATURES)[:, OFFSETS.index(offset)]
+    mass, to_words, hit, there = means.T
+    is_named = np.min(conditions, axis=0) > 0
+    numbers = {"share": mass / to_words, "mass": mass / there, "hit": hit / there}
+    return Verdict(is_named, is_named & (strong > 0), numbers)
+
+
+def judge_same(evidence: Evidence, thresholds: Thresholds) -> Verdict:
+    """Evidence of `site_features`."""
+    conditions = [
+        evidence.lower_bound(_feature_weights({TARGET: 1, DECOY: -thresholds.same_lift}), thresholds.z),
+        evidence.lower_bound(_feature_weights({MASS: 1}), thresholds.z) - thresholds.same_mass,
+    ]
+    strong = evidence.lower_bound(_feature_weights({MASS: 1}), thresholds.z) - thresholds.strong_mass
+    target, decoy, mass, hit = np.moveaxis(evidence.means, -1, 0)
+    is_named = np.min(conditions, axis=0) > 0
+    numbers = {"target": target, "decoy": decoy, "lift": target / np.maximum(decoy, 1e-9), "mass": mass, "hit": hit}
+    return Verdict(is_named, is_named & (strong > 0), numbers)
+
+
+def _feature_weights(by_feature: Mapping[int, float]) -> Floats:
+    weights = np.zeros(HIT + 1)
+    for feature, weight in by_feature.items():
+        weights[feature] = weight
+    return weights
