@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, overload
@@ -22,7 +21,7 @@ from bertworks.datasets.schema import Input
 from bertworks.errors import BadConfig, BadWeights, NotFound, Remark, TooLong, Unsupported
 from bertworks.files import read_json
 from bertworks.fill import Filled, Filler
-from bertworks.model.attention import record_attention
+from bertworks.inspect.view import AttentionView, inspect_text
 from bertworks.model.encoder import States
 from bertworks.model.fairseq import find_checkpoint, import_fairseq
 from bertworks.model.folder import CONFIG, GENERATOR, LoadedModel, import_folder, load_folder, save_folder
@@ -50,16 +49,6 @@ Cosines = NDArray[np.float64]
 OWN_FILE = "bertworks.json"
 DEFAULT_LIMIT = 512  # of models without positions, such as XLNet: the length it was trained on
 log = logging.getLogger("bertworks")
-
-
-@dataclass(frozen=True)
-class AttentionView:
-    """The attention over a text: L layers, H heads, T tokens, D size of a head."""
-
-    tokens: Pieces
-    probabilities: Vectors  # (L, H, T, T)
-    queries: Vectors = field(repr=False)  # (L, H, T, D)
-    keys: Vectors = field(repr=False)  # (L, H, T, D)
 
 
 class Workbench:
@@ -188,18 +177,7 @@ class Workbench:
     @check_arguments()
     def attention(self, a: str, b: str | None = None) -> AttentionView:
         """The attention of every layer and head over a text or a pair."""
-        pieces = self._pieces(a, b)
-        with record_attention() as recording:
-            self._run([pieces])
-        layers = recording.layers
-        if not layers:
-            raise Unsupported("this encoder has no attention", code="no-attention")
-        return AttentionView(
-            tokens=pieces,
-            probabilities=np.stack([as_numpy(layer.probabilities[0]) for layer in layers]),
-            queries=np.stack([as_numpy(layer.queries[0]) for layer in layers]),
-            keys=np.stack([as_numpy(layer.keys[0]) for layer in layers]),
-        )
+        return inspect_text(self.model, self._pieces(a, b), (a,) if b is None else (a, b))
 
     @check_arguments()
     def fill(self, text: str, top_k: int = 5) -> Filled:

@@ -73,10 +73,11 @@ class AttentionLayer:
     probabilities: list[Tensor] = field(default_factory=list)  # (H, Tq, Tk) each
     queries: list[Tensor] = field(default_factory=list)  # (H, Tq, D) each, before positions
     keys: list[Tensor] = field(default_factory=list)  # (H, Tk, D) each, before positions
+    values: list[Tensor] = field(default_factory=list)  # (H, Tk, D) each
     value_norms: list[Tensor] = field(default_factory=list)  # (H, Tk) each: length of what a key adds at full weight
 
 
-Field = Literal["scores", "terms", "probabilities", "queries", "keys", "value_norms"]
+Field = Literal["scores", "terms", "probabilities", "queries", "keys", "values", "value_norms"]
 FIELDS: tuple[Field, ...] = get_args(Field)
 OnLayer = Callable[[AttentionLayer], None]
 
@@ -231,6 +232,9 @@ class AttendedRun:
 
     def keys(self) -> Sequence[Tensor]:
         return self.k.detach().unbind()
+
+    def values(self) -> Sequence[Tensor]:
+        return self.v.detach().unbind()
 
     def value_norms(self) -> Sequence[Tensor]:
         """As in Kobayashi et al. 2020."""

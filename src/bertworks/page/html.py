@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable, Sequence
 from html import escape as _escape
 
+from bertworks.page.modules import script_hash
+
 NUMBER_CELL = re.compile(r"[-+]?[\d.,]*\d%?( \([\d.]+%\))?|")  # or empty
 CONTENT_SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 STYLE = """
@@ -60,14 +62,17 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return "".join([*parts, "</table>"])
 
 
-def page(title: tuple[str, str], body: str, style: str = "") -> str:
-    """The complete document. `title`: plain text, in English and Chinese; `body`: HTML."""
+def page(title: tuple[str, str], body: str, style: str = "", script: str = "") -> str:
+    """The complete document. `title`: plain text, in English and Chinese; `body`: HTML; `script`: the one that may run,
+    by its hash."""
     english, chinese = map(escape, title)
+    policy = CONTENT_SECURITY_POLICY + (f"; script-src {script_hash(script)}" if script else "")
+    module = f'<script type="module">{script}</script>' if script else ""
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{english} · {chinese}</title>'
-        f'<meta http-equiv="Content-Security-Policy" content="{CONTENT_SECURITY_POLICY}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{STYLE}{style}</style></head>\n'
         '<body><input type="checkbox" id="zh" aria-label="中文 / English">'
         '<div class="switch"><label for="zh"><span lang="en">中文</span><span lang="zh">English</span></label></div>\n'
-        f"<main><h1>{bilingual(english, chinese)}</h1>\n{body}\n</main></body></html>\n"
+        f"<main><h1>{bilingual(english, chinese)}</h1>\n{body}\n</main>{module}</body></html>\n"
     )

@@ -1,0 +1,42 @@
+// Numbers in a page: deflated bytes in base64, in script elements that are data and never run.
+//
+// Probabilities are coded by their root, q = round(255 sqrt(p)): a linear code would lose a row of 512 small ones.
+
+const PROBABILITIES = Float32Array.from({ length: 256 }, (_, code) => (code / 255) ** 2);
+
+export function decodeRoot(bytes) {
+  return Float32Array.from(bytes, (code) => PROBABILITIES[code]);
+}
+
+export function fromBase64(text) {
+  const binary = atob(text);
+  const bytes = new Uint8Array(binary.length);
+  for (let at = 0; at < binary.length; at += 1) bytes[at] = binary.charCodeAt(at);
+  return bytes;
+}
+
+export async function inflate(bytes) {
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+export async function readBlock(id) {
+  return inflate(fromBase64(document.getElementById(id).textContent.trim()));
+}
+
+// Blocks are inflated when they are needed; the last few are kept.
+export class Blocks {
+  constructor(read, limit = 3) {
+    this.read = read;
+    this.limit = limit;
+    this.kept = new Map();
+  }
+
+  get(id) {
+    const kept = this.kept.get(id) ?? this.read(id);
+    this.kept.delete(id);
+    this.kept.set(id, kept); // the newest is last
+    if (this.kept.size > this.limit) this.kept.delete(this.kept.keys().next().value);
+    return kept;
+  }
+}
