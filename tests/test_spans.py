@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import pickle
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -312,10 +315,47 @@ def test_each_training_convention_is_learned() -> None:
         assert [word for _, word in splitter.split(text)] == words.split()
 
 
+def test_typographic_apostrophes_are_learned_too() -> None:
+    """Each is read as the other."""
+    for learned in ("n’t", "n't"):
+        splitter = WordSplitter.learn([["do", learned, "go", "has", learned, "-"]])
+        for text in ("don’t", "don't"):
+            assert [word for _, word in splitter.split(text)] == ["do", text[2:]]
+
+
 def test_long_texts_without_spaces_are_split_in_linear_time() -> None:
-    splitter = WordSplitter.learn([list("王小明任教授，1966年生。")] * 3)
-    text = "王小明任教授，1966年生。" * 2000
+    """Also if a long word is known."""
+    url = "http://" + "a.b/" * 50
+    splitter = WordSplitter.learn([[*"王小明任教授，1966年生。", url]] * 3)
+    assert url in splitter.words
+    text = "王小明任教授，1966年生。" * 20
     assert len(splitter.split(text)) == len(text)
+    assert len(splitter.split(url)) == 1
+    assert calls_of(splitter, text * 2) < 2.1 * calls_of(splitter, text) < 2.1 * 30 * len(text)
+
+
+def calls_of(splitter: WordSplitter, text: str) -> int:
+    """How many functions are called to split it, those of Python itself included."""
+    n_calls = 0
+
+    def count(_: FrameType, event: str, __: object) -> None:
+        nonlocal n_calls
+        n_calls += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        splitter.split(text)
+    finally:
+        sys.setprofile(before)
+    return n_calls
+
+
+def test_a_splitter_can_be_pickled() -> None:
+    splitter = WordSplitter.learn(TRAINING_WORDS)
+    splitter.split("Apple's")
+    copy = pickle.loads(pickle.dumps(splitter))
+    assert copy.split("Apple's U.N.") == splitter.split("Apple's U.N.")
 
 
 def test_models_without_learned_words_split_by_the_rule() -> None:
@@ -381,6 +421,9 @@ def test_from_four_formats_to_exact_offsets(base_model: Path, tmp_path: Path) ->
     table = write_lines(tmp_path / "more.csv", "text,n", "ku's go,1")
     (line,) = run_json_lines("predict", tmp_path / "doccano-run", table)
     assert line["predicted_words"] == ["ku", "'", "s", "go"], "a text, though it is in the column of the training"
+    bench = bertworks.load(run.folder)
+    bench.predict([text])
+    assert pickle.loads(pickle.dumps(bench)).predict([text]) == [prediction]
     metrics = run.evaluate(doccano(tmp_path, synthetic_texts(8))).results.metrics
     assert metrics["entity_f1"] == 1.0
 
