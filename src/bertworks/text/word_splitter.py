@@ -1,4 +1,4 @@
-"""Texts split into words: by a rule, or as the words of some training data are split (`Apple 's`, `U.N.`, `2 0 0 9`).
+"""Texts split into words: by rules, or as the words of some training data are split (`Apple 's`, `U.N.`, `2 0 0 9`).
 
 The learned splitter is a generative model. A text between two spaces is a sequence of independent words. A word that is
 known has the probability of its count. Any other is a second-order Markov chain over kinds of characters, from one
@@ -52,6 +52,33 @@ def words_with_starts(text: str) -> Words:
             words.append((match.start(), match[0]))
             has_combining = False
     return words
+
+
+def split_finely(text: str, *, by_character: bool, digits_apart: bool) -> Words:
+    """Runs of letters and digits, and every other character alone; if `by_character`, these too; if `digits_apart`,
+    letters and digits are runs of their own."""
+    words: Words = []
+    previous = ""  # kind of the character before
+    position = 0
+    for unit in units_of(text):
+        kind = character_kind(unit[0])
+        is_cut = by_character or (digits_apart and _is_digit_edge(previous, kind))
+        if previous in ALPHANUMERIC and kind in ALPHANUMERIC and not is_cut:
+            words[-1] = words[-1][0], words[-1][1] + unit
+        elif not unit.isspace():
+            words.append((position, unit))
+        previous = kind
+        position += len(unit)
+    return words
+
+
+def is_digit_edge(text: str, position: int) -> bool:
+    """Whether a letter and a digit meet there."""
+    return 0 < position < len(text) and _is_digit_edge(*map(character_kind, text[position - 1 : position + 1]))
+
+
+def _is_digit_edge(before: str, after: str) -> bool:
+    return before in ALPHANUMERIC and after in ALPHANUMERIC and (before == DIGIT) != (after == DIGIT)
 
 
 @lru_cache(maxsize=4096)
