@@ -75,7 +75,7 @@ class Entity:
     text: str
     first: int  # word
     last: int
-    confidence: float  # the lowest of its words
+    confidence: float  # the lowest of its words, among sequences that are allowed
     start: int | None = None  # character, where the input was a text and not words
     end: int | None = None
 
@@ -339,7 +339,10 @@ class Tag(Task[tuple[str, ...], TagPrediction]):
         words = words[order]
         logits = self.class_logits(outputs, features)[order]
         probabilities = self.probabilities(outputs, features)[order]
-        predicted = self.viterbi.decode(logits) if self.viterbi is not None else logits.argmax(1)
+        predicted = logits.argmax(1)
+        if self.viterbi is not None:
+            predicted = self.viterbi.decode(logits)
+            probabilities = self.viterbi.marginals(probabilities)
         tags: list[str | None] = [None] * len(example.texts)  # words that were cut off have none
         confidences = np.zeros(len(tags))
         confidences[words] = probabilities[np.arange(len(words)), predicted]
