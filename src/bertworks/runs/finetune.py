@@ -373,7 +373,7 @@ def evaluate(
     bench = load(out, device=choose_device(device))
     predictor = bench.predictor
     named_columns = columns if columns is not None and columns.by_option() else None
-    eval_data = read_eval_data(source, data, predictor.artifact.task, named=named_columns)
+    eval_data = read_eval_data(source, data, predictor.artifact.task, schema=predictor.task.schema, named=named_columns)
     windows = SlidingWindows.from_config(bench.tokenizer, predictor.artifact.data, on_long)
 
     def run_and_score(
