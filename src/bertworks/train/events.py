@@ -166,6 +166,13 @@ def last(events: Iterable[Event], kind: type[AnyEvent]) -> AnyEvent | None:
     return next(reversed(of_kind(events, kind)), None)
 
 
+def lowest_loss(events: Iterable[Event]) -> Evaluated | None:
+    """The evaluation of the model that a pre-training keeps; of equal ones the latest."""
+    evaluated = [event for event in of_kind(events, Evaluated) if event.metrics.get("loss") is not None]
+    finite = [event for event in reversed(evaluated) if math.isfinite(event.metrics["loss"])]
+    return min(finite, key=lambda event: event.metrics["loss"], default=None)
+
+
 def read_events(path: Path) -> list[Event]:
     """Of a `metrics.jsonl`. Lines that cannot be read are skipped: a killed process may leave half of one."""
     lines = path.read_bytes().splitlines() if path.is_file() else []
