@@ -15,10 +15,14 @@ from unittest.mock import ANY
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 from typer.main import get_command
 
 import bertworks
+from bertworks.cli.live import LiveView
 from bertworks.cli.main import app
+from bertworks.cli.show import console, show_table
 from bertworks.runs.tour import BLANKS
 from bertworks.text.ledger import Ledger
 from bertworks.text.tokenizer import Tokenizer
@@ -479,6 +483,14 @@ def test_names_are_printed_literally(tmp_path: Path) -> None:
     assert "[red]x :smile:" in run("params", name).stdout
 
 
+@pytest.mark.parametrize("name", ["[old]/a", "x[/a]"])
+def test_folders_are_no_markup(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    show_table(("metric", f"runs/{name}"), [("accuracy", "0.9")])
+    console(stderr=True).print(LiveView(Path("runs", name)))
+    captured = capsys.readouterr()
+    assert f"runs/{name}" in captured.out and f"runs/{name}" in captured.err
+
+
 def test_ascii_terminal_and_closed_stdout() -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     process = subprocess.run([BERTWORKS, "tokenize", "minilm", "thé日"], capture_output=True, env=environment)
@@ -591,6 +603,26 @@ def test_terminal_escapes_in_names_and_labels_are_shown_not_obeyed(tmp_path: Pat
             assert escape not in output, (arguments, escape)
     assert run_json("info", folder)["labels"] == list(labels), "the same value"
     assert ESCAPES.rstrip() in run("predict", folder, table).stdout, "a program gets labels as they are"
+
+
+def test_remarks_of_loading_are_harmless_and_quiet(tmp_path: Path) -> None:
+    """They come by logging, from a folder of others."""
+    folder = bertworks.new("bert-mini", tokenizer=tiny_tokenizer(), **SMALL).save(tmp_path / "model")
+    weights = load_file(folder / "model.safetensors")
+    save_file({**weights, f"extra{ESCAPES}": torch.zeros(1)}, folder / "model.safetensors")
+    (tmp_path / "in.txt").write_text("the cat\n")
+    arguments = ["embed", folder, tmp_path / "in.txt", "--out", tmp_path / "x.npy"]
+    remark = run(*arguments).stderr
+    assert "read by no head" in remark and "\\u001b" in remark and "\x1b" not in remark
+    assert not run(*arguments, "--quiet").stderr
+
+
+def test_a_call_from_python_leaves_logging_alone() -> None:
+    code = "import logging, bertworks.workbench, bertworks.cli.main; log = logging.getLogger('bertworks'); "
+    process = subprocess.run(
+        [sys.executable, "-c", code + "assert log.propagate and not log.handlers"], capture_output=True, text=True
+    )
+    assert process.returncode == 0, process.stderr
 
 
 def test_bad_options_exit_with_2() -> None:

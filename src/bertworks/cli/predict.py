@@ -27,7 +27,17 @@ from bertworks.cli.options import (
     load_model,
     say_old_spelling,
 )
-from bertworks.cli.show import AsJson, AsJsonLines, Quiet, progress_bar, say, show_json, show_table, write_results
+from bertworks.cli.show import (
+    AsJson,
+    AsJsonLines,
+    Quiet,
+    metric_title,
+    progress_bar,
+    say,
+    show_json,
+    show_table,
+    write_results,
+)
 from bertworks.errors import BadConfig, BadText
 
 if TYPE_CHECKING:
@@ -207,7 +217,7 @@ def compare(
         return
     rows = [
         (
-            _title(metric.metric.name),
+            metric_title(metric.metric.name),
             f"{metric.first:.4f}",
             f"{metric.second:.4f}",
             f"{metric.second - metric.first:+.4f}",
@@ -227,13 +237,9 @@ def _scores(results: EvalResults) -> dict[str, object]:
 
 def _score_rows(prefix: str, results: EvalResults) -> list[tuple[str, str, str]]:
     return [
-        (prefix + _title(name), f"{value:.4f}", _format_interval(results.intervals[name]))
+        (prefix + metric_title(name), f"{value:.4f}", _format_interval(results.intervals[name]))
         for name, value in results.metrics.items()
     ]
-
-
-def _title(metric: str) -> str:
-    return metric.replace("_", " ")
 
 
 def _format_interval(interval: tuple[float, float], sign: str = "") -> str:
