@@ -6,6 +6,8 @@ import json
 import os
 import pty
 import re
+import shlex
+import signal
 import subprocess
 import sys
 from difflib import SequenceMatcher
@@ -18,12 +20,15 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from typer.main import get_command
+from typer.testing import CliRunner
 
 import bertworks
 from bertworks.cli.live import LiveView
 from bertworks.cli.main import app
 from bertworks.cli.show import console, show_table
-from bertworks.runs.tour import BLANKS
+from bertworks.cli.tour_stages import BLANKS
+from bertworks.runs.context import Outcome
+from bertworks.runs.tour_task import next_sentence_task
 from bertworks.text.ledger import Ledger
 from bertworks.text.tokenizer import Tokenizer
 from commands import refusal, run, run_json
@@ -177,6 +182,8 @@ def test_tour(tmp_path: Path) -> None:
     out = run("tour", "--text", tmp_path / "own.txt", "--out", tmp_path / "tour", "--budget", "4s").stdout
     assert "cat" in (tmp_path / "tour" / "masks.html").read_text()
     assert "bertworks prepare" in out and "[MASK]" in out
+    for stage in ("bertworks vocab train", "bertworks prepare"):
+        assert re.search(rf"^   \$ {stage} .*--skip-bad", out, re.MULTILINE), "as the tour itself reads"
     second = run("tour", "--text", tmp_path / "own.txt", "--out", tmp_path / "tour", "--budget", "4s").stdout
     reports = [
         str(tmp_path / "tour" / name / "report.html")
@@ -203,6 +210,7 @@ def test_tour(tmp_path: Path) -> None:
     assert page.count('<h2><span lang="en">') == page.count("<h2>") >= 5 and "<script" not in page
     assert len(re.findall(r'<span lang="en">[^<]', page)) == len(re.findall(r'<span lang="zh">[^<]', page)) > 20
     links = re.findall(r'href="([^"]+)"', page)
+    assert "bertworks embed minilm FILE --out vectors.npy" in page
     assert len(links) > 5 and all((tmp_path / "tour" / link).is_file() for link in links)
     assert refusal("tour", "--out", tmp_path / "tour")["code"] == "different-source"
     assert "109,482,240" in out
@@ -210,6 +218,30 @@ def test_tour(tmp_path: Path) -> None:
     cosines = {number: [float(value) for value in row.replace("·", "1").split()] for number, row in rows.items()}
     assert len(cosines) == 6
     assert cosines["1"][1] > 0.4 > cosines["1"][2], "the two cats are closer than cat and bank"
+
+
+def test_a_tour_skips_what_is_not_text_at_every_stage(tmp_path: Path) -> None:
+    text = tmp_path / "own.txt"
+    text.write_bytes(b"The cat sat on the mat. The dog saw the cat. It ran.\n\n" * 300 + b"\xff\xfe bad\n")
+    assert next_sentence_task([str(text)], tmp_path / "task") is not None
+
+
+def test_a_late_interrupt_of_the_pretraining_stops_the_tour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It came when the training had ended. The command that goes on has all options of the one that began."""
+    (tmp_path / "own [a].txt").write_text("The cat sat on the mat. The dog saw the cat.\n\n" * 120)
+    monkeypatch.setattr(
+        "bertworks.cli.tour_stages.pretrain", lambda job, run, process: Outcome(run, requested_signal=signal.SIGINT)
+    )
+    options = ["--text", str(tmp_path / "own [a].txt"), "--out", str(tmp_path / "[/tour]"), "--budget", "3s"]
+    options += ["--device", "cpu", "--threads", "1"]
+    result = CliRunner().invoke(app, ["tour", *options, "--resume"])
+    assert result.exit_code == 128 + signal.SIGINT, result.output
+    lines = [line for line in result.output.splitlines() if "--resume" in line]
+    assert len(lines) == 2, "with the pre-training, and at the end"
+    for line in lines:
+        command = shlex.split(re.search(r"bertworks tour [^`]*", line)[0])
+        assert command == ["bertworks", "tour", *options, "--resume"]
+    assert str(tmp_path / "[/tour]" / "masks.html") in result.output
 
 
 def test_a_tour_writes_over_nothing_of_others(tmp_path: Path) -> None:

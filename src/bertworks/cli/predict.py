@@ -89,8 +89,9 @@ def predict(
     check_output(out, "-" if is_text else file, as_json=json, raw=raw)
     predictor = load_model(run, device, threads).predictor
     predictor.check_confidence(min_confidence)
-    texts = {"text": text, "text2": text2, "question": question, "context": context}
-    columns = column_options(predictor.task.schema, **texts, choices=choices, label=None, pair=pair)
+    columns = column_options(
+        predictor.task.schema, pair, text=text, text2=text2, question=question, context=context, choices=choices
+    )
     if is_text:
         _check_text(file, run, predictor)
     elif file != "-":
@@ -168,9 +169,10 @@ def evaluate(
         remedy = "bertworks evaluate RUN FILE"
         raise BadConfig("evaluate takes a run and examples", remedy=remedy, code="missing-argument")
     set_threads(threads, 1)
-    source = Source.model_validate(RunRecord.read(run, FINETUNE, SEEDS).source)
-    texts = {"text": text, "text2": text2, "question": question, "context": context}
-    columns = column_options(source.row_schema, **texts, choices=choices, label=label, pair=pair)
+    schema = Source.model_validate(RunRecord.read(run, FINETUNE, SEEDS).source).row_schema
+    columns = column_options(
+        schema, pair, text=text, text2=text2, question=question, context=context, choices=choices, label=label
+    )
     with progress_bar("examples") as advance:
         evaluation = evaluate_run(
             run,

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from bertworks.objectives.masked import Masked
 from bertworks.page.bars import STYLE as BAR_STYLE
 from bertworks.page.bars import Bar, bar_chart
 from bertworks.page.curves import STYLE as CURVE_STYLE
-from bertworks.page.curves import Curve, figure
 from bertworks.page.html import bilingual, escape, page, table
-from bertworks.reports.page import REPORT, STEPS, curve_points, key_figures, write_page
+from bertworks.reports.page import REPORT, key_figures, write_page
 from bertworks.reports.page import STYLE as REPORT_STYLE
-from bertworks.train.events import METRICS, Evaluated, Started, Trained, last, of_kind, read_events
+from bertworks.reports.pretrain import loss_figure
+from bertworks.train.events import METRICS, read_events
 
 STYLE = """
 .similarities td { padding: 0.3rem 0.7rem; } .similarities th { text-align: right; padding-right: 0.7rem; }
@@ -31,8 +28,7 @@ STYLE = """
 class TourResults:
     """What the tour measured and predicted."""
 
-    sentences: Sequence[str] = ()
-    vectors: NDArray[np.float32] | None = None
+    similarities: list[tuple[str, list[float]]] = field(default_factory=list)  # a sentence, its cosines with all
     # Of the corpus: value, title in English and Chinese.
     corpus_figures: list[tuple[str, tuple[str, str]]] = field(default_factory=list)
     blanks: list[tuple[str, str, str]] = field(default_factory=list)  # a sentence, predictions before and after
@@ -46,7 +42,7 @@ class TourResults:
 def write_tour_report(out: Path, results: TourResults) -> Path:
     body = [
         _intro(),
-        *_similarities(results),
+        _similarities(results),
         *_corpus(results),
         *_pretraining(out / "run", results),
         *_classification(results),
@@ -65,15 +61,12 @@ def _intro() -> str:
     return f'<p class="dim">{text}</p>'
 
 
-def _similarities(results: TourResults) -> list[str]:
-    if results.vectors is None:
-        return []
-    unit = results.vectors / np.linalg.norm(results.vectors, axis=1, keepdims=True)
+def _similarities(results: TourResults) -> str:
     rows = []
-    for at, (sentence, cosines) in enumerate(zip(results.sentences, unit @ unit.T, strict=True)):
-        cells = ["<td></td>" if column == at else _cosine_cell(float(value)) for column, value in enumerate(cosines)]
+    for at, (sentence, cosines) in enumerate(results.similarities):
+        cells = ["<td></td>" if column == at else _cosine_cell(cosine) for column, cosine in enumerate(cosines)]
         rows.append(f"<tr><td>{at + 1}</td><td>{escape(sentence)}</td>{''.join(cells)}</tr>")
-    header = "".join(f"<th>{number}</th>" for number in range(1, len(results.sentences) + 1))
+    header = "".join(f"<th>{number}</th>" for number in range(1, len(results.similarities) + 1))
     text = bilingual(
         "A trained model (all-MiniLM-L6-v2) turns a sentence into a vector of 384 numbers. The table shows the cosine "
         "similarity of each pair; the greener, the more similar. Meaning counts, not shared words: sentences 1 and 2 "
@@ -83,7 +76,7 @@ def _similarities(results: TourResults) -> list[str]:
     )
     title = bilingual("Sentences become vectors", "句子变成向量")
     cosine_table = f'<table class="similarities"><tr><th></th><th></th>{header}</tr>{"".join(rows)}</table>'
-    return [f"<h2>{title}</h2><p>{text}</p>{cosine_table}"]
+    return f"<h2>{title}</h2><p>{text}</p>{cosine_table}"
 
 
 def _cosine_cell(value: float) -> str:
@@ -102,16 +95,7 @@ def _corpus(results: TourResults) -> list[str]:
 
 
 def _pretraining(run: Path, results: TourResults) -> list[str]:
-    events = read_events(run / METRICS)
-    trained = of_kind(events, Trained)
-    evaluated = of_kind(events, Evaluated)
-    started = last(events, Started)
-    unigram = started.unigram_loss if started is not None else None
-    baseline = (("unigram baseline", "一元词频基线"), unigram) if unigram is not None else None
-    train_loss = curve_points(trained, [event.terms.get("masked") for event in trained])
-    held_out_loss = curve_points(evaluated, [event.metrics.get("masked") for event in evaluated])
-    curves = [Curve(("training", "训练"), train_loss), Curve(("held out", "留出集"), held_out_loss, dots=True)]
-    loss_figure = figure(("Loss: masked tokens", "损失：被遮盖的词元"), curves, x_title=STEPS, baseline=baseline)
+    curves = loss_figure(read_events(run / METRICS), Masked.main_term, Masked.terms[Masked.main_term])
     link = f'<a href="run/{REPORT}">'
     text = bilingual(
         "A small model, trained from random weights. The red line is the loss of a model that knows the frequency of "
@@ -126,7 +110,7 @@ def _pretraining(run: Path, results: TourResults) -> list[str]:
         bilingual("after", "预训练后"),
     ]
     rows = [(escape(sentence), before, after) for sentence, before, after in results.blanks]
-    return [f"<h2>{title}</h2><p>{text}</p>", loss_figure, table(header, rows)]
+    return [f"<h2>{title}</h2><p>{text}</p>", curves, table(header, rows)]
 
 
 def _classification(results: TourResults) -> list[str]:
@@ -184,7 +168,7 @@ def _next_steps() -> str:
             "用自己的表格微调",
         ),
         ("bertworks predict RUN FILE", "predict with the model you trained", "用训练好的模型预测"),
-        ("bertworks embed FILE --model minilm --out vectors.npy", "one vector per line of a file", "文件每行一个向量"),
+        ("bertworks embed minilm FILE --out vectors.npy", "one vector per line of a file", "文件每行一个向量"),
     ]
     lines = (
         f"<p><code>{escape(command)}</code><br><span class='dim'>{bilingual(*description)}</span></p>"
