@@ -199,13 +199,15 @@ def test_tour(tmp_path: Path) -> None:
     assert "bertworks prepare" not in resumed
     assert "report.html" in resumed
     for folder in ("pretrained", "random", "minilm"):
-        low, high = json.loads((tmp_path / "tour/task" / folder / "results.json").read_text())["intervals"]["accuracy"]
-        assert f"{low:.1%} to {high:.1%}" in out
+        results = json.loads((tmp_path / "tour/task" / folder / "results.json").read_text())
+        estimate = results["selection"]["cross_fitted"]["accuracy"]
+        low, high = results["intervals"]["accuracy"]
+        assert re.search(rf" {estimate:.1%} +{low:.1%} to {high:.1%}", out), "an interval, and what it is around"
     page = (tmp_path / "tour/report.html").read_text()
     pretrained, random_init = (
         json.loads((tmp_path / "tour/task" / name / "results.json").read_text()) for name in ("pretrained", "random")
     )
-    too_short = pretrained["metrics"]["accuracy"] <= random_init["intervals"]["accuracy"][1]
+    too_short = pretrained["selection"]["cross_fitted"]["accuracy"] <= random_init["intervals"]["accuracy"][1]
     assert page.count("<code>bertworks tour --out NEW ") == (2 if too_short else 0), "in both languages"
     assert page.count('<h2><span lang="en">') == page.count("<h2>") >= 5 and "<script" not in page
     assert len(re.findall(r'<span lang="en">[^<]', page)) == len(re.findall(r'<span lang="zh">[^<]', page)) > 20

@@ -28,7 +28,7 @@ from bertworks.model.pooling import Pooling
 from bertworks.presets import preset
 from bertworks.reports.masks import print_views, view_masks, write_masks_page
 from bertworks.reports.page import REPORT
-from bertworks.reports.tour import TourResults, write_tour_report
+from bertworks.reports.tour import TourResults, accuracy, write_tour_report
 from bertworks.runs import finetune
 from bertworks.runs.context import ProcessContext
 from bertworks.runs.pretrain import PretrainJob, log_frequencies, make_objective, pretrain, resume
@@ -291,13 +291,13 @@ class Tour:
 
     def _show_accuracies(self) -> None:
         starts = self.results.starts.values()
-        table = _table("initial model", "dev accuracy", "95 % CI")
+        table = _table("initial model", "accuracy on new examples", "95 % CI")
         for (title, _), start_results in starts:
             low, high = start_results["intervals"]["accuracy"]
-            table.add_row(title, f"{start_results['metrics']['accuracy']:.1%}", f"{low:.1%} to {high:.1%}")
+            table.add_row(title, f"{accuracy(start_results):.1%}", f"{low:.1%} to {high:.1%}")
         table.add_row("chance", f"{1 / self.results.n_classes:.1%}", "", style="dim")
         self.screen.print(table)
-        (title, _), best = max(starts, key=lambda start: start[1]["metrics"]["accuracy"])
+        (title, _), best = max(starts, key=lambda start: accuracy(start[1]))
         self.screen.print(f"\n   the most confident errors of the best model ({title}):")
         for error in best["errors"][:3]:
             self.screen.print(f"   {' / '.join(error['texts'])}", markup=False)

@@ -39,6 +39,12 @@ class TourResults:
     starts: dict[str, tuple[tuple[str, str], dict[str, Any]]] = field(default_factory=dict)
 
 
+def accuracy(results: dict[str, Any]) -> float:
+    """Of a fine-tuning: what its interval is around, the estimate for new examples."""
+    selection = results.get("selection") or {}
+    return float((selection.get("cross_fitted") or results["metrics"])["accuracy"])
+
+
 def write_tour_report(out: Path, results: TourResults) -> Path:
     body = [
         _intro(),
@@ -120,16 +126,16 @@ def _classification(results: TourResults) -> list[str]:
     links = []
     for folder, (title, start_results) in results.starts.items():
         low, high = start_results["intervals"]["accuracy"]
-        bars.append(Bar(title, start_results["metrics"]["accuracy"], (low, high)))
+        bars.append(Bar(title, accuracy(start_results), (low, high)))
         links.append(f'<a href="task/{folder}/{REPORT}">{bilingual(*title)}</a>')
     text = bilingual(
         f"{results.question[0]} Three models are fine-tuned on the same {results.train_examples:,} examples, few "
-        "enough to label by hand; they differ in their initial weights. Bars: dev accuracy; dark: 95 % CI; red: "
-        "chance.",
+        "enough to label by hand; they differ in their initial weights. Bars: accuracy, estimated for new "
+        "examples; dark: 95 % CI; red: chance.",
         f"{results.question[1]}三个模型在同样的 {results.train_examples:,} 个样本上微调，这么少的样本手工就能标注；"
-        "它们只有初始权重不同。条形：开发集准确率；深色：95 % 置信区间；红线：随机猜测。",
+        "它们只有初始权重不同。条形：对新样本准确率的估计；深色：95 % 置信区间；红线：随机猜测。",
     )
-    _, best = max(results.starts.values(), key=lambda start: start[1]["metrics"]["accuracy"])
+    _, best = max(results.starts.values(), key=lambda start: accuracy(start[1]))
     errors = [
         f'<div class="error"><q>{escape(" / ".join(error["texts"]))}</q>'
         f"{bilingual('expected: ', '标注：')}<b>{escape(error['expected'])}</b>"
@@ -149,7 +155,7 @@ def _classification(results: TourResults) -> list[str]:
 def _no_gain(results: TourResults) -> list[str]:
     """A remark where pre-training gains nothing: its accuracy is not above the interval of random weights."""
     pretrained, random = (results.starts[name][1] for name in ("pretrained", "random"))
-    if pretrained["metrics"]["accuracy"] > random["intervals"]["accuracy"][1]:
+    if accuracy(pretrained) > random["intervals"]["accuracy"][1]:
         return []
     text = bilingual(
         "The pre-training was too short to make a difference here; MiniLM shows what a long one achieves. "

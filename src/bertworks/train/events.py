@@ -140,7 +140,7 @@ class Finished(Event):
     best_step: int | None = None  # of the kept model
     n_evaluations: int | None = None  # of which it is the best
     last: dict[str, float] = field(default_factory=dict)  # metrics of the last evaluation
-    cross_fitted: dict[str, float] = field(default_factory=dict)  # metrics that reckon with the choice of the best
+    cross_fitted: dict[str, float] = field(default_factory=dict)  # metrics corrected for choosing the best evaluation
     baseline: dict[str, float] = field(default_factory=dict)  # metrics without reading the texts
     epochs: float | None = None  # of training data that were read
     evaluation_seconds: float | None = None  # of the final evaluation, which a budget does not include
