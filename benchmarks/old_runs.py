@@ -10,7 +10,7 @@ shape. This tree's code then
 
 Weights, what the optimiser remembers, metrics, predictions and vectors have to be the same to the bit; keys that have
 other names today are compared under today's. What version 0.2 decides in another way is left out of the comparison:
-whether a model is calibrated, and intervals that reckon with the choice of the best evaluation. A head that was divided
+whether a model is calibrated, and intervals corrected for choosing the best evaluation. A head that was divided
 by its temperature has to be the older head divided by it, to the bit. One thread, tiny models, one line for each run;
 exit code 1 if anything differs.
 

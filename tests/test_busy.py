@@ -85,7 +85,9 @@ def test_the_tour_computes_with_the_threads_that_are_named(tmp_path: Path, monke
 
     before = torch.get_num_threads()
     used = []
-    monkeypatch.setattr("bertworks.runs.tour.tour", lambda *_, **__: used.append(torch.get_num_threads()) or 0)
+    monkeypatch.setattr(
+        "bertworks.cli.tour_stages.Tour.run", lambda *_, **__: used.append(torch.get_num_threads()) or 0
+    )
     try:
         CliRunner().invoke(app, ["tour", "--threads", "3", "--out", str(tmp_path)], catch_exceptions=False)
     finally:

@@ -479,6 +479,23 @@ def test_the_report_is_self_contained(trained_runs: Path) -> None:
         assert json.loads((trained_runs / name / "run.json").read_text())["data"]["manifest"] in page
 
 
+def test_the_report_has_the_figures_of_the_saved_model(trained_runs: Path, tmp_path: Path) -> None:
+    """The best evaluation is not the last one here; the examples are predicted by the model of the last step."""
+    run = tmp_path / "run"
+    shutil.copytree(trained_runs / "bert-mini", run)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    evaluated = [line for line in lines if line["kind"] == "eval"]
+    evaluated[-1]["metrics"] |= {"loss": 99.125, "masked": 99.125, "perplexity": 123456.7}
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    resume_run(run)
+    best = min(evaluated, key=lambda line: line["metrics"]["loss"])
+    page = (run / "report.html").read_text()
+    figures = re.search(r'<div class="figure-boxes".*', page)
+    assert figures is not None and "99.125" not in figures[0] and "123,456.7" not in figures[0]
+    assert f"<b>{best['metrics']['masked']:.3f}</b>" in figures[0] and "best held-out loss" in figures[0]
+    assert f"the model of step {best['step']:,}" in page and "at the last step" in page
+
+
 def shown_text(example: str) -> str:
     """The correct text of an example in a report, without tags, guesses and percentages."""
     return re.sub(r"<header>.*?</header>| <s>.*?</s>|<small>.*?</small>|<[^>]+>", "", example).replace(" .", ".")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -22,6 +23,7 @@ from bertworks.runs.evaluations import EVALUATIONS, discard_later
 from bertworks.tasks.evaluation import baseline_metrics, calibrate
 from bertworks.tasks.task import softmax
 from bertworks.train.checkpoint import CHECKPOINTS
+from commands import run as run_command
 from test_tasks import WORDS, config_of, sliding_windows, small_task, synthetic_examples
 from texts import tiny_tokenizer
 from training import digest, events
@@ -171,20 +173,48 @@ def test_runs_without_kept_evaluations_have_no_estimate(run: bertworks.Run, tmp_
     assert (selection["n_evaluations"], selection["cross_fitted"], selection["last"]) == (4, {}, {})
 
 
-def test_seeds_have_the_mean_of_their_estimates(base_model: Path, tmp_path: Path) -> None:
-    run = bertworks.finetune(
+@pytest.fixture(scope="module")
+def seeds_run(base_model: Path, tmp_path_factory: pytest.TempPathFactory) -> bertworks.Run:
+    return bertworks.finetune(
         noisy_rows(40),
         dev=noisy_rows(30, seed=1),
         model=base_model,
-        out=tmp_path / "run",
+        out=tmp_path_factory.mktemp("seeds") / "run",
         steps=4,
         seeds=2,
         settings=SETTINGS,
     )
-    seeds = [json.loads((run.folder / f"seed-{seed}" / "results.json").read_text()) for seed in (0, 1)]
+
+
+def test_seeds_have_the_mean_of_their_estimates(seeds_run: bertworks.Run) -> None:
+    seeds = [json.loads((seeds_run.folder / f"seed-{seed}" / "results.json").read_text()) for seed in (0, 1)]
     for key in ("cross_fitted", "last"):
         mean = np.mean([results["selection"][key]["accuracy"] for results in seeds])
-        assert run.results["seeds"][key]["accuracy"] == pytest.approx(mean)
+        assert seeds_run.results["seeds"][key]["accuracy"] == pytest.approx(mean)
+
+
+def test_the_report_of_several_seeds_shows_what_its_intervals_are_around(seeds_run: bertworks.Run) -> None:
+    page = (seeds_run.folder / "report.html").read_text()
+    table = page[page.index("All seeds") : page.index("The best seed")]
+    seeds = seeds_run.results["seeds"]
+    low, high = seeds["intervals"]["accuracy"]
+    cells = [f"{seeds[key]['accuracy']:.1%}" for key in ("mean", "std", "cross_fitted")]
+    row = "".join(f"<td[^>]*>{re.escape(cell)}</td>" for cell in (*cells, f"{low:.1%} – {high:.1%}"))
+    assert re.search(row, table) and "on new examples" in table and "cross-fitting" in table
+
+
+@pytest.mark.parametrize("n_seeds", [1, 2])
+def test_a_run_without_evaluations_claims_no_choice(base_model: Path, tmp_path: Path, n_seeds: int) -> None:
+    for split, count in (("train", 24), ("dev", 30)):
+        rows = [f"{row['text']},{row['label']}" for row in noisy_rows(count)]
+        (tmp_path / f"{split}.csv").write_text("\n".join(["text,label", *rows]))
+    files = ["--train", tmp_path / "train.csv", "--dev", tmp_path / "dev.csv", "--model", base_model]
+    length = ["--steps", "2", "--set", "train.evaluations=0", "--seeds", str(n_seeds)]
+    output = run_command("finetune", "classify", *files, *length, "--out", tmp_path / "run").stdout
+    page = (tmp_path / "run/report.html").read_text()
+    assert f"n={30}" in output and "accuracy" in output
+    for shown in (output, page):
+        assert not re.search(r"best (of|evaluation)|^best ", shown, re.MULTILINE)
 
 
 # ---------------------------------------------------------------------- calibration

@@ -111,8 +111,9 @@ def finetune(
         say_old_keys(settings)
     if out is None and not show:
         raise BadConfig("a run needs a folder", remedy="--out RUN", code="missing-option")
-    texts = {"text": text, "text2": text2, "question": question, "context": context}
-    columns = column_options(schema_for(task), **texts, choices=choices, label=label, pair=pair)
+    columns = column_options(
+        schema_for(task), pair, text=text, text2=text2, question=question, context=context, choices=choices, label=label
+    )
     job = FinetuneJob.resolve(
         find_source(task, data=data, train=train, dev=dev, columns=columns, first=first, skip_bad=skip_bad),
         model=model,

@@ -35,7 +35,7 @@ from bertworks.runs.context import Outcome, ProcessContext, open_run, resolve_na
 from bertworks.runs.record import PRETRAIN, RunRecord
 from bertworks.runs.settings import resolve_pretrain
 from bertworks.train.distributed import Distributed
-from bertworks.train.events import METRICS, Evaluated, Finished, Started, of_kind, read_events
+from bertworks.train.events import METRICS, Finished, Started, lowest_loss, read_events
 from bertworks.train.policy import EvaluationPolicy
 from bertworks.train.runtime import PeakFlops, measure_peak_flops
 from bertworks.train.trainer import Trainer
@@ -158,10 +158,9 @@ def _run(
 
 
 def best_metrics(run: Path) -> dict[str, float]:
-    """On held-out text, of the model that is kept: the evaluation with the lowest loss, of equal ones the latest."""
-    evaluated = [event.metrics for event in of_kind(read_events(run / METRICS), Evaluated)]
-    finite = [metrics for metrics in reversed(evaluated) if math.isfinite(metrics.get("loss") or math.inf)]
-    return dict(min(finite, key=lambda metrics: metrics["loss"], default={}))
+    """On held-out text, of the model that is kept."""
+    best = lowest_loss(read_events(run / METRICS))
+    return dict(best.metrics) if best is not None else {}
 
 
 def _peak_flops(config: PretrainConfig, device: torch.device) -> PeakFlops:

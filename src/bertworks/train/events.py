@@ -140,7 +140,7 @@ class Finished(Event):
     best_step: int | None = None  # of the kept model
     n_evaluations: int | None = None  # of which it is the best
     last: dict[str, float] = field(default_factory=dict)  # metrics of the last evaluation
-    cross_fitted: dict[str, float] = field(default_factory=dict)  # metrics that reckon with the choice of the best
+    cross_fitted: dict[str, float] = field(default_factory=dict)  # metrics corrected for choosing the best evaluation
     baseline: dict[str, float] = field(default_factory=dict)  # metrics without reading the texts
     epochs: float | None = None  # of training data that were read
     evaluation_seconds: float | None = None  # of the final evaluation, which a budget does not include
@@ -164,6 +164,13 @@ def of_kind(events: Iterable[Event], kind: type[AnyEvent]) -> list[AnyEvent]:
 
 def last(events: Iterable[Event], kind: type[AnyEvent]) -> AnyEvent | None:
     return next(reversed(of_kind(events, kind)), None)
+
+
+def lowest_loss(events: Iterable[Event]) -> Evaluated | None:
+    """The evaluation of the model that a pre-training keeps; of equal ones the latest."""
+    evaluated = [event for event in of_kind(events, Evaluated) if event.metrics.get("loss") is not None]
+    finite = [event for event in reversed(evaluated) if math.isfinite(event.metrics["loss"])]
+    return min(finite, key=lambda event: event.metrics["loss"], default=None)
 
 
 def read_events(path: Path) -> list[Event]:
