@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import random
 import shutil
 from collections import Counter
@@ -160,6 +162,33 @@ def test_evaluations_after_a_checkpoint_are_discarded(tmp_path: Path) -> None:
         "step-00000004.npy",
         "step-00000008.npy",
     ]
+
+
+@pytest.mark.parametrize("failing", ["folder", "file"])
+def test_a_full_disk_at_an_evaluation_does_not_stop_the_training(
+    failing: str, run: bertworks.Run, base_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model is as good; only the estimate for new examples is missing."""
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    mkdir, save = Path.mkdir, np.save
+
+    def full_mkdir(path: Path, *args: Any, **options: Any) -> None:
+        if path.name == EVALUATIONS:
+            raise full
+        mkdir(path, *args, **options)
+
+    def full_save(file: Any, table: Any) -> None:
+        raise full
+
+    monkeypatch.setattr(Path, "mkdir", full_mkdir if failing == "folder" else mkdir)
+    monkeypatch.setattr(np, "save", full_save if failing == "file" else save)
+    again = bertworks.finetune(
+        noisy_rows(60), dev=noisy_rows(40, seed=1), model=base_model, out=tmp_path / "run", steps=16, settings=SETTINGS
+    )
+    assert digest(again.folder) == digest(run.folder) and again.metrics == run.metrics
+    remarks = [event for event in events(again.folder, "remark") if event["code"] == "scores-not-saved"]
+    assert [remark["step"] for remark in remarks] == [4, 8, 12, 16]
+    assert (again.results["selection"]["n_evaluations"], again.results["selection"]["cross_fitted"]) == (4, {})
 
 
 def test_runs_without_kept_evaluations_have_no_estimate(run: bertworks.Run, tmp_path: Path) -> None:

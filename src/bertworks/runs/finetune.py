@@ -18,9 +18,9 @@ from bertworks.data.rng import Stream, rng
 from bertworks.datasets.checks import TaskData, fingerprint
 from bertworks.datasets.columns import NamedColumns
 from bertworks.datasets.example import Example
-from bertworks.errors import BadText, NotFound, Remark, Unsupported
+from bertworks.errors import BadText, NotFound, Remark, SaveFailed, Unsupported
 from bertworks.files import write_json
-from bertworks.measure.metrics import nan_to_zero
+from bertworks.measure.metrics import Floats, nan_to_zero
 from bertworks.model.attention import set_attention_dropout
 from bertworks.model.init import initialise
 from bertworks.model.locate import MODEL, RUN
@@ -243,6 +243,7 @@ def _trainer(
         config.task.metric,
         run.folder if run.is_main else None,
         run.process.runtime.stop.raise_if_requested if distributed.world_size == 1 else None,
+        lambda remark: trainer.remark(remark),
     )
     policy = EvaluationPolicy(
         evaluate=evaluation,
@@ -255,7 +256,8 @@ def _trainer(
     batch_tokens = int(examples.lengths.mean() * config.train.batch_size)
     context = run.begin(config.train.budget, _peak_flops(config, batch_tokens, run.device))
     batches = BatchStream(examples, RankShard(distributed.rank, distributed.world_size, config.train.micro_tokens))
-    return Trainer(task, batches, config.optim, config.train, context, policy)
+    trainer = Trainer(task, batches, config.optim, config.train, context, policy)
+    return trainer
 
 
 def _emit_start(
@@ -406,6 +408,7 @@ class DevEvaluation:
     metric: str
     run: Path | None = None  # where the scores are kept
     raise_if_stopped: Callable[[], None] | None = None  # called after each batch
+    on_remark: Callable[[Remark], None] = lambda remark: None
 
     def __call__(self, step: int) -> dict[str, float]:
         with evaluation_mode(self.task):
@@ -413,9 +416,16 @@ class DevEvaluation:
         predictions, _ = tuned_predictions(self.task, outputs, self.features, self.examples)
         scores = score_table(self.task.scores(predictions, self.examples))
         if self.run is not None:
-            write_scores(self.run, step, scores)
+            self._keep_scores(self.run, step, scores)
         metrics = nan_to_zero(self.task.metric_values(scores))
         return {**metrics, "error": 1.0 - metrics[self.metric]}
+
+    def _keep_scores(self, run: Path, step: int, scores: Floats) -> None:
+        """A full disk is no reason to stop: without the scores, the results lack an estimate for new examples."""
+        try:
+            write_scores(run, step, scores)
+        except SaveFailed as error:
+            self.on_remark(Remark("scores-not-saved", f"the scores of this evaluation are not kept: {error}"))
 
     def _progress(self, done: int, total: int) -> None:
         if self.raise_if_stopped is not None:
