@@ -18,12 +18,15 @@ import torch
 import bertworks
 from bertworks.config import TaskArtifact
 from bertworks.datasets.example import Example
+from bertworks.errors import NotFound
 from bertworks.measure.selection import best_of, cross_fitted
 from bertworks.runs.compare import compare
 from bertworks.runs.evaluations import EVALUATIONS, discard_later
+from bertworks.runs.finetune import DevEvaluation
 from bertworks.tasks.evaluation import baseline_metrics, calibrate
 from bertworks.tasks.task import softmax
 from bertworks.train.checkpoint import CHECKPOINTS
+from refusals import refused
 from test_tasks import WORDS, config_of, sliding_windows, small_task, synthetic_examples
 from texts import tiny_tokenizer
 from training import digest, events
@@ -162,6 +165,94 @@ def test_evaluations_after_a_checkpoint_are_discarded(tmp_path: Path) -> None:
         "step-00000004.npy",
         "step-00000008.npy",
     ]
+
+
+# ---------------------------------------------------------------------- a resumed run without its best model
+
+
+@pytest.fixture(scope="module")
+def early_best(base_model: Path, tmp_path_factory: pytest.TempPathFactory) -> bertworks.Run:
+    """Its first evaluation is the best, its last checkpoint is another; it is not finished."""
+    evaluate = DevEvaluation.__call__
+
+    def worse_and_worse(self: DevEvaluation, step: int) -> dict[str, float]:
+        return {**evaluate(self, step), "error": step / 100}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DevEvaluation, "__call__", worse_and_worse)
+        patch.setattr("bertworks.runs.finetune.finalise", stop)
+        out = tmp_path_factory.mktemp("early") / "run"
+        with pytest.raises(Stopped):
+            bertworks.finetune(noisy_rows(60), model=base_model, out=out, steps=16, settings=SETTINGS)
+    return bertworks.Run(out)
+
+
+class Stopped(Exception):
+    pass
+
+
+def stop(*args: Any, **options: Any) -> None:
+    raise Stopped
+
+
+def resume_to_the_end(folder: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
+        patch.setattr("bertworks.runs.finetune.finalise", stop)
+        bertworks.Run(folder).resume()
+
+
+def model_file(run: Path) -> bytes:
+    return (run / "model" / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("damage", ["missing", "config.json", "model.safetensors"])
+def test_a_lost_model_is_written_from_the_checkpoint_of_the_best_evaluation(
+    damage: str, early_best: bertworks.Run, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(early_best.folder, copy)
+    if damage == "missing":
+        shutil.rmtree(copy / "model")
+    else:
+        (copy / "model" / damage).write_text("{")
+    resume_to_the_end(copy)
+    assert model_file(copy) == model_file(early_best.folder)
+    assert digest(copy) == digest(early_best.folder)
+
+
+def test_a_best_model_that_is_gone_is_not_claimed(early_best: bertworks.Run, tmp_path: Path) -> None:
+    """Without its checkpoint, the run has the last model, says so, and remembers that."""
+    copy = tmp_path / "copy"
+    shutil.copytree(early_best.folder, copy)
+    shutil.rmtree(copy / "model")
+    shutil.rmtree(copy / CHECKPOINTS / "step-00000004")
+    for _ in range(2):
+        resume_to_the_end(copy)
+        assert [event["code"] for event in events(copy, "remark")].count("best-model-lost") == 1
+        state = json.loads((copy / CHECKPOINTS / "step-00000016" / "state.json").read_text())["state"]
+        assert (state["best"], state["best_step"]) == (None, None)
+    assert model_file(copy) != model_file(early_best.folder)
+    assert digest(copy) == digest(early_best.folder)
+    assert bertworks.Run(copy).resume().results["selection"] is None
+
+
+def test_a_model_that_may_not_be_read_is_left_alone(
+    early_best: bertworks.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(early_best.folder, copy)
+    read_bytes = Path.read_bytes
+
+    def forbidden(path: Path) -> bytes:
+        if path.parent == copy / "model":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return read_bytes(path)
+
+    monkeypatch.setattr(Path, "read_bytes", forbidden)
+    with refused("unreadable", place="config.json", kind=NotFound):
+        bertworks.Run(copy).resume()
+    monkeypatch.undo()
+    assert model_file(copy) == model_file(early_best.folder) and not (copy / "damaged-model").exists()
 
 
 @pytest.mark.parametrize("failing", ["folder", "file"])

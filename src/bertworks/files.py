@@ -36,7 +36,7 @@ def read_file(path: Path) -> bytes:
             raise BadConfig(cause, place=str(path), code="file-too-large")
         return path.read_bytes()
     except OSError as error:
-        raise NotFound(f"cannot be read: {error.strerror}", place=str(path)) from None
+        raise NotFound(f"cannot be read: {error.strerror}", place=str(path), code="unreadable") from None
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -19,11 +19,18 @@ from typing import Any
 import torch
 
 from bertworks.config import LoopConfig, renamed_keys
-from bertworks.errors import BadCheckpoint, BadConfig, BertworksError, Remark, SaveFailed
+from bertworks.errors import BadCheckpoint, BadConfig, BertworksError, Remark, SaveFailed, Unsupported
 from bertworks.files import atomic_write, locked, new_folder, read_json
 from bertworks.model.locate import MODEL, RUN
 from bertworks.runs.record import RunRecord
-from bertworks.train.checkpoint import CHECKPOINTS, Checkpoint, newest_checkpoint, tidy_checkpoints
+from bertworks.train.checkpoint import (
+    CHECKPOINTS,
+    Checkpoint,
+    newest_checkpoint,
+    read_checkpoint,
+    restore,
+    tidy_checkpoints,
+)
 from bertworks.train.clock import Clock
 from bertworks.train.distributed import Distributed, process_group
 from bertworks.train.events import METRICS, EventHandler, Log, Resumed, ignore, read_events
@@ -127,7 +134,10 @@ class RunContext:
                 own = load(self.folder / MODEL)
                 own.lineage.pop()  # `load` added an entry
                 return own
-            except BertworksError:  # the checkpoint has all the weights; the model will be written anew
+            except BertworksError as error:
+                if isinstance(error, Unsupported) or error.code == "unreadable":
+                    raise  # the model may well be intact
+                # It is damaged, and will be written anew from a checkpoint.
                 shutil.rmtree(self.folder / f"damaged-{MODEL}", ignore_errors=True)
                 with suppress(OSError):  # another process may have been faster
                     (self.folder / MODEL).rename(self.folder / f"damaged-{MODEL}")
@@ -143,17 +153,35 @@ class RunContext:
     def restore(self, trainer: Trainer) -> None:
         """Restore the trainer from the checkpoint, if there is one, with remarks on what changed since."""
         if self.checkpoint is not None:
+            best_step = self.checkpoint.state.best_step
+            has_model = (self.folder / MODEL).is_dir() or self._write_best_model(trainer, best_step)
             trainer.resume(self.checkpoint, str(self.folder / CHECKPOINTS))
             if not trainer.has_ended:
                 trainer.emit(Resumed(differences=self._differences(self.checkpoint.machine)))
             self.checkpoint = None  # frees its tensors
-            if not (self.folder / MODEL).is_dir():
+            # All processes agree: one may see the model that another is writing already.
+            if self.process.distributed.sum(torch.tensor(float(not has_model), device=self.device)):
+                if best_step is not None:
+                    trainer.forget_best()
                 trainer.policy.save_model()
         keys = [f"{section}.{name}" for section, values in self.record.config.items() for name in values]
         for remark in renamed_keys(keys):
             trainer.remark(remark)
         for reason in self.damaged_checkpoints:
             trainer.remark(Remark(reason.code, f"skipped a damaged checkpoint: {reason}"))
+
+    def _write_best_model(self, trainer: Trainer, step: int | None) -> bool:
+        """From the checkpoint of this step. Returns whether it is there."""
+        if step is None:
+            return False
+        place = self.folder / CHECKPOINTS / f"step-{step:08}"
+        try:
+            best = read_checkpoint(place, self.record.identity)
+        except BertworksError:
+            return False
+        restore(trainer.module, trainer.optimizer, best, str(place))
+        trainer.policy.save_model()
+        return True
 
     def _differences(self, before: dict[str, Any]) -> list[str]:
         """What has changed since the checkpoint was written, so that equal bits are not guaranteed."""

@@ -35,10 +35,10 @@ from bertworks.runs.context import Outcome, ProcessContext, open_run, resolve_na
 from bertworks.runs.record import PRETRAIN, RunRecord
 from bertworks.runs.settings import resolve_pretrain
 from bertworks.train.distributed import Distributed
-from bertworks.train.events import METRICS, Evaluated, Finished, Started, of_kind, read_events
+from bertworks.train.events import METRICS, Evaluated, Finished, Remarked, Started, read_events
 from bertworks.train.policy import EvaluationPolicy
 from bertworks.train.runtime import PeakFlops, measure_peak_flops
-from bertworks.train.trainer import Trainer
+from bertworks.train.trainer import BEST_MODEL_LOST, Trainer
 from bertworks.workbench import Workbench, load
 
 EVALUATION_BATCH_TOKENS = 4096  # whatever the training's batches are
@@ -159,7 +159,12 @@ def _run(
 
 def best_metrics(run: Path) -> dict[str, float]:
     """On held-out text, of the model that is kept: the evaluation with the lowest loss, of equal ones the latest."""
-    evaluated = [event.metrics for event in of_kind(read_events(run / METRICS), Evaluated)]
+    evaluated: list[dict[str, float]] = []
+    for event in read_events(run / METRICS):
+        if isinstance(event, Remarked) and event.code == BEST_MODEL_LOST:
+            evaluated.clear()
+        elif isinstance(event, Evaluated):
+            evaluated.append(event.metrics)
     finite = [metrics for metrics in reversed(evaluated) if math.isfinite(metrics.get("loss") or math.inf)]
     return dict(min(finite, key=lambda metrics: metrics["loss"], default={}))
 

@@ -54,6 +54,7 @@ PROFILED_STEPS = 3  # to measure the pace with, for a budget; their gradients ar
 LOG_SECONDS = 20.0  # longest time between two lines of the log, where steps are slow
 RELEASE_SECONDS = 10.0  # between returns of free memory to the system; getting it again costs a few percent of that
 BUSY_SECONDS = 10.0  # over which the load by other processes is averaged
+BEST_MODEL_LOST = "best-model-lost"  # code of a remark: evaluations before it are no longer those of the run's model
 END_SECONDS = 1.0  # reserved for the report and the last messages, beside evaluation and saving, which are measured
 
 
@@ -122,6 +123,13 @@ class Trainer:
         restore(self.module, self.optimizer, checkpoint, place)
         self.saved_state = self.state = checkpoint.state
         self.clock.seconds_before = self.state.seconds
+
+    def forget_best(self) -> None:
+        """The best model so far is lost; the checkpoint says so, too, lest a resumed run takes another one for it."""
+        text = f"the best model, of step {self.state.best_step}, is lost: the run's model is the last one for now"
+        self.state = replace(self.state, best=None, best_step=None)
+        self._save_checkpoint()
+        self.remark(Remark(BEST_MODEL_LOST, text))
 
     @property
     def has_ended(self) -> bool:
