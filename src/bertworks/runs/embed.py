@@ -47,12 +47,17 @@ def text_inputs(file: str, out: Path, columns: NamedColumns | None = None, *, sk
         cause = f"{inputs.n_unplaced:,} rows cannot be parsed, so the vectors after them would not stand at their rows"
         place = next(row.place for row in (*inputs.report.malformed, *inputs.report.bad))
         raise BadText(cause, place=place, remedy="correct them; `bertworks predict` names all", code="unplaced-rows")
-    if inputs.report.n_replaced and not skip_bad:
+    _check_encoding(inputs)
+    return inputs
+
+
+def _check_encoding(inputs: Inputs) -> None:
+    """Of what has been read: a file as a whole, of standard input the batches so far."""
+    if inputs.report.n_replaced and not inputs.skip_bad:
         remedy = "save it as UTF-8, or --skip-bad goes on with U+FFFD in their place"
-        place = next(iter(inputs.report.undecodable), file)
+        place = next(iter(inputs.report.undecodable), inputs.file)
         cause = f"{inputs.report.n_replaced:,} characters are not UTF-8"
         raise BadText(cause, place=place, remedy=remedy, code="not-utf8")
-    return inputs
 
 
 def embed_file(
@@ -73,6 +78,7 @@ def embed_file(
         resumed_at = vectors.rows
         rows = 0
         for batch in inputs:
+            _check_encoding(inputs)
             rows += len(batch.examples)
             if rows > vectors.rows:
                 vectors.append(_embed(embedder, batch, on_long, batch_tokens, vectors.ledger))

@@ -112,7 +112,7 @@ def set_keys(settings: Iterable[str], sections: Sections) -> set[str]:
 
 def parse_duration(text: str) -> float:
     """`90`, `90s`, `10m`, `1.5h`, `1h30m` as seconds."""
-    if not re.fullmatch(r"(\d+(\.\d+)?[smhd]?)+", text):
+    if not re.fullmatch(r"\d+(\.\d+)?|(\d+(\.\d+)?[smhd])+", text):
         raise BadConfig(f"{text!r} is not a time", remedy="for example 90s, 10m, 1.5h, 1h30m", code="bad-duration")
     parts = re.findall(r"(\d+(?:\.\d+)?)([smhd]?)", text)
     seconds = sum(float(number) * UNIT_SECONDS[unit or "s"] for number, unit in parts)
