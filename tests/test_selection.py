@@ -372,6 +372,57 @@ def test_a_temperature_in_the_head_changes_no_prediction(shape: str) -> None:
         assert after == pytest.approx(before, rel=1e-4)
 
 
+def test_a_run_that_was_killed_before_its_results_ends_with_the_same_bits(
+    run: bertworks.Run, base_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The temperature is in the saved head already."""
+    out = tmp_path / "run"
+    monkeypatch.setattr("bertworks.runs.finetune.write_finetune_report", stop)
+    with pytest.raises(Stopped):
+        bertworks.finetune(
+            noisy_rows(60), dev=noisy_rows(40, seed=1), model=base_model, out=out, steps=16, settings=SETTINGS
+        )
+    monkeypatch.undo()
+    assert json.loads((out / "model/bertworks.json").read_text())["task"]["temperature_in_head"]
+    results = bertworks.Run(out).resume().results
+    assert model_file(out) == model_file(run.folder)
+    assert parts(results) == parts(run.results)
+
+
+def test_resuming_a_finished_run_changes_nothing(run: bertworks.Run, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(run.folder, copy)
+    bertworks.Run(copy).resume()
+    for name in ("model/model.safetensors", "results.json", "report.html"):
+        assert (copy / name).read_bytes() == (run.folder / name).read_bytes(), name
+    assert [event["metrics"] for event in events(copy, "end")] == [run.metrics] * 2
+
+
+def test_the_model_of_several_seeds_is_that_of_the_best(base_model: Path, tmp_path: Path) -> None:
+    run = bertworks.finetune(
+        noisy_rows(60),
+        dev=noisy_rows(40, seed=1),
+        model=base_model,
+        out=tmp_path / "run",
+        steps=16,
+        seeds=2,
+        settings=SETTINGS,
+    )
+    best = run.folder / f"seed-{run.results['seeds']['best']}"
+    assert run.model.artifact is not None and run.model.artifact.temperature_in_head
+    assert model_file(run.folder) == model_file(best)
+    assert run.results["artifact"] == bertworks.Run(best).results["artifact"]
+    before = parts(run.results)
+    again = run.resume()
+    assert model_file(again.folder) == model_file(best)
+    assert parts(again.results) == before
+
+
+def parts(results: dict[str, Any]) -> dict[str, Any]:
+    """What does not depend on the folders of the examples."""
+    return {key: results[key] for key in ("metrics", "calibration", "artifact", "selection", "example_scores")}
+
+
 def _predictions(task: Any, features: Any, examples: Any) -> list[list[float]]:
     from bertworks.tasks.inference import run_windows
 

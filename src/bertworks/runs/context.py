@@ -13,12 +13,13 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from bertworks.config import LoopConfig, renamed_keys
+from bertworks.config import FinetuneConfig, LoopConfig, PretrainConfig, renamed_keys
 from bertworks.errors import BadCheckpoint, BadConfig, BertworksError, Remark, SaveFailed, Unsupported
 from bertworks.files import atomic_write, locked, new_folder, read_json
 from bertworks.model.locate import MODEL, RUN
@@ -41,6 +42,7 @@ from bertworks.train.runtime import (
     choose_device,
     environment,
     keep_freed_memory,
+    measure_peak_flops,
     preserved_rng,
     set_threads,
 )
@@ -105,8 +107,9 @@ class RunContext:
     def is_main(self) -> bool:
         return self.process.distributed.is_main
 
-    def begin(self, budget: float | None, peak_flops: PeakFlops) -> TrainContext:
-        """Write the record of a new run, and open its log."""
+    def begin(self, config: PretrainConfig | FinetuneConfig, batch_tokens: int) -> TrainContext:
+        """Write the record of a new run, and open its log. `batch_tokens`: of a step, about."""
+        peak_flops = self._peak_flops(config, batch_tokens)
         if self.is_main and self.checkpoint is None:
             keep_rows(self.rows, self.folder)
             self.record.model_copy(update={"environment": self.machine}).write(self.folder)
@@ -119,12 +122,19 @@ class RunContext:
             folder=self.folder,
             identity=self.record.identity,
             machine=self.machine,
-            clock=Clock(budget, began=self.process.runtime.began),
+            clock=Clock(config.train.budget, began=self.process.runtime.began),
             runtime=self.process.runtime,
             distributed=self.process.distributed,
             log=self.log,
             peak_flops=peak_flops,
         )
+
+    def _peak_flops(self, config: PretrainConfig | FinetuneConfig, batch_tokens: int) -> PeakFlops:
+        """Measured on matrix products as large as those of the feed-forward layers."""
+        encoder = config.model.encoder
+        dtype = torch.bfloat16 if config.train.precision == "bfloat16" else torch.get_default_dtype()
+        shape = (max(1, min(batch_tokens, 4096)), encoder.hidden_size, encoder.widest_layer)
+        return PeakFlops(partial(measure_peak_flops, *shape, self.device, dtype))
 
     def initial_model(self) -> Workbench | None:
         """The model that a new run starts from. Of a resumed one its own model: the weights come from the checkpoint,
@@ -150,11 +160,14 @@ class RunContext:
         before = start.lineage if start is not None else [f"new {self.record.preset}"]
         return [*before, step] if before[-1] != step else before
 
-    def restore(self, trainer: Trainer) -> None:
-        """Restore the trainer from the checkpoint, if there is one, with remarks on what changed since."""
+    def restore(self, trainer: Trainer, *, rewrite_model: bool = False) -> None:
+        """Restore the trainer from the checkpoint, if there is one, with remarks on what changed since.
+        `rewrite_model`: write it as it was trained, if its checkpoint is still there."""
         if self.checkpoint is not None:
             best_step = self.checkpoint.state.best_step
-            has_model = (self.folder / MODEL).is_dir() or self._write_best_model(trainer, best_step)
+            has_model = (self.folder / MODEL).is_dir()
+            if rewrite_model or not has_model:
+                has_model = self._write_best_model(trainer, best_step) or has_model
             trainer.resume(self.checkpoint, str(self.folder / CHECKPOINTS))
             if not trainer.has_ended:
                 trainer.emit(Resumed(differences=self._differences(self.checkpoint.machine)))

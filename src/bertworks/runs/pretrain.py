@@ -6,7 +6,6 @@ import hashlib
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,6 @@ from bertworks.runs.settings import resolve_pretrain
 from bertworks.train.distributed import Distributed
 from bertworks.train.events import METRICS, Evaluated, Finished, Remarked, Started, read_events
 from bertworks.train.policy import EvaluationPolicy
-from bertworks.train.runtime import PeakFlops, measure_peak_flops
 from bertworks.train.trainer import BEST_MODEL_LOST, Trainer
 from bertworks.workbench import Workbench, load
 
@@ -128,7 +126,7 @@ def _run(
         lineage = run.lineage(start, f"pretrain {config.objective.name}")
         rank_shard = RankShard(process.distributed.rank, process.distributed.world_size, config.train.micro_tokens)
         loader = _loader(objective, shards, config, "train", config.train.batch_tokens)
-        context = run.begin(config.train.budget, _peak_flops(config, run.device))  # nothing is refused after this
+        context = run.begin(config, config.train.batch_tokens)  # nothing is refused after this
         policy = EvaluationPolicy(
             evaluate=lambda step: evaluation(),
             save_model=lambda: save_model(objective, start, lineage, shards, out) if run.is_main else None,
@@ -167,14 +165,6 @@ def best_metrics(run: Path) -> dict[str, float]:
             evaluated.append(event.metrics)
     finite = [metrics for metrics in reversed(evaluated) if math.isfinite(metrics.get("loss") or math.inf)]
     return dict(min(finite, key=lambda metrics: metrics["loss"], default={}))
-
-
-def _peak_flops(config: PretrainConfig, device: torch.device) -> PeakFlops:
-    """Measured on matrix products as large as those of the feed-forward layers."""
-    encoder = config.model.encoder
-    dtype = torch.bfloat16 if config.train.precision == "bfloat16" else torch.get_default_dtype()
-    rows = min(config.train.batch_tokens, 4096)
-    return PeakFlops(partial(measure_peak_flops, rows, encoder.hidden_size, encoder.widest_layer, device, dtype))
 
 
 def _loader(objective: Objective, shards: Shards, config: PretrainConfig, split: Split, batch_tokens: int) -> Loader:
