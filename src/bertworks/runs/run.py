@@ -114,7 +114,9 @@ class Run:
     ) -> finetuning.Evaluation:
         """Of a fine-tuning: on other examples with labels."""
         named_columns = _named_columns(columns)
-        with _as_file(data) as path, _named_rows({} if isinstance(data, str | Path) else {"data": path}):
+        rows: dict[str, Path] = {}
+        with TemporaryDirectory() as temporary, _named_rows(rows):
+            path = Path(_split_file(data, "data", Path(temporary), rows))
             return finetuning.evaluate(
                 self.folder, path, columns=named_columns, skip_bad=skip_bad, on_long=on_long, device=device
             )
@@ -310,18 +312,6 @@ def _split_file(data: str | Path | Rows, split: str, folder: Path, rows: dict[st
     rows[split] = folder / f"{split}.jsonl"
     _write_rows(data, rows[split])
     return str(rows[split])
-
-
-@contextmanager
-def _as_file(data: str | Path | Rows) -> Iterator[Path]:
-    """Rows as a temporary file."""
-    if isinstance(data, str | Path):
-        yield Path(data)
-        return
-    with TemporaryDirectory() as name:
-        file = Path(name, "rows.jsonl")
-        _write_rows(data, file)
-        yield file
 
 
 @contextmanager
