@@ -23,6 +23,7 @@ from bertworks.runs.plan import (
     shorten_windows,
     shrink_steps,
 )
+from bertworks.runs.settings import FINETUNE, option_settings, parse_settings
 from bertworks.tasks.classify import Classify
 from bertworks.tasks.features import ShuffledExamples
 from bertworks.tasks.source import find_source
@@ -95,7 +96,9 @@ def job(base_model: Path, table: Path, *settings: str, seconds_per_token: float,
     monkeypatch.setattr("bertworks.runs.plan.measure_pace", lambda *_: seconds_per_token)
     options = more.pop("options", {"budget": 120.0})
     source = find_source("classify", train=str(table))
-    return FinetuneJob.resolve(source, model=str(base_model), settings=settings, options=options, **more)
+    return FinetuneJob.resolve(
+        source, model=str(base_model), settings=parse_settings(settings, FINETUNE, option_settings(**options)), **more
+    )
 
 
 def test_a_short_budget_chooses_and_says_so(
@@ -122,7 +125,8 @@ def test_what_the_user_set_stays(base_model: Path, long_texts: Path, monkeypatch
     assert (planned.config.data.max_length, planned.config.data.train_windows) == (512, None)
     assert planned.config.train.batch_size == 32
     assert "budget-plan" not in [remark.code for remark in planned.remarks]
-    truncated = job(base_model, long_texts, seconds_per_token=0.01, monkeypatch=monkeypatch, on_long="truncate")
+    options = {"budget": 120.0, "on_long": "truncate"}
+    truncated = job(base_model, long_texts, seconds_per_token=0.01, monkeypatch=monkeypatch, options=options)
     assert truncated.config.data.max_length == 512 and truncated.config.data.train_windows is None
 
 
@@ -165,8 +169,8 @@ def test_the_pace_is_that_of_the_training(base_model: Path, tmp_path: Path, monk
     monkeypatch.setattr(Classify, "forward", watched_forward)
     source = find_source("classify", train=str(table))
     for precision in ("float32", "bfloat16"):
-        settings = [f"train.precision={precision}"]
-        FinetuneJob.resolve(source, model=str(base_model), settings=settings, options={"budget": 60.0})
+        settings = {"train.precision": precision, "train.budget": 60.0}
+        FinetuneJob.resolve(source, model=str(base_model), settings=settings)
     n_tokens, embeddings, autocast = zip(*seen, strict=True)
     assert max(n_tokens) <= PACE_TOKENS
     assert set(embeddings) == {PartialEmbedding}
@@ -178,7 +182,7 @@ def test_the_pace_is_measured_on_the_device_of_the_training(base_model: Path, lo
         pytest.skip("there is a GPU")
     source = find_source("classify", train=str(long_texts))
     with pytest.raises(Unsupported) as caught:
-        FinetuneJob.resolve(source, model=str(base_model), options={"budget": 60.0, "device": "cuda"})
+        FinetuneJob.resolve(source, model=str(base_model), settings={"train.budget": 60.0, "train.device": "cuda"})
     assert caught.value.code == "no-such-device"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
@@ -33,8 +33,7 @@ from bertworks.runs.evaluations import History, discard_later, write_scores
 from bertworks.runs.plan import planned
 from bertworks.runs.record import FINETUNE, SEEDS, Kind, RunRecord
 from bertworks.runs.results import RESULTS, read_results
-from bertworks.runs.settings import FINETUNE as FINETUNE_SECTIONS
-from bertworks.runs.settings import resolve_finetune, set_keys
+from bertworks.runs.settings import Settings, resolve_finetune
 from bertworks.tasks.evaluation import (
     EvalResults,
     SeedSummary,
@@ -82,21 +81,16 @@ class FinetuneJob:
         source: Source,
         *,
         model: str,
-        settings: Iterable[str] = (),
-        options: Mapping[str, Any],
-        on_long: OnLong | None = None,
+        settings: Settings,
         n_seeds: int = 1,
     ) -> FinetuneJob:
-        """`settings`: as `--set` has them; `options`: keys of the loop that have options of their own; `n_seeds`: that
-        share a time budget."""
+        """`n_seeds`: that share a time budget."""
         data = read_data(source)
         start = load(model)
         config = resolve_finetune(
             start,
             describe_task(data, source),
             settings=settings,
-            options=options,
-            on_long=on_long,
             sizes=(len(data.train), len(data.dev)),
         )
         with torch.random.fork_rng(devices=[]):
@@ -105,7 +99,7 @@ class FinetuneJob:
                 build_task(config, start, data.train),
                 start.tokenizer,
                 data.train,
-                user_keys=set_keys(settings, FINETUNE_SECTIONS) | ({"data.on_long"} if on_long else set()),
+                user_keys=settings.keys(),
                 n_runs=n_seeds,
                 may_measure=from_environment().world_size == 1,
             )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ from bertworks.objectives.table import objective_class
 from bertworks.reports.pretrain import HeldOutSample, write_pretrain_report
 from bertworks.runs.context import Outcome, ProcessContext, open_run, resolve_name
 from bertworks.runs.record import PRETRAIN, RunRecord
-from bertworks.runs.settings import resolve_pretrain
+from bertworks.runs.settings import Settings, resolve_pretrain
 from bertworks.train.distributed import Distributed
 from bertworks.train.events import METRICS, Evaluated, Finished, Remarked, Started, read_events
 from bertworks.train.policy import EvaluationPolicy
@@ -61,23 +60,12 @@ class PretrainJob:
         preset: str | None = None,
         model: str | None = None,
         objective: str | None = None,
-        masking: str | None = None,
-        settings: Iterable[str] = (),
-        options: Mapping[str, Any],
+        settings: Settings,
     ) -> PretrainJob:
-        """`settings`: as `--set` has them; `options`: keys of the loop that have options of their own."""
         start = load(model) if model is not None else None
         if start is not None:
             shards.check_tokenizer(start.tokenizer, str(model))
-        config = resolve_pretrain(
-            shards.tokenizer,
-            preset=preset,
-            init=start,
-            objective=objective,
-            settings=settings,
-            options=options,
-            masking=masking,
-        )
+        config = resolve_pretrain(shards.tokenizer, preset=preset, init=start, objective=objective, settings=settings)
         return cls(config, shards, model, preset, start)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -198,10 +198,9 @@ def _pretrain(console: Console, out: Path, training: Training, budget: float, re
     shards = Shards(out / "shards")
     command = f"bertworks pretrain {shards.folder} --preset {PRESET} --objective mlm --budget {budget:.0f}s --out {run}"
     description = f"from random weights, {budget:.0f} seconds; Ctrl-C stops, `bertworks tour --resume` continues"
-    settings = _assignments(PRETRAIN_SETTINGS)
-    _stage(console, "8. Pre-training", command + _set_options(settings), description)
+    _stage(console, "8. Pre-training", command + _set_options(PRETRAIN_SETTINGS), description)
     config = resolve_pretrain(
-        shards.tokenizer, preset=PRESET, objective="mlm", settings=settings, options={"budget": budget}
+        shards.tokenizer, preset=PRESET, objective="mlm", settings={**PRETRAIN_SETTINGS, "train.budget": budget}
     )
     log_freqs = log_frequencies(shards, config.model.encoder.vocab_size)
     before = Workbench(make_objective(config, None, log_freqs).eval().model, shards.tokenizer, Pooling(), {}, [], [])
@@ -242,8 +241,7 @@ def _classify(console: Console, text: list[str], out: Path, training: Training, 
     results.train_examples = len(data.train)
     results.n_classes = len({example.answer for example in data.train})
     task = PAIR if source.paired else source.shape
-    settings = _assignments(TASK_SETTINGS)
-    small_settings = [*settings, *_assignments(SMALL_MODEL_SETTINGS)]
+    small_settings = {**TASK_SETTINGS, **SMALL_MODEL_SETTINGS}
     command = (
         f"bertworks finetune {task} --train {source.train} --dev {source.dev} --model {out / 'run'} "
         f"--out {folder / 'pretrained'} --epochs {TASK_EPOCHS}{_set_options(small_settings)}"
@@ -261,11 +259,9 @@ def _classify(console: Console, text: list[str], out: Path, training: Training, 
                 if (run / RUN).is_file():
                     outcome = finetune.resume(run, process)
                 else:
+                    settings = TASK_SETTINGS if name == "minilm" else small_settings
                     job = finetune.FinetuneJob.resolve(
-                        source,
-                        model=model,
-                        settings=settings if name == "minilm" else small_settings,
-                        options={"epochs": TASK_EPOCHS},
+                        source, model=model, settings={**settings, "train.epochs": TASK_EPOCHS}
                     )
                     outcome = finetune.finetune(job, run, process)
             if outcome.requested_signal:
@@ -294,12 +290,8 @@ def _show_accuracies(console: Console, results: TourResults) -> None:
         )
 
 
-def _assignments(settings: Mapping[str, float]) -> list[str]:
-    return [f"{key}={value}" for key, value in settings.items()]
-
-
-def _set_options(settings: Sequence[str]) -> str:
-    return "".join(f" --set {setting}" for setting in settings)
+def _set_options(settings: Mapping[str, float]) -> str:
+    return "".join(f" --set {key}={value}" for key, value in settings.items())
 
 
 def _stage(console: Console, title: str, command: str, description: str) -> None:
