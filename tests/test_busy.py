@@ -16,7 +16,6 @@ import pytest
 import torch
 
 from bertworks.reports.pretrain import _mfu_figure
-from bertworks.runs import pretrain as runs
 from bertworks.train import runtime
 from bertworks.train import trainer as trainers
 from bertworks.train.checkpoint import CHECKPOINTS
@@ -211,7 +210,7 @@ def test_a_peak_measured_again_leaves_the_bits(tmp_path: Path, monkeypatch: pyte
         calls.append(torch.randn(5))
         return 1.0
 
-    monkeypatch.setattr(runs, "measure_peak_flops", too_low)
+    monkeypatch.setattr("bertworks.runs.context.measure_peak_flops", too_low)
     train(shards, tmp_path / "second", "bert-mini", *settings, steps=4)
     assert len(calls) == 2
     assert digest(tmp_path / "first") == digest(tmp_path / "second")

@@ -195,7 +195,7 @@ def test_partial_embedding_trains_as_the_full_one() -> None:
 def test_all_trained_parameters_have_a_gradient(preset: str, shape: str) -> None:
     """In distributed training, the processes wait for the gradient of each of them."""
     bench = bertworks.new(preset, tokenizer=tiny_tokenizer(), **small_sizes(preset))
-    config = resolve_finetune(bench, config_of(shape), options={"steps": 1})
+    config = resolve_finetune(bench, config_of(shape), settings={"train.steps": 1})
     examples = synthetic_examples(shape)
     task = build_task(config, bench, examples)
     batch = collate(task.features(examples, sliding_windows()), np.arange(16))

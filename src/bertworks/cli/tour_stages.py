@@ -216,11 +216,13 @@ class Tour:
         shards = Shards(self.out / "shards")
         length = f"from random weights, {self.seconds:.0f} seconds"
         description = f"{length}; Ctrl-C stops, `{self.resume_command}` continues"
-        settings = _assignments(PRETRAIN_SETTINGS)
         command = ["pretrain", shards.folder, "--preset", PRESET, "--objective", "mlm", "--budget", self.budget]
-        self._stage("8. Pre-training", description, [*command, "--out", run, *_set_options(settings)])
+        self._stage("8. Pre-training", description, [*command, "--out", run, *_set_options(PRETRAIN_SETTINGS)])
         config = resolve_pretrain(
-            shards.tokenizer, preset=PRESET, objective="mlm", settings=settings, options={"budget": self.seconds}
+            shards.tokenizer,
+            preset=PRESET,
+            objective="mlm",
+            settings={**PRETRAIN_SETTINGS, "train.budget": self.seconds},
         )
         log_freqs = log_frequencies(shards, config.model.encoder.vocab_size)
         untrained = make_objective(config, None, log_freqs).eval().model
@@ -257,8 +259,7 @@ class Tour:
         results.train_examples = len(data.train)
         results.n_classes = len({example.answer for example in data.train})
         task = PAIR if source.paired else source.shape
-        settings = _assignments(TASK_SETTINGS)
-        small_settings = [*settings, *_assignments(SMALL_MODEL_SETTINGS)]
+        small_settings = {**TASK_SETTINGS, **SMALL_MODEL_SETTINGS}
         description = f"{results.question[0]} train: {len(data.train):,} examples, dev: {len(data.dev):,}"
         files = ["--train", source.train, "--dev", source.dev]
         folders = ["--model", self.out / "run", "--out", folder / "pretrained"]
@@ -275,11 +276,9 @@ class Tour:
                     if (run / RUN).is_file():
                         outcome = finetune.resume(run, process)
                     else:
+                        settings = TASK_SETTINGS if name == "minilm" else small_settings
                         job = finetune.FinetuneJob.resolve(
-                            source,
-                            model=model,
-                            settings=settings if name == "minilm" else small_settings,
-                            options={"epochs": TASK_EPOCHS},
+                            source, model=model, settings={**settings, "train.epochs": TASK_EPOCHS}
                         )
                         outcome = finetune.finetune(job, run, process)
                 if outcome.requested_signal:
@@ -328,12 +327,8 @@ def _table(*header: str) -> Table:
     return Table(*header, box=None, header_style="bold", padding=(0, 2, 0, 3))
 
 
-def _assignments(settings: Mapping[str, float]) -> list[str]:
-    return [f"{key}={value}" for key, value in settings.items()]
-
-
-def _set_options(settings: Sequence[str]) -> list[str]:
-    return [word for setting in settings for word in ("--set", setting)]
+def _set_options(settings: Mapping[str, float]) -> list[str]:
+    return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
 
 
 def _open_folder(out: Path, text: list[str]) -> None:

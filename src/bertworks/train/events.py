@@ -18,6 +18,7 @@ from typing import Any, ClassVar, TypeVar
 from bertworks.files import atomic_write
 
 METRICS = "metrics.jsonl"
+BEST_MODEL_LOST = "best-model-lost"  # code of a remark: evaluations before it are no longer those of the run's model
 Title = tuple[str, str]
 """English and Chinese."""
 
@@ -168,9 +169,13 @@ def last(events: Iterable[Event], kind: type[AnyEvent]) -> AnyEvent | None:
 
 def lowest_loss(events: Iterable[Event]) -> Evaluated | None:
     """The evaluation of the model that a pre-training keeps; of equal ones the latest."""
-    evaluated = [event for event in of_kind(events, Evaluated) if event.metrics.get("loss") is not None]
-    finite = [event for event in reversed(evaluated) if math.isfinite(event.metrics["loss"])]
-    return min(finite, key=lambda event: event.metrics["loss"], default=None)
+    best: Evaluated | None = None
+    for event in events:
+        if isinstance(event, Remarked) and event.code == BEST_MODEL_LOST:
+            best = None
+        elif isinstance(event, Evaluated) and math.isfinite(loss := event.metrics.get("loss", math.inf)):
+            best = event if best is None or loss <= best.metrics["loss"] else best
+    return best
 
 
 def read_events(path: Path) -> list[Event]:
