@@ -300,7 +300,7 @@ def _check_task(task: TaskConfig, user_settings: Mapping[str, Any]) -> None:
     of_shapes = frozenset().union(*(other.options for other in SHAPES.values()))
     unused = [f"task.{name}" for name in user_settings if name in of_shapes - shape.options]
     if unused:
-        _refuse_unused(unused)
+        _refuse_unused(unused, f"leave it out: a {task.shape} task has no use for it")
     if user_settings.get("transitions", []) != []:
         cause = "task.transitions follow from the examples"
         remedy = "leave them out; [] lets any tag follow any other"
