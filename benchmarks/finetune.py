@@ -31,7 +31,7 @@ from bertworks.datasets.example import Example
 from bertworks.model.locate import MODEL
 from bertworks.model.resize import use_partial_embedding
 from bertworks.runs.finetune import build_task, save_model
-from bertworks.runs.settings import resolve_finetune
+from bertworks.runs.settings import FINETUNE, parse_settings, resolve_finetune
 from bertworks.tasks.features import ShuffledExamples, collate, token_ids
 from bertworks.tasks.inference import BATCH_TOKENS, token_batches
 from bertworks.tasks.source import Source, describe_task, read_data
@@ -227,7 +227,9 @@ def main() -> None:
             *arguments.settings,
         ]
         config = resolve_finetune(
-            initial, describe_task(data, source), settings=settings, options={"steps": arguments.steps}
+            initial,
+            describe_task(data, source),
+            settings=parse_settings(settings, FINETUNE, {"train.steps": arguments.steps}),
         )
         with tempfile.TemporaryDirectory() as out:
             artifact = TaskArtifact(task=config.task, data=config.data)

@@ -10,7 +10,7 @@ shape. This tree's code then
 
 Weights, what the optimiser remembers, metrics, predictions and vectors have to be the same to the bit; keys that have
 other names today are compared under today's. What version 0.2 decides in another way is left out of the comparison:
-whether a model is calibrated, and intervals that reckon with the choice of the best evaluation. A head that was divided
+whether a model is calibrated, and intervals corrected for choosing the best evaluation. A head that was divided
 by its temperature has to be the older head divided by it, to the bit. One thread, tiny models, one line for each run;
 exit code 1 if anything differs.
 
@@ -69,11 +69,10 @@ RENAMED = {  # keys of results, evaluations and ledgers before version 0.2
 }
 DROPPED = {
     "wrong",  # of an error that is shown: always true
-    *("special", "words", "temperature_in_head", "selection", "baseline"),  # not in the older files
+    *("special", "words", "temperature_in_head", "selection", "baseline", "cross_fitted", "last"),  # newer than that
     *("calibration", "temperature", "errors"),  # another rule for when to calibrate; errors are sorted by confidence
     "no_answer",  # a threshold of logits, divided by the temperature as they are
 }
-DECIDED_ANEW = {"intervals"}  # of a run's own results; those of `evaluate` have to be the same
 RENAMED_PREDICTIONS = {"blank": "no_answer_score", "best": "best_span", "kind": "type"}
 Rows = list[dict[str, Any]]
 
@@ -518,8 +517,9 @@ def work_describe(run: str) -> dict[str, Any]:
     parts = [bertworks.Run(part) for part in parts_of(Path(run))]
     metrics = [[event.step, event.metrics] for part in parts for event in part.events if event.kind == "eval"]
     results = bertworks.Run(run).results if (Path(run) / "results.json").is_file() else {}
-    kept = {key: value for key, value in results.items() if key not in DECIDED_ANEW}
-    return {"evaluations": metrics, "results": kept}
+    for part in filter(None, (results, results.get("seeds"))):
+        part.pop("intervals", None)  # reckon with the choice; those of `evaluate` have to be the same
+    return {"evaluations": metrics, "results": results}
 
 
 def work_evaluate(run: str, data: str) -> dict[str, Any]:

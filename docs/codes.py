@@ -59,6 +59,16 @@ class Collection:
             Source(path.relative_to(folder).as_posix(), ast.parse(path.read_text("utf-8"))) for path in paths
         ]
         self.classes = self._error_classes()
+        self.constants = {  # of any module, since they are imported by others
+            target.id: node.value.value
+            for source in self.sources
+            for node in source.tree.body
+            if isinstance(node, ast.Assign)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
         self.calls = [call for source in self.sources for call in _calls(source.tree, [source.tree], source)]
 
     def uses(self) -> list[Use]:
@@ -117,6 +127,8 @@ class Collection:
         for one in _branches(expression, call.scopes):
             if isinstance(one, ast.Constant) and isinstance(one.value, str):
                 found.append(one.value)
+            elif isinstance(one, ast.Name) and one.id in self.constants:
+                found.append(self.constants[one.id])
             elif isinstance(one, ast.Name):
                 found += self._handed_over(one.id, call)
             elif not (isinstance(one, ast.Attribute) and one.attr == "code"):  # passed on

@@ -331,7 +331,7 @@ def _finetune_defaults() -> dict[str, str]:
     configs = {}
     for width in WIDTHS:
         bench = bertworks.new("bert-base", vocab_size=8, hidden_size=width, n_heads=width // 64, n_layers=1)
-        configs[width] = _flat(resolve_finetune(bench, task, options={}).model_dump(mode="json"))
+        configs[width] = _flat(resolve_finetune(bench, task, settings={}).model_dump(mode="json"))
     base = configs[768]
     defaults = {key: code(_json(value)) for key, value in base.items() if not key.startswith(("model.", "task."))}
     defaults |= {key: "the model's" for key in setting_keys(FINETUNE) if key.startswith("model.")}

@@ -18,9 +18,9 @@ SERVER = get_context("forkserver")
 SERVER.set_forkserver_preload(
     [
         "bertworks.cli.main",
+        "bertworks.cli.tour_stages",
         "bertworks.runs.run",
         "bertworks.runs.predictions",
-        "bertworks.runs.tour",
         "bertworks.runs.verify",
     ]
 )

@@ -16,7 +16,6 @@ import pytest
 import torch
 
 from bertworks.reports.pretrain import _mfu_figure
-from bertworks.runs import pretrain as runs
 from bertworks.train import runtime
 from bertworks.train import trainer as trainers
 from bertworks.train.checkpoint import CHECKPOINTS
@@ -85,7 +84,9 @@ def test_the_tour_computes_with_the_threads_that_are_named(tmp_path: Path, monke
 
     before = torch.get_num_threads()
     used = []
-    monkeypatch.setattr("bertworks.runs.tour.tour", lambda *_, **__: used.append(torch.get_num_threads()) or 0)
+    monkeypatch.setattr(
+        "bertworks.cli.tour_stages.Tour.run", lambda *_, **__: used.append(torch.get_num_threads()) or 0
+    )
     try:
         CliRunner().invoke(app, ["tour", "--threads", "3", "--out", str(tmp_path)], catch_exceptions=False)
     finally:
@@ -209,7 +210,7 @@ def test_a_peak_measured_again_leaves_the_bits(tmp_path: Path, monkeypatch: pyte
         calls.append(torch.randn(5))
         return 1.0
 
-    monkeypatch.setattr(runs, "measure_peak_flops", too_low)
+    monkeypatch.setattr("bertworks.runs.context.measure_peak_flops", too_low)
     train(shards, tmp_path / "second", "bert-mini", *settings, steps=4)
     assert len(calls) == 2
     assert digest(tmp_path / "first") == digest(tmp_path / "second")

@@ -6,6 +6,8 @@ import json
 import os
 import pty
 import re
+import shlex
+import signal
 import subprocess
 import sys
 from difflib import SequenceMatcher
@@ -15,11 +17,18 @@ from unittest.mock import ANY
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 from typer.main import get_command
+from typer.testing import CliRunner
 
 import bertworks
+from bertworks.cli.live import LiveView
 from bertworks.cli.main import app
-from bertworks.runs.tour import BLANKS
+from bertworks.cli.show import console, show_table
+from bertworks.cli.tour_stages import BLANKS
+from bertworks.runs.context import Outcome
+from bertworks.runs.tour_task import next_sentence_task
 from bertworks.text.ledger import Ledger
 from bertworks.text.tokenizer import Tokenizer
 from commands import refusal, run, run_json
@@ -173,6 +182,8 @@ def test_tour(tmp_path: Path) -> None:
     out = run("tour", "--text", tmp_path / "own.txt", "--out", tmp_path / "tour", "--budget", "4s").stdout
     assert "cat" in (tmp_path / "tour" / "masks.html").read_text()
     assert "bertworks prepare" in out and "[MASK]" in out
+    for stage in ("bertworks vocab train", "bertworks prepare"):
+        assert re.search(rf"^   \$ {stage} .*--skip-bad", out, re.MULTILINE), "as the tour itself reads"
     second = run("tour", "--text", tmp_path / "own.txt", "--out", tmp_path / "tour", "--budget", "4s").stdout
     reports = [
         str(tmp_path / "tour" / name / "report.html")
@@ -188,17 +199,20 @@ def test_tour(tmp_path: Path) -> None:
     assert "bertworks prepare" not in resumed
     assert "report.html" in resumed
     for folder in ("pretrained", "random", "minilm"):
-        low, high = json.loads((tmp_path / "tour/task" / folder / "results.json").read_text())["intervals"]["accuracy"]
-        assert f"{low:.1%} to {high:.1%}" in out
+        results = json.loads((tmp_path / "tour/task" / folder / "results.json").read_text())
+        estimate = results["selection"]["cross_fitted"]["accuracy"]
+        low, high = results["intervals"]["accuracy"]
+        assert re.search(rf" {estimate:.1%} +{low:.1%} to {high:.1%}", out), "an interval, and what it is around"
     page = (tmp_path / "tour/report.html").read_text()
     pretrained, random_init = (
         json.loads((tmp_path / "tour/task" / name / "results.json").read_text()) for name in ("pretrained", "random")
     )
-    too_short = pretrained["metrics"]["accuracy"] <= random_init["intervals"]["accuracy"][1]
+    too_short = pretrained["selection"]["cross_fitted"]["accuracy"] <= random_init["intervals"]["accuracy"][1]
     assert page.count("<code>bertworks tour --out NEW ") == (2 if too_short else 0), "in both languages"
     assert page.count('<h2><span lang="en">') == page.count("<h2>") >= 5 and "<script" not in page
     assert len(re.findall(r'<span lang="en">[^<]', page)) == len(re.findall(r'<span lang="zh">[^<]', page)) > 20
     links = re.findall(r'href="([^"]+)"', page)
+    assert "bertworks embed minilm FILE --out vectors.npy" in page
     assert len(links) > 5 and all((tmp_path / "tour" / link).is_file() for link in links)
     assert refusal("tour", "--out", tmp_path / "tour")["code"] == "different-source"
     assert "109,482,240" in out
@@ -206,6 +220,30 @@ def test_tour(tmp_path: Path) -> None:
     cosines = {number: [float(value) for value in row.replace("·", "1").split()] for number, row in rows.items()}
     assert len(cosines) == 6
     assert cosines["1"][1] > 0.4 > cosines["1"][2], "the two cats are closer than cat and bank"
+
+
+def test_a_tour_skips_what_is_not_text_at_every_stage(tmp_path: Path) -> None:
+    text = tmp_path / "own.txt"
+    text.write_bytes(b"The cat sat on the mat. The dog saw the cat. It ran.\n\n" * 300 + b"\xff\xfe bad\n")
+    assert next_sentence_task([str(text)], tmp_path / "task") is not None
+
+
+def test_a_late_interrupt_of_the_pretraining_stops_the_tour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It came when the training had ended. The command that goes on has all options of the one that began."""
+    (tmp_path / "own [a].txt").write_text("The cat sat on the mat. The dog saw the cat.\n\n" * 120)
+    monkeypatch.setattr(
+        "bertworks.cli.tour_stages.pretrain", lambda job, run, process: Outcome(run, requested_signal=signal.SIGINT)
+    )
+    options = ["--text", str(tmp_path / "own [a].txt"), "--out", str(tmp_path / "[/tour]"), "--budget", "3s"]
+    options += ["--device", "cpu", "--threads", "1"]
+    result = CliRunner().invoke(app, ["tour", *options, "--resume"])
+    assert result.exit_code == 128 + signal.SIGINT, result.output
+    lines = [line for line in result.output.splitlines() if "--resume" in line]
+    assert len(lines) == 2, "with the pre-training, and at the end"
+    for line in lines:
+        command = shlex.split(re.search(r"bertworks tour [^`]*", line)[0])
+        assert command == ["bertworks", "tour", *options, "--resume"]
+    assert str(tmp_path / "[/tour]" / "masks.html") in result.output
 
 
 def test_a_tour_writes_over_nothing_of_others(tmp_path: Path) -> None:
@@ -479,6 +517,14 @@ def test_names_are_printed_literally(tmp_path: Path) -> None:
     assert "[red]x :smile:" in run("params", name).stdout
 
 
+@pytest.mark.parametrize("name", ["[old]/a", "x[/a]"])
+def test_folders_are_no_markup(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    show_table(("metric", f"runs/{name}"), [("accuracy", "0.9")])
+    console(stderr=True).print(LiveView(Path("runs", name)))
+    captured = capsys.readouterr()
+    assert f"runs/{name}" in captured.out and f"runs/{name}" in captured.err
+
+
 def test_ascii_terminal_and_closed_stdout() -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     process = subprocess.run([BERTWORKS, "tokenize", "minilm", "thé日"], capture_output=True, env=environment)
@@ -591,6 +637,26 @@ def test_terminal_escapes_in_names_and_labels_are_shown_not_obeyed(tmp_path: Pat
             assert escape not in output, (arguments, escape)
     assert run_json("info", folder)["labels"] == list(labels), "the same value"
     assert ESCAPES.rstrip() in run("predict", folder, table).stdout, "a program gets labels as they are"
+
+
+def test_remarks_of_loading_are_harmless_and_quiet(tmp_path: Path) -> None:
+    """They come by logging, from a folder of others."""
+    folder = bertworks.new("bert-mini", tokenizer=tiny_tokenizer(), **SMALL).save(tmp_path / "model")
+    weights = load_file(folder / "model.safetensors")
+    save_file({**weights, f"extra{ESCAPES}": torch.zeros(1)}, folder / "model.safetensors")
+    (tmp_path / "in.txt").write_text("the cat\n")
+    arguments = ["embed", folder, tmp_path / "in.txt", "--out", tmp_path / "x.npy"]
+    remark = run(*arguments).stderr
+    assert "read by no head" in remark and "\\u001b" in remark and "\x1b" not in remark
+    assert not run(*arguments, "--quiet").stderr
+
+
+def test_a_call_from_python_leaves_logging_alone() -> None:
+    code = "import logging, bertworks.workbench, bertworks.cli.main; log = logging.getLogger('bertworks'); "
+    process = subprocess.run(
+        [sys.executable, "-c", code + "assert log.propagate and not log.handlers"], capture_output=True, text=True
+    )
+    assert process.returncode == 0, process.stderr
 
 
 def test_bad_options_exit_with_2() -> None:

@@ -196,6 +196,16 @@ def test_other_encodings_are_refused_unless_bad_rows_are_skipped(model_folder: P
     assert out["shape"] == [2, 16] and any("U+FFFD" in remark for remark in out["remarks"])
 
 
+def test_standard_input_is_refused_as_a_file_is(model_folder: Path, tmp_path: Path) -> None:
+    """Before vectors of the batch are written, which is not the first one here."""
+    stdin = "\n".join([*make_texts(INPUT_BATCH_SIZE), "ba "]).encode() + b"\xff\n"
+    error = refusal("embed", model_folder, "-", "--out", tmp_path / "x.npy", stdin=stdin)
+    assert error["code"] == "not-utf8" and error["where"].endswith(f"line {INPUT_BATCH_SIZE + 1}")
+    assert not list(tmp_path.iterdir())
+    out = run_json("embed", model_folder, "-", "--out", tmp_path / "x.npy", "--skip-bad", stdin=stdin)
+    assert out["shape"] == [INPUT_BATCH_SIZE + 1, 16] and any("U+FFFD" in remark for remark in out["remarks"])
+
+
 @pytest.mark.parametrize(
     ("content", "code", "place"),
     [

@@ -51,7 +51,14 @@ from bertworks.runs.predictions import inputs_for, open_output
 from bertworks.runs.results import remarks_if_unfinished
 from bertworks.runs.seeds import SeedPruner, finetune_seeds
 from bertworks.runs.seeds import resume as resume_seeds
-from bertworks.runs.settings import FINETUNE, is_settable, resolve_finetune, setting_keys
+from bertworks.runs.settings import (
+    FINETUNE,
+    is_settable,
+    option_settings,
+    parse_settings,
+    resolve_finetune,
+    setting_keys,
+)
 from bertworks.tasks.classify import Classify, ClassPrediction
 from bertworks.tasks.evaluation import EvalResults, calibrate_and_score, count_tokens
 from bertworks.tasks.features import ShuffledExamples
@@ -103,8 +110,7 @@ def prepare_job(base_model: Path, table: Path, *settings: str, **limit: Any) -> 
     config = resolve_finetune(
         bertworks.load(base_model),
         describe_task(data, source),
-        settings=overridden(*QUICK, *settings),
-        options=limit or {"steps": 8},
+        settings=parse_settings(overridden(*QUICK, *settings), FINETUNE, option_settings(**(limit or {"steps": 8}))),
     )
     return data, source, config
 
@@ -169,7 +175,9 @@ def test_remarks_about_the_data_are_in_the_report(base_model: Path, tmp_path: Pa
     source = find_source("classify", train=str(tmp_path / "rows.csv"), skip_bad=True)
     data = read_data(source)
     config = resolve_finetune(
-        bertworks.load(base_model), describe_task(data, source), settings=QUICK, options={"steps": 2}
+        bertworks.load(base_model),
+        describe_task(data, source),
+        settings=parse_settings(QUICK, FINETUNE, {"train.steps": 2}),
     )
     finetune(FinetuneJob(config, data, source, str(base_model)), tmp_path / "run", ProcessContext.library())
     page = (tmp_path / "run/report.html").read_text()
@@ -521,10 +529,10 @@ def test_shared_layers_are_frozen_or_reinitialised_together(table: Path) -> None
     albert = bertworks.new("albert-mini", tokenizer=tiny_tokenizer(), n_positions=48, **SMALL)
     for setting in ("train.freeze=1", "train.reinit=1"):
         with refused("bad-config", kind=BadConfig) as error:
-            resolve_finetune(albert, task, settings=[setting], options={"steps": 1})
+            resolve_finetune(albert, task, settings=parse_settings([setting], FINETUNE, {"train.steps": 1}))
         assert error.value.fields == [setting.partition("=")[0], "model.sharing"]  # type: ignore[attr-defined]
     frozen = build_task(
-        resolve_finetune(albert, task, settings=["train.freeze=2"], options={"steps": 1}),
+        resolve_finetune(albert, task, settings={"train.freeze": 2, "train.steps": 1}),
         albert,
         read_data(source).train,
     )
@@ -535,7 +543,7 @@ def test_reinitialised_layers_start_as_new_ones_do(table: Path) -> None:
     source = find_source("classify", train=str(table))
     gpt = bertworks.new("gpt-mini", tokenizer=tiny_tokenizer(), n_positions=48, **SMALL)
     config = resolve_finetune(
-        gpt, describe_task(read_data(source), source), settings=["train.reinit=1"], options={"steps": 1}
+        gpt, describe_task(read_data(source), source), settings={"train.reinit": 1, "train.steps": 1}
     )
     new_std, reinitialised_std = (
         model.encoder.ffns[-1].down.weight.std().item() for model in (gpt.model, build_task(config, gpt, []).model)
@@ -549,7 +557,7 @@ def test_tasks_without_labels_drop_those_of_the_base_model(shape: Any) -> None:
         "bert-mini", tokenizer=tiny_tokenizer(), heads=["sequence"], labels=("a", "b", "c"), n_positions=48, **SMALL
     )
     config = resolve_finetune(
-        classifier, TaskConfig(shape=shape, metric="f1" if shape == "span" else "accuracy"), options={"steps": 1}
+        classifier, TaskConfig(shape=shape, metric="f1" if shape == "span" else "accuracy"), settings={"train.steps": 1}
     )
     task = build_task(config, classifier, [])
     assert config_values(task.model, {})["model_type"] == "bert", "so that it opens in transformers"
@@ -577,8 +585,7 @@ def test_balanced_class_weights(base_model: Path, table: Path) -> None:
     config = resolve_finetune(
         bertworks.load(base_model),
         describe_task(data, source),
-        settings=["task.class_weights=balanced"],
-        options={"steps": 1},
+        settings={"task.class_weights": "balanced", "train.steps": 1},
     )
     assert build_task(config, bertworks.load(base_model), data.train).weights.tolist() == pytest.approx([2.5, 0.625])  # type: ignore[union-attr, operator]
 
@@ -726,7 +733,9 @@ def test_a_head_is_reused_only_for_the_same_labels(tmp_path: Path) -> None:
         source = find_source("regress", train=str(table))
         data = read_data(source)
         config = resolve_finetune(
-            bertworks.load(model), describe_task(data, source), settings=QUICK, options={"steps": 2}
+            bertworks.load(model),
+            describe_task(data, source),
+            settings=parse_settings(QUICK, FINETUNE, {"train.steps": 2}),
         )
         finetune(FinetuneJob(config, data, source, str(model)), tmp_path / f"run-{i}", ProcessContext.library())
         assert all(
@@ -735,7 +744,7 @@ def test_a_head_is_reused_only_for_the_same_labels(tmp_path: Path) -> None:
         )
 
     def initial_head(labels: tuple[str, ...]) -> torch.Tensor:
-        config = resolve_finetune(classifier, TaskConfig(shape="classify", labels=labels), options={"steps": 1})
+        config = resolve_finetune(classifier, TaskConfig(shape="classify", labels=labels), settings={"train.steps": 1})
         return build_task(config, classifier, []).model.state_dict()["heads.sequence.out.weight"]
 
     classifier = bertworks.new(
@@ -787,8 +796,7 @@ def test_wrong_settings_are_refused(
         resolve_finetune(
             bertworks.load(base_model),
             describe_task(read_data(source), source),
-            settings=settings,
-            options={"steps": 1},
+            settings=parse_settings(settings, FINETUNE, {"train.steps": 1}),
             sizes=(9, 9),
         )
     assert error.value.fields == fields and expected_in_message in str(error.value)  # type: ignore[attr-defined]
@@ -799,7 +807,9 @@ def test_transitions_may_be_turned_off_but_not_set(base_model: Path) -> None:
     task = TaskConfig(shape="tag", labels=("B-x", "I-x", "O"), metric="entity_f1", transitions=transitions)
 
     def resolved(setting: str) -> FinetuneConfig:
-        return resolve_finetune(bertworks.load(base_model), task, settings=[setting], options={"steps": 1})
+        return resolve_finetune(
+            bertworks.load(base_model), task, settings=parse_settings([setting], FINETUNE, {"train.steps": 1})
+        )
 
     assert resolved("task.transitions=[]").task.transitions == ()
     assert len(resolved("train.seed=1").task.transitions) == 2
@@ -815,8 +825,7 @@ def test_more_positions_make_longer_windows(base_model: Path, table: Path) -> No
     config = resolve_finetune(
         unlimited,
         TaskConfig(shape="classify", labels=("a", "b")),
-        settings=["model.n_positions=null"],
-        options={"steps": 1},
+        settings={"model.n_positions": None, "train.steps": 1},
     )
     assert config.data.max_length == 512
 
@@ -840,8 +849,7 @@ def test_a_large_dev_is_evaluated_less_often(
     config = resolve_finetune(
         bertworks.load(base_model),
         TaskConfig(shape="classify", labels=("a", "b")),
-        settings=settings,
-        options=limit,
+        settings=parse_settings(settings, FINETUNE, option_settings(**limit)),
         sizes=sizes,
     )
     assert config.train.evaluations == n_evaluations
@@ -850,7 +858,9 @@ def test_a_large_dev_is_evaluated_less_often(
 def test_default_batch_size_counts_texts_not_examples(base_model: Path) -> None:
     def batch_size(shape: Any, *settings: str) -> int:
         return resolve_finetune(
-            bertworks.load(base_model), TaskConfig(shape=shape), settings=settings, options={"steps": 1}
+            bertworks.load(base_model),
+            TaskConfig(shape=shape),
+            settings=parse_settings(settings, FINETUNE, {"train.steps": 1}),
         ).train.batch_size
 
     assert (batch_size("classify"), batch_size("choice"), batch_size("choice", "train.batch_size=5")) == (32, 8, 5)
@@ -928,7 +938,9 @@ def test_seeds_are_also_evaluated_without_copies(base_model: Path, table: Path, 
     source = find_source("classify", train=str(table), dev=str(tmp_path / "dev.csv"))
     data = read_data(source)
     config = resolve_finetune(
-        bertworks.load(base_model), describe_task(data, source), settings=QUICK, options={"steps": 4}
+        bertworks.load(base_model),
+        describe_task(data, source),
+        settings=parse_settings(QUICK, FINETUNE, {"train.steps": 4}),
     )
     heard: list[Event] = []
     finetune_seeds(

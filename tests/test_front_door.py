@@ -19,7 +19,9 @@ import torch
 
 import bertworks
 from bertworks.datasets.report import BadRows
-from bertworks.errors import BertworksError
+from bertworks.errors import BertworksError, Unsupported
+from bertworks.runs import verify
+from bertworks.runs.verify import verify_resume
 from bertworks.train.events import Evaluated, Event, Finished, Started
 from refusals import refused
 from texts import documents, tiny_tokenizer
@@ -170,6 +172,34 @@ def test_a_run_with_its_rows_can_be_moved(seeds: int, base_model: Path, tmp_path
     moved = (tmp_path / "run").rename(tmp_path / "elsewhere" / "moved")
     (moved / "results.json").unlink()
     assert bertworks.Run(moved).resume().metrics == metrics
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_a_run_with_its_rows_can_be_verified(seeds: int, base_model: Path, tmp_path: Path) -> None:
+    """Each seed too, whose rows are kept beside it."""
+    settings = {**SETTINGS, "train.evaluations": 1}
+    run = bertworks.finetune(
+        make_rows(), model=base_model, out=tmp_path / "run", steps=1, seeds=seeds, settings=settings
+    )
+    proof = verify_resume(run.folder if seeds == 1 else run.folder / "seed-1", 40, threads=1)
+    assert proof.same
+
+
+def test_more_steps_than_a_trial_grows_to_are_tried(
+    base_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = bertworks.finetune(make_rows(), model=base_model, out=tmp_path / "run", steps=1, settings=SETTINGS)
+    tried: list[int] = []
+
+    def ended(record: object, steps: int, *_: object) -> verify.ResumeProof:
+        tried.append(steps)
+        raise verify._EndedBeforeKill
+
+    monkeypatch.setattr(verify, "_trial", ended)
+    for steps in (5000, 1000, 1030):
+        with pytest.raises(Unsupported):
+            verify_resume(run.folder, steps)
+    assert tried == [5000, 1000, 4000, 1030]
 
 
 def test_metrics_of_a_pretraining_are_those_of_its_best_model(base_model: Path, tmp_path: Path) -> None:

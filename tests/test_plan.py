@@ -7,11 +7,24 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import bertworks
-from bertworks.errors import BadConfig
+from bertworks.errors import BadConfig, Unsupported
+from bertworks.model.partial_embedding import PartialEmbedding
 from bertworks.runs.finetune import FinetuneJob
-from bertworks.runs.plan import MIN_BATCH_SIZE, MIN_STEPS, Pace, Plan, bound_step, shorten_windows, shrink_steps
+from bertworks.runs.plan import (
+    MIN_BATCH_SIZE,
+    MIN_STEPS,
+    PACE_TOKENS,
+    Pace,
+    Plan,
+    bound_step,
+    shorten_windows,
+    shrink_steps,
+)
+from bertworks.runs.settings import FINETUNE, option_settings, parse_settings
+from bertworks.tasks.classify import Classify
 from bertworks.tasks.features import ShuffledExamples
 from bertworks.tasks.source import find_source
 from bertworks.train.policy import EVALUATION_SHARE
@@ -70,7 +83,11 @@ def base_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def long_texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("table") / "rows.csv"
     generator = np.random.default_rng(0)
-    rows = [f"{' '.join(generator.choice(WORDS, 700))},{'ab'[i % 2]}" for i in range(80)]
+    return write_table(path, [" ".join(generator.choice(WORDS, 700)) for _ in range(80)])
+
+
+def write_table(path: Path, texts: list[str]) -> Path:
+    rows = [f"{text},{'ab'[i % 2]}" for i, text in enumerate(texts)]
     path.write_text("\n".join(["text,label", *rows]) + "\n")
     return path
 
@@ -79,7 +96,9 @@ def job(base_model: Path, table: Path, *settings: str, seconds_per_token: float,
     monkeypatch.setattr("bertworks.runs.plan.measure_pace", lambda *_: seconds_per_token)
     options = more.pop("options", {"budget": 120.0})
     source = find_source("classify", train=str(table))
-    return FinetuneJob.resolve(source, model=str(base_model), settings=settings, options=options, **more)
+    return FinetuneJob.resolve(
+        source, model=str(base_model), settings=parse_settings(settings, FINETUNE, option_settings(**options)), **more
+    )
 
 
 def test_a_short_budget_chooses_and_says_so(
@@ -106,7 +125,8 @@ def test_what_the_user_set_stays(base_model: Path, long_texts: Path, monkeypatch
     assert (planned.config.data.max_length, planned.config.data.train_windows) == (512, None)
     assert planned.config.train.batch_size == 32
     assert "budget-plan" not in [remark.code for remark in planned.remarks]
-    truncated = job(base_model, long_texts, seconds_per_token=0.01, monkeypatch=monkeypatch, on_long="truncate")
+    options = {"budget": 120.0, "on_long": "truncate"}
+    truncated = job(base_model, long_texts, seconds_per_token=0.01, monkeypatch=monkeypatch, options=options)
     assert truncated.config.data.max_length == 512 and truncated.config.data.train_windows is None
 
 
@@ -124,9 +144,49 @@ def test_without_a_budget_nothing_is_measured(
     assert planned.config.data.train_windows is None and planned.config.train.batch_size == MIN_BATCH_SIZE
 
 
-def test_a_real_pace_is_measured_and_leaves_random_numbers_alone(base_model: Path, tmp_path: Path) -> None:
-    import torch
+def test_the_bound_of_a_step_is_for_what_it_reads(
+    base_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole texts of 1,500 tokens would make steps of 8; one window of each has 512."""
+    table = write_table(tmp_path / "rows.csv", [f"{n} {' '.join(WORDS * 150)}" for n in range(600)])
+    planned = job(base_model, table, seconds_per_token=1e-4, monkeypatch=monkeypatch, options={"budget": 70.0})
+    assert (planned.config.data.max_length, planned.config.data.train_windows) == (512, 1)
+    assert planned.config.train.batch_size == 16
 
+
+def test_the_pace_is_that_of_the_training(base_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same precision and the same embedding; one long text does not take the time of the training."""
+    table = write_table(tmp_path / "rows.csv", [" ".join(WORDS * 100)] * 20)
+    seen: list[tuple[int, type, bool]] = []
+    forward = Classify.forward
+
+    def watched_forward(self: Classify, batch: Any) -> Any:
+        assert self.training
+        embedding = type(self.model.encoder.token_embedding)
+        seen.append((len(batch.ids), embedding, torch.is_autocast_enabled("cpu")))
+        return forward(self, batch)
+
+    monkeypatch.setattr(Classify, "forward", watched_forward)
+    source = find_source("classify", train=str(table))
+    for precision in ("float32", "bfloat16"):
+        settings = {"train.precision": precision, "train.budget": 60.0}
+        FinetuneJob.resolve(source, model=str(base_model), settings=settings)
+    n_tokens, embeddings, autocast = zip(*seen, strict=True)
+    assert max(n_tokens) <= PACE_TOKENS
+    assert set(embeddings) == {PartialEmbedding}
+    assert autocast == (False, False, True, True)
+
+
+def test_the_pace_is_measured_on_the_device_of_the_training(base_model: Path, long_texts: Path) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    source = find_source("classify", train=str(long_texts))
+    with pytest.raises(Unsupported) as caught:
+        FinetuneJob.resolve(source, model=str(base_model), settings={"train.budget": 60.0, "train.device": "cuda"})
+    assert caught.value.code == "no-such-device"
+
+
+def test_a_real_pace_is_measured_and_leaves_random_numbers_alone(base_model: Path, tmp_path: Path) -> None:
     before = torch.random.get_rng_state()
     run = bertworks.finetune(noisy_rows(30), model=base_model, out=tmp_path / "run", budget=4)
     assert torch.equal(torch.random.get_rng_state(), before)

@@ -39,7 +39,14 @@ from bertworks.runs.pretrain import (
     pretrain,
 )
 from bertworks.runs.record import RunRecord
-from bertworks.runs.settings import PRETRAIN, parse_duration, parse_settings, resolve_pretrain, setting_keys
+from bertworks.runs.settings import (
+    PRETRAIN,
+    option_settings,
+    parse_duration,
+    parse_settings,
+    resolve_pretrain,
+    setting_keys,
+)
 from bertworks.train.distributed import Distributed
 from bertworks.train.events import Evaluated, NotSaved, Planned, Resumed, Saved, Skipped, Trained, last, read_events
 from commands import refusal, run, run_json
@@ -176,7 +183,10 @@ def test_the_initial_loss_is_the_unigram_loss(trained_runs: Path) -> None:
 def continue_pretraining(init: Path, shards: Shards, out: Path, *settings: str, objective: str | None = None) -> Path:
     bench = bertworks.load(init)
     config = resolve_pretrain(
-        shards.tokenizer, init=bench, objective=objective, settings=settings, options={"steps": 2}
+        shards.tokenizer,
+        init=bench,
+        objective=objective,
+        settings=parse_settings(settings, PRETRAIN, {"train.steps": 2}),
     )
     pretrain(PretrainJob(config, shards, str(init)), out, ProcessContext.library())
     return out
@@ -218,11 +228,11 @@ def test_pretraining_continues_from_a_run(trained_runs: Path, shards: Shards, tm
 def test_a_trained_head_has_a_lower_learning_rate_than_a_new_one(trained_runs: Path, shards: Shards) -> None:
     def default_lr(name: str, objective: str | None = None) -> float:
         return resolve_pretrain(
-            shards.tokenizer, init=bertworks.load(trained_runs / name), objective=objective, options={"steps": 1}
+            shards.tokenizer, init=bertworks.load(trained_runs / name), objective=objective, settings={"train.steps": 1}
         ).optim.lr
 
     new_model_lr = resolve_pretrain(
-        shards.tokenizer, preset="bert-mini", settings=["model.hidden_size=64"], options={"steps": 1}
+        shards.tokenizer, preset="bert-mini", settings={"model.hidden_size": 64, "train.steps": 1}
     ).optim.lr
     assert default_lr("bert-mini") == default_lr("electra-mini") == pytest.approx(0.3 * new_model_lr)
     assert default_lr("bert-mini", "rtd") == default_lr("electra-mini", "mlm") == pytest.approx(new_model_lr)
@@ -262,8 +272,7 @@ def test_the_shape_of_a_trained_model_cannot_change(trained_runs: Path, shards: 
         resolve_pretrain(
             shards.tokenizer,
             init=bertworks.load(trained_runs / "bert-mini"),
-            settings=["model.n_layers=3"],
-            options={"steps": 1},
+            settings={"model.n_layers": 3, "train.steps": 1},
         )
     assert error.value.fields == ["model.n_layers"]  # type: ignore[attr-defined]
 
@@ -322,12 +331,16 @@ def test_wrong_setting_keys_are_refused(setting: str, code: str, suggestion: str
 )
 def test_invalid_settings_are_refused(settings: list[str], fields: list[str], shards: Shards) -> None:
     with refused("bad-config", kind=BadConfig) as error:
-        resolve_pretrain(shards.tokenizer, preset="bert-mini", settings=settings, options={"steps": 1})
+        resolve_pretrain(
+            shards.tokenizer, preset="bert-mini", settings=parse_settings(settings, PRETRAIN, {"train.steps": 1})
+        )
     assert error.value.fields == fields  # type: ignore[attr-defined]
 
 
 def test_the_bias_of_a_new_discriminator_is_the_mask_rate(shards: Shards) -> None:
-    config = resolve_pretrain(shards.tokenizer, preset="electra-mini", settings=TINY, options={"steps": 1})
+    config = resolve_pretrain(
+        shards.tokenizer, preset="electra-mini", settings=parse_settings(TINY, PRETRAIN, {"train.steps": 1})
+    )
     frequencies = log_frequencies(shards, config.model.encoder.vocab_size)
     bias = make_objective(config, None, frequencies).model.heads["replaced"].out.bias
     assert float(torch.sigmoid(bias.detach())) == pytest.approx(config.data.mask_rate)
@@ -337,7 +350,9 @@ def test_only_new_models_start_with_local_attention(shards: Shards, tmp_path: Pa
     models = {}
     for init in ("local", "random"):
         config = resolve_pretrain(
-            shards.tokenizer, preset="bert-mini", settings=[*TINY, f"train.init={init}"], options={"steps": 1}
+            shards.tokenizer,
+            preset="bert-mini",
+            settings=parse_settings([*TINY, f"train.init={init}"], PRETRAIN, {"train.steps": 1}),
         )
         models[init] = make_objective(config, None, log_frequencies(shards, config.model.encoder.vocab_size)).model
     queries = {init: model.encoder.attentions[0].attn.q.weight.detach() for init, model in models.items()}
@@ -345,7 +360,9 @@ def test_only_new_models_start_with_local_attention(shards: Shards, tmp_path: Pa
     train(shards, tmp_path / "run", "electra-mini", steps=1)
     trained = bertworks.load(tmp_path / "run")
     trained.generator = None  # a discriminator alone; its generator is new
-    config = resolve_pretrain(shards.tokenizer, init=trained, objective="rtd", settings=TINY[4:], options={"steps": 1})
+    config = resolve_pretrain(
+        shards.tokenizer, init=trained, objective="rtd", settings=parse_settings(TINY[4:], PRETRAIN, {"train.steps": 1})
+    )
     before = trained.model.encoder.embed.positions.weight.clone()
     new_generator = make_objective(config, trained, log_frequencies(shards, config.model.encoder.vocab_size)).models()[
         "generator"
@@ -367,7 +384,9 @@ def test_settings_without_effect_are_refused(shards: Shards) -> None:
         (["optim.lr=NaN"], "bad-config", ["optim.lr"]),
     ):
         with refused(code, kind=BadConfig) as error:
-            resolve_pretrain(shards.tokenizer, preset="bert-mini", settings=settings, options={"steps": 1})
+            resolve_pretrain(
+                shards.tokenizer, preset="bert-mini", settings=parse_settings(settings, PRETRAIN, {"train.steps": 1})
+            )
         assert error.value.fields == fields  # type: ignore[attr-defined]
     for preset_name, settings, masking, field in (
         ("gpt-mini", ["data.mask_rate=0.3"], None, "data.mask_rate"),
@@ -381,24 +400,26 @@ def test_settings_without_effect_are_refused(shards: Shards) -> None:
     ):
         with refused("no-effect", kind=BadConfig) as error:
             resolve_pretrain(
-                shards.tokenizer, preset=preset_name, settings=settings, masking=masking, options={"steps": 1}
+                shards.tokenizer,
+                preset=preset_name,
+                settings=parse_settings(settings, PRETRAIN, option_settings(steps=1, masking=masking)),
             )
         assert error.value.fields == [field]  # type: ignore[attr-defined]
-    assert resolve_pretrain(shards.tokenizer, preset="bert-mini", options={"steps": 1}).train.dropout == 0.0
+    assert resolve_pretrain(shards.tokenizer, preset="bert-mini", settings={"train.steps": 1}).train.dropout == 0.0
     assert (
         resolve_pretrain(
-            shards.tokenizer, preset="bert-mini", settings=["model.dropout=0.2"], options={"steps": 1}
+            shards.tokenizer, preset="bert-mini", settings={"model.dropout": 0.2, "train.steps": 1}
         ).train.dropout
         is None
     )
-    assert resolve_pretrain(shards.tokenizer, preset="bert-mini", options={}).train.budget == 600.0
+    assert resolve_pretrain(shards.tokenizer, preset="bert-mini", settings={}).train.budget == 600.0
 
 
 def test_preset_or_model(shards: Shards) -> None:
     model = bertworks.new("bert-tiny", tokenizer=shards.tokenizer)
     for given, option in (({}, "--preset bert-mini"), ({"preset": "bert-mini", "init": model}, "--preset")):
         with refused("preset-or-model", kind=BadConfig) as error:
-            resolve_pretrain(shards.tokenizer, options={"steps": 1}, **given)
+            resolve_pretrain(shards.tokenizer, settings={"train.steps": 1}, **given)
         assert option in error.value.remedy
 
 
@@ -409,7 +430,7 @@ def test_durations(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "m", "10 minutes", "-3m", "1h-2m"])
+@pytest.mark.parametrize("text", ["", "m", "10 minutes", "-3m", "1h-2m", "1h30", "1.5m2", "1" * 1000 + "x"])
 def test_bad_durations_are_refused(text: str) -> None:
     with refused("bad-duration", kind=BadConfig):
         parse_duration(text)
@@ -438,7 +459,7 @@ def test_every_preset_has_a_recipe(shards: Shards) -> None:
     for name in PRESETS:
         objective = FAMILY_RECIPES[preset(name).family]
         assert recipe(preset(name))["objective"]["name"] == objective.partition("+")[0]
-        config = resolve_pretrain(shards.tokenizer, preset=name, options={"steps": 1})
+        config = resolve_pretrain(shards.tokenizer, preset=name, settings={"train.steps": 1})
         assert config.objective.name == objective.partition("+")[0]
     assert recipe(preset("bert-base"))["optim"]["lr"] == 1e-4 < recipe(preset("bert-mini"))["optim"]["lr"]
 
@@ -477,6 +498,23 @@ def test_the_report_is_self_contained(trained_runs: Path) -> None:
         assert "optim.lr" in page
         assert 'class="guess' in page
         assert json.loads((trained_runs / name / "run.json").read_text())["data"]["manifest"] in page
+
+
+def test_the_report_has_the_figures_of_the_saved_model(trained_runs: Path, tmp_path: Path) -> None:
+    """The best evaluation is not the last one here; the examples are predicted by the model of the last step."""
+    run = tmp_path / "run"
+    shutil.copytree(trained_runs / "bert-mini", run)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    evaluated = [line for line in lines if line["kind"] == "eval"]
+    evaluated[-1]["metrics"] |= {"loss": 99.125, "masked": 99.125, "perplexity": 123456.7}
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    resume_run(run)
+    best = min(evaluated, key=lambda line: line["metrics"]["loss"])
+    page = (run / "report.html").read_text()
+    figures = re.search(r'<div class="figure-boxes".*', page)
+    assert figures is not None and "99.125" not in figures[0] and "123,456.7" not in figures[0]
+    assert f"<b>{best['metrics']['masked']:.3f}</b>" in figures[0] and "best held-out loss" in figures[0]
+    assert f"the model of step {best['step']:,}" in page and "at the last step" in page
 
 
 def shown_text(example: str) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import random
+import re
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -16,12 +19,16 @@ import torch
 import bertworks
 from bertworks.config import TaskArtifact
 from bertworks.datasets.example import Example
+from bertworks.errors import NotFound
 from bertworks.measure.selection import best_of, cross_fitted
 from bertworks.runs.compare import compare
 from bertworks.runs.evaluations import EVALUATIONS, discard_later
+from bertworks.runs.finetune import DevEvaluation
 from bertworks.tasks.evaluation import baseline_metrics, calibrate
 from bertworks.tasks.task import softmax
 from bertworks.train.checkpoint import CHECKPOINTS
+from commands import run as run_command
+from refusals import refused
 from test_tasks import WORDS, config_of, sliding_windows, small_task, synthetic_examples
 from texts import tiny_tokenizer
 from training import digest, events
@@ -161,6 +168,121 @@ def test_evaluations_after_a_checkpoint_are_discarded(tmp_path: Path) -> None:
     ]
 
 
+# ---------------------------------------------------------------------- a resumed run without its best model
+
+
+@pytest.fixture(scope="module")
+def early_best(base_model: Path, tmp_path_factory: pytest.TempPathFactory) -> bertworks.Run:
+    """Its first evaluation is the best, its last checkpoint is another; it is not finished."""
+    evaluate = DevEvaluation.__call__
+
+    def worse_and_worse(self: DevEvaluation, step: int) -> dict[str, float]:
+        return {**evaluate(self, step), "error": step / 100}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DevEvaluation, "__call__", worse_and_worse)
+        patch.setattr("bertworks.runs.finetune.finalise", stop)
+        out = tmp_path_factory.mktemp("early") / "run"
+        with pytest.raises(Stopped):
+            bertworks.finetune(noisy_rows(60), model=base_model, out=out, steps=16, settings=SETTINGS)
+    return bertworks.Run(out)
+
+
+class Stopped(Exception):
+    pass
+
+
+def stop(*args: Any, **options: Any) -> None:
+    raise Stopped
+
+
+def resume_to_the_end(folder: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
+        patch.setattr("bertworks.runs.finetune.finalise", stop)
+        bertworks.Run(folder).resume()
+
+
+def model_file(run: Path) -> bytes:
+    return (run / "model" / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("damage", ["missing", "config.json", "model.safetensors"])
+def test_a_lost_model_is_written_from_the_checkpoint_of_the_best_evaluation(
+    damage: str, early_best: bertworks.Run, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(early_best.folder, copy)
+    if damage == "missing":
+        shutil.rmtree(copy / "model")
+    else:
+        (copy / "model" / damage).write_text("{")
+    resume_to_the_end(copy)
+    assert model_file(copy) == model_file(early_best.folder)
+    assert digest(copy) == digest(early_best.folder)
+
+
+def test_a_best_model_that_is_gone_is_not_claimed(early_best: bertworks.Run, tmp_path: Path) -> None:
+    """Without its checkpoint, the run has the last model, says so, and remembers that."""
+    copy = tmp_path / "copy"
+    shutil.copytree(early_best.folder, copy)
+    shutil.rmtree(copy / "model")
+    shutil.rmtree(copy / CHECKPOINTS / "step-00000004")
+    for _ in range(2):
+        resume_to_the_end(copy)
+        assert [event["code"] for event in events(copy, "remark")].count("best-model-lost") == 1
+        state = json.loads((copy / CHECKPOINTS / "step-00000016" / "state.json").read_text())["state"]
+        assert (state["best"], state["best_step"]) == (None, None)
+    assert model_file(copy) != model_file(early_best.folder)
+    assert digest(copy) == digest(early_best.folder)
+    assert bertworks.Run(copy).resume().results["selection"] is None
+
+
+def test_a_model_that_may_not_be_read_is_left_alone(
+    early_best: bertworks.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(early_best.folder, copy)
+    read_bytes = Path.read_bytes
+
+    def forbidden(path: Path) -> bytes:
+        if path.parent == copy / "model":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return read_bytes(path)
+
+    monkeypatch.setattr(Path, "read_bytes", forbidden)
+    with refused("unreadable", place="config.json", kind=NotFound):
+        bertworks.Run(copy).resume()
+    monkeypatch.undo()
+    assert model_file(copy) == model_file(early_best.folder) and not (copy / "damaged-model").exists()
+
+
+@pytest.mark.parametrize("failing", ["folder", "file"])
+def test_a_full_disk_at_an_evaluation_does_not_stop_the_training(
+    failing: str, run: bertworks.Run, base_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model is as good; only the estimate for new examples is missing."""
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    mkdir, save = Path.mkdir, np.save
+
+    def full_mkdir(path: Path, *args: Any, **options: Any) -> None:
+        if path.name == EVALUATIONS:
+            raise full
+        mkdir(path, *args, **options)
+
+    def full_save(file: Any, table: Any) -> None:
+        raise full
+
+    monkeypatch.setattr(Path, "mkdir", full_mkdir if failing == "folder" else mkdir)
+    monkeypatch.setattr(np, "save", full_save if failing == "file" else save)
+    again = bertworks.finetune(
+        noisy_rows(60), dev=noisy_rows(40, seed=1), model=base_model, out=tmp_path / "run", steps=16, settings=SETTINGS
+    )
+    assert digest(again.folder) == digest(run.folder) and again.metrics == run.metrics
+    remarks = [event for event in events(again.folder, "remark") if event["code"] == "scores-not-saved"]
+    assert [remark["step"] for remark in remarks] == [4, 8, 12, 16]
+    assert (again.results["selection"]["n_evaluations"], again.results["selection"]["cross_fitted"]) == (4, {})
+
+
 def test_runs_without_kept_evaluations_have_no_estimate(run: bertworks.Run, tmp_path: Path) -> None:
     """As of runs that an older version began."""
     copy = tmp_path / "copy"
@@ -171,20 +293,48 @@ def test_runs_without_kept_evaluations_have_no_estimate(run: bertworks.Run, tmp_
     assert (selection["n_evaluations"], selection["cross_fitted"], selection["last"]) == (4, {}, {})
 
 
-def test_seeds_have_the_mean_of_their_estimates(base_model: Path, tmp_path: Path) -> None:
-    run = bertworks.finetune(
+@pytest.fixture(scope="module")
+def seeds_run(base_model: Path, tmp_path_factory: pytest.TempPathFactory) -> bertworks.Run:
+    return bertworks.finetune(
         noisy_rows(40),
         dev=noisy_rows(30, seed=1),
         model=base_model,
-        out=tmp_path / "run",
+        out=tmp_path_factory.mktemp("seeds") / "run",
         steps=4,
         seeds=2,
         settings=SETTINGS,
     )
-    seeds = [json.loads((run.folder / f"seed-{seed}" / "results.json").read_text()) for seed in (0, 1)]
+
+
+def test_seeds_have_the_mean_of_their_estimates(seeds_run: bertworks.Run) -> None:
+    seeds = [json.loads((seeds_run.folder / f"seed-{seed}" / "results.json").read_text()) for seed in (0, 1)]
     for key in ("cross_fitted", "last"):
         mean = np.mean([results["selection"][key]["accuracy"] for results in seeds])
-        assert run.results["seeds"][key]["accuracy"] == pytest.approx(mean)
+        assert seeds_run.results["seeds"][key]["accuracy"] == pytest.approx(mean)
+
+
+def test_the_report_of_several_seeds_shows_what_its_intervals_are_around(seeds_run: bertworks.Run) -> None:
+    page = (seeds_run.folder / "report.html").read_text()
+    table = page[page.index("All seeds") : page.index("The best seed")]
+    seeds = seeds_run.results["seeds"]
+    low, high = seeds["intervals"]["accuracy"]
+    cells = [f"{seeds[key]['accuracy']:.1%}" for key in ("mean", "std", "cross_fitted")]
+    row = "".join(f"<td[^>]*>{re.escape(cell)}</td>" for cell in (*cells, f"{low:.1%} – {high:.1%}"))
+    assert re.search(row, table) and "on new examples" in table and "cross-fitting" in table
+
+
+@pytest.mark.parametrize("n_seeds", [1, 2])
+def test_a_run_without_evaluations_claims_no_choice(base_model: Path, tmp_path: Path, n_seeds: int) -> None:
+    for split, count in (("train", 24), ("dev", 30)):
+        rows = [f"{row['text']},{row['label']}" for row in noisy_rows(count)]
+        (tmp_path / f"{split}.csv").write_text("\n".join(["text,label", *rows]))
+    files = ["--train", tmp_path / "train.csv", "--dev", tmp_path / "dev.csv", "--model", base_model]
+    length = ["--steps", "2", "--set", "train.evaluations=0", "--seeds", str(n_seeds)]
+    output = run_command("finetune", "classify", *files, *length, "--out", tmp_path / "run").stdout
+    page = (tmp_path / "run/report.html").read_text()
+    assert f"n={30}" in output and "accuracy" in output
+    for shown in (output, page):
+        assert not re.search(r"best (of|evaluation)|^best ", shown, re.MULTILINE)
 
 
 # ---------------------------------------------------------------------- calibration
@@ -272,6 +422,57 @@ def test_the_threshold_of_no_answer_moves_with_the_temperature() -> None:
     moved = task.move_temperature_to_head(TaskArtifact(task=config_of("span"), temperature=2.5, no_answer=threshold))
     assert [prediction.answer for prediction in predict()] == before
     assert moved.no_answer == pytest.approx(threshold / 2.5)
+
+
+def test_a_run_that_was_killed_before_its_results_ends_with_the_same_bits(
+    run: bertworks.Run, base_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The temperature is in the saved head already."""
+    out = tmp_path / "run"
+    monkeypatch.setattr("bertworks.runs.finetune.write_finetune_report", stop)
+    with pytest.raises(Stopped):
+        bertworks.finetune(
+            noisy_rows(60), dev=noisy_rows(40, seed=1), model=base_model, out=out, steps=16, settings=SETTINGS
+        )
+    monkeypatch.undo()
+    assert json.loads((out / "model/bertworks.json").read_text())["task"]["temperature_in_head"]
+    results = bertworks.Run(out).resume().results
+    assert model_file(out) == model_file(run.folder)
+    assert parts(results) == parts(run.results)
+
+
+def test_resuming_a_finished_run_changes_nothing(run: bertworks.Run, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(run.folder, copy)
+    bertworks.Run(copy).resume()
+    for name in ("model/model.safetensors", "results.json", "report.html"):
+        assert (copy / name).read_bytes() == (run.folder / name).read_bytes(), name
+    assert [event["metrics"] for event in events(copy, "end")] == [run.metrics] * 2
+
+
+def test_the_model_of_several_seeds_is_that_of_the_best(base_model: Path, tmp_path: Path) -> None:
+    run = bertworks.finetune(
+        noisy_rows(60),
+        dev=noisy_rows(40, seed=1),
+        model=base_model,
+        out=tmp_path / "run",
+        steps=16,
+        seeds=2,
+        settings=SETTINGS,
+    )
+    best = run.folder / f"seed-{run.results['seeds']['best']}"
+    assert run.model.artifact is not None and run.model.artifact.temperature_in_head
+    assert model_file(run.folder) == model_file(best)
+    assert run.results["artifact"] == bertworks.Run(best).results["artifact"]
+    before = parts(run.results)
+    again = run.resume()
+    assert model_file(again.folder) == model_file(best)
+    assert parts(again.results) == before
+
+
+def parts(results: dict[str, Any]) -> dict[str, Any]:
+    """What does not depend on the folders of the examples."""
+    return {key: results[key] for key in ("metrics", "calibration", "artifact", "selection", "example_scores")}
 
 
 def _predictions(task: Any, features: Any, examples: Any) -> list[list[float]]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import pickle
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -12,14 +15,17 @@ import pytest
 import bertworks
 from bertworks.config import TaskArtifact, TaskConfig, check_artifact
 from bertworks.datasets.checks import TaskData
+from bertworks.datasets.columns import word_list
 from bertworks.datasets.example import Example
 from bertworks.datasets.inputs import as_example
+from bertworks.datasets.words import learn_words
 from bertworks.errors import Remark
-from bertworks.tasks.tag import Tag, TagSchema
+from bertworks.tasks.source import describe_task, read_data
+from bertworks.tasks.tag import Tag, TagPrediction, TagSchema
 from bertworks.text.word_splitter import WordSplitter, words_with_starts
 from commands import run as command
 from refusals import refused
-from test_sources import bad_rows, read_table, write_lines
+from test_sources import bad_rows, named_source, read_table, write_lines
 from texts import tiny_tokenizer
 
 # A text, and its entities: label, surface, and where it starts.
@@ -209,6 +215,100 @@ def test_invalid_spans(label: Any, code: str, tmp_path: Path) -> None:
     assert len(all_examples(read_table(path, "tag", skip_bad=True))) == 12
 
 
+def test_tasks_without_an_annotation_are_left_out(tmp_path: Path) -> None:
+    """Skipped or still to do: nobody has said that there are no entities."""
+    path = label_studio(tmp_path, LATIN * 4)
+    tasks = json.loads(path.read_text(encoding="utf-8"))
+    cancelled = {"was_cancelled": True, "result": []}
+    tasks[2:2] = [{"id": 90 + n, "data": {"text": "Ba go"}, "annotations": [cancelled] * n} for n in range(2)]
+    path.write_text(json.dumps(tasks), encoding="utf-8")
+    data = read_table(path, "tag")
+    assert len(all_examples(data)) == 12
+    assert remark(data.remarks, "malformed-rows").text.startswith("skipped 2 ")
+
+
+def test_rows_without_a_label_are_not_rows_without_entities(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [{"text": "Anna is here", "label": [[0, 4, "PER"]]}] * 12
+    none = [{"text": "no one", "label": []}, {"text": "no one", "label": {}}]
+    assert len(all_examples(read_table(json_lines(tmp_path / "d.jsonl", iter(rows + none)), "tag"))) == 14
+    unlabelled = [{"text": "Anna"}, {"text": "Anna", "label": None}, {"text": "Anna", "label": ""}]
+    dev = str(json_lines(tmp_path / "dev.jsonl", iter(rows)))
+    with bad_rows(*[("no-label", f"d.jsonl, line {n}") for n in (13, 14, 15)]):
+        read_table(json_lines(tmp_path / "d.jsonl", iter(rows + unlabelled)), "tag", dev=dev)
+
+
+def test_prodigy_writes_no_spans_where_there_are_none(tmp_path: Path) -> None:
+    """If the row was accepted: others may not have been looked at."""
+    rows = [{"text": "Anna is here", "spans": [{"start": 0, "end": 4, "label": "PER"}], "answer": "accept"}] * 12
+    accepted = {"text": "no one", "answer": "accept"}
+    data = read_table(json_lines(tmp_path / "p.jsonl", iter([*rows, accepted])), "tag")
+    assert [set(example.answer) for example in all_examples(data) if example.texts == ("no", "one")] == [{"O"}]
+    with bad_rows(("no-label", "p.jsonl, line 13")):
+        read_table(json_lines(tmp_path / "p.jsonl", iter([*rows, {"text": "no one"}])), "tag")
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [[(0, 4), (8, 12)], [(5, 7), (0, 4), (8, 12)], [(0, 7), (5, 12)]],
+    ids=["gap", "order", "overlap"],
+)
+def test_tokens_that_are_not_the_words_of_the_text_are_not_used(tokens: list[tuple[int, int]], tmp_path: Path) -> None:
+    row = {
+        "text": "Anna is here",
+        "tokens": [{"start": start, "end": end} for start, end in tokens],
+        "spans": [{"start": 0, "end": 7, "label": "PER"}],
+        "answer": "accept",
+    }
+    data = read_table(json_lines(tmp_path / "p.jsonl", iter([row] * 12)), "tag")
+    assert data.train[0].texts == ("Anna", "is", "here") and data.train[0].answer == ("B-PER", "E-PER", "O")
+    assert not {"spans-cut-words", "overlapping-spans"} & {remark.code for remark in data.remarks}
+
+
+def test_lines_of_a_document_are_in_one_split(tmp_path: Path) -> None:
+    for n in range(8):
+        lines = [f"Ba{'abcdefgh'[n]} go {'de ' * i}fi" for i in range(5)]
+        starts = [sum(len(line) + 1 for line in lines[:i]) for i in range(5)]
+        (tmp_path / f"{n}.txt").write_text("\n".join(lines))
+        (tmp_path / f"{n}.ann").write_text(
+            "".join(f"T{i}\tPER {s} {s + 3}\t{lines[0][:3]}\n" for i, s in enumerate(starts))
+        )
+    data = read_table(tmp_path, "tag")
+    documents = [{example.texts[0] for example in examples} for examples in (data.train, data.dev)]
+    assert documents[0].isdisjoint(documents[1]) and [len(part) for part in documents] == [7, 1]
+
+
+def test_documents_are_divided_if_each_has_a_tag_of_its_own(tmp_path: Path) -> None:
+    """Else dev would be empty: no tag is in dev only."""
+    for n in range(4):
+        lines = [f"Ba {'abcd'[n]} {'de ' * i}fi" for i in range(6)]
+        starts = [sum(len(line) + 1 for line in lines[:i]) for i in range(6)]
+        (tmp_path / f"{n}.txt").write_text("\n".join(lines))
+        (tmp_path / f"{n}.ann").write_text("".join(f"T{i}\tX{n} {s} {s + 2}\tBa\n" for i, s in enumerate(starts)))
+    assert read_table(tmp_path, "tag").dev
+
+
+def test_line_separators_inside_of_a_surface(tmp_path: Path) -> None:
+    for n, separator in enumerate("\u2028\x85\x0c\r"):
+        (tmp_path / f"{n}.txt").write_bytes(f"in New{separator}York\n".encode())
+        (tmp_path / f"{n}.ann").write_bytes(f"T1\tLOC 3 11\tNew{separator}York\r\n#1\tnote\n".encode())
+    data = read_table(tmp_path, "tag")
+    assert {example.answer for example in all_examples(data)} == {("O", "B-LOC", "E-LOC")}
+
+
+def test_brat_spans_without_text_are_invalid(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("in  Bonn\n" * 3)
+    (tmp_path / "a.ann").write_text("T1\tLOC 4 8\tBonn\nT2\tLOC 2 4\t  \nT3\tLOC 2 2\t\n")
+    with bad_rows(("span-outside-text", "a.ann, line 2"), ("span-outside-text", "a.ann, line 3")):
+        read_table(tmp_path, "tag")
+
+
+def test_no_valid_row_to_decide_on(tmp_path: Path) -> None:
+    dev = doccano(tmp_path, LATIN)
+    train = json_lines(tmp_path / "t.jsonl", iter([{"text": "Anna is here", "label": [[0, 99, "PER"]]}]))
+    with bad_rows(("span-outside-text", "t.jsonl, line 1")):
+        read_table(train, "tag", dev=str(dev))
+
+
 def test_brat_folders(tmp_path: Path) -> None:
     """Offsets count line ends; an entity may go on in the next line, or have several fragments."""
     folder = tmp_path / "b"
@@ -238,15 +338,45 @@ def test_brat_folders(tmp_path: Path) -> None:
         read_table(folder, "classify")
 
 
-def test_the_entity_column_of_conllu_is_found_by_its_content(tmp_path: Path) -> None:
+def test_dev_is_split_into_words_as_train_is(tmp_path: Path) -> None:
+    """By character, as most texts of train are, though dev by itself would be split into words."""
+    train = doccano(tmp_path, HAN * 8)
+    english = [{"text": "任 iPhone 部门 manager now", "label": [[2, 8, "ORG"]]}] * 2
+    dev = json_lines(tmp_path / "dev.jsonl", iter(english))
+    for split in (dev, label_studio(tmp_path, [("任 iPhone 部门 manager now", [("ORG", "iPhone", 2)])])):
+        (example, *_) = read_table(train, "tag", dev=str(split)).dev
+        assert example.texts == tuple("任iPhone部门managernow")
+    words = write_lines(tmp_path / "w.conll", *["do O", "n't O", "go O", "Ba B-PER", ""] * 9)
+    spans = json_lines(tmp_path / "s.jsonl", iter([{"text": "Ba don't", "label": [[0, 2, "PER"]]}]))
+    (example,) = read_table(words, "tag", dev=str(spans)).dev
+    assert example.texts == ("Ba", "do", "n't") and example.answer == ("B-PER", "O", "O")
+
+
+def test_words_do_not_depend_on_the_spans_of_their_own_text(tmp_path: Path) -> None:
+    """They would tell where an entity ends: whether letters and digits are separated is decided on train."""
+    whole = [{"text": "go 5mg de", "label": [[3, 6, "DOSE"]]}, {"text": "go 5 de", "label": [[3, 4, "NUM"]]}] * 6
+    cut = [{"text": "go 5mg de", "label": [[3, 4, "NUM"]]}, {"text": "go 7kg de", "label": [[3, 6, "DOSE"]]}] * 6
+    dev = [{"text": "8kg", "label": [[0, 1, "NUM"]]}, {"text": "9kg", "label": []}, {"text": "B12", "label": []}]
+    dev_path = json_lines(tmp_path / "dev.jsonl", iter(dev))
+    for rows, words in ((whole, ["8kg", "9kg", "B12"]), (cut, ["8 kg", "9 kg", "B 12"])):
+        data = read_table(json_lines(tmp_path / "train.jsonl", iter(rows)), "tag", dev=str(dev_path))
+        assert [" ".join(example.texts) for example in data.dev] == words
+        assert ("spans-cut-words" in {remark.code for remark in data.remarks}) == (words[0] == "8kg")
+        schema = TagSchema(learn_words(data.train))
+        assert [" ".join(as_example(row["text"], schema, None, 0).texts) for row in dev] == words, "as predicted"
+    assert [example.texts for example in data.train[:2]] == [("go", "5", "mg", "de"), ("go", "7", "kg", "de")]
+
+
+@pytest.mark.parametrize("tag", ["B-PER", "B"])
+def test_the_entity_column_of_conllu_is_found_by_its_content(tag: str, tmp_path: Path) -> None:
     lines = [
         "# text = Anna sang",
-        "1\tAnna\tAnna\tPROPN\t_\t_\t2\tnsubj\t_\tB-PER",
+        f"1\tAnna\tAnna\tPROPN\t_\t_\t2\tnsubj\t_\t{tag}",
         "2\tsang\tsing\tVERB\t_\t_\t0\troot\t_\tO",
         "",
     ]
     data = read_table(write_lines(tmp_path / "u.txt", *lines * 9), "tag")
-    assert data.train[0].texts == ("Anna", "sang") and data.train[0].answer == ("B-PER", "O")
+    assert data.train[0].texts == ("Anna", "sang") and data.train[0].answer == (tag, "O")
     assert "10 of 10" in remark(data.remarks, "tag-column").text
     named = read_table(tmp_path / "u.txt", "tag", label=("4",))
     assert named.train[0].answer == ("PROPN", "VERB")
@@ -260,16 +390,41 @@ def test_tags_of_dev_that_train_does_not_have(tmp_path: Path) -> None:
     other = json_lines(tmp_path / "o.jsonl", iter([{"text": "in Bonn", "label": [[3, 7, "CITY"]]}] * 3))
     with bad_rows(*[("label-not-in-train", f"o.jsonl, line {n}") for n in (1, 2, 3)]):
         read_table(train, "tag", dev=str(other))
+    parts_of_speech = write_lines(tmp_path / "p.conll", *["one M", "dog NN", ""] * 9)
+    with bad_rows(("label-not-in-train", "q.conll, line 1")):
+        read_table(parts_of_speech, "tag", dev=str(write_lines(tmp_path / "q.conll", "oh E", "")))
 
 
-def test_entities_are_written_in_the_tags_of_a_model() -> None:
-    spans = Example(("in", "New", "York", "City"), ("O", "B-LOC", "I-LOC", "E-LOC"))
-    for labels, tags in (
-        ({"O", "B-LOC", "M-LOC", "E-LOC"}, ("O", "B-LOC", "M-LOC", "E-LOC")),
-        ({"O", "B-LOC", "I-LOC"}, ("O", "B-LOC", "I-LOC", "I-LOC")),
-        ({"O", "B-PER"}, spans.answer),
+@pytest.mark.parametrize("label", ["LOC", "AI-Co"])
+def test_entities_are_written_in_the_tags_of_a_model(label: str) -> None:
+    spans = Example(("in", "New", "York", "City", "Bonn"), ("O", *(f"{p}-{label}" for p in "BIES")))
+    for scheme, prefixes in (("BMES", "BMES"), ("BILU", "BILU"), ("BI", "BIIB"), ("BE", "BIES")):
+        labels = {"O", *(f"{prefix}-{label}" for prefix in scheme)}
+        assert TagSchema().to_tag_scheme(spans, labels).answer == ("O", *(f"{p}-{label}" for p in prefixes))
+    assert TagSchema().to_tag_scheme(spans, {"O", "B-PER"}).answer == spans.answer
+
+
+def test_dev_is_written_in_the_tags_of_train(tmp_path: Path) -> None:
+    """A tag that is only in dev would be a class that is never trained."""
+    words = write_lines(tmp_path / "w.conll", *["in O", "New B-LOC", "York I-LOC", "", "Bonn B-LOC", "is O", ""] * 9)
+    dev = [{"text": "in New York", "label": [[3, 11, "LOC"]]}, {"text": "Bonn is", "label": [[0, 4, "LOC"]]}]
+    source = named_source("tag", train=str(words), dev=str(json_lines(tmp_path / "d.jsonl", iter(dev))))
+    data = read_data(source)
+    assert [example.answer for example in data.dev] == [("O", "B-LOC", "I-LOC"), ("B-LOC", "O")]
+    assert describe_task(data, source).labels == ("B-LOC", "I-LOC", "O")
+
+
+def test_predictions_with_spaces_in_their_tags_can_be_read_again() -> None:
+    for words, tags in (
+        (["Ba", "go"], ["S-Company Name", "O"]),
+        (["Ba", "New York"], ["O", None]),
+        (["[", "1", "]"], ["O", "O", "O"]),
+        (["[", "null", "]"], ["O", "O", "O"]),
     ):
-        assert TagSchema().in_labels(spans, labels).answer == tags
+        cells = TagPrediction(words, tags, [0.5] * len(words), []).cells()
+        assert word_list(cells["words"], "words") == tuple(words)
+        assert word_list(cells["tags"], "tags") == tuple("?" if tag is None else tag for tag in tags)
+    assert TagPrediction(["Ba", "go"], ["O", None], [0.5] * 2, []).cells() == {"words": "Ba go", "tags": "O ?"}
 
 
 # ---------------------------------------------------------------------- words
@@ -312,10 +467,47 @@ def test_each_training_convention_is_learned() -> None:
         assert [word for _, word in splitter.split(text)] == words.split()
 
 
+def test_typographic_apostrophes_are_learned_too() -> None:
+    """Each is read as the other."""
+    for learned in ("n’t", "n't"):
+        splitter = WordSplitter.learn([["do", learned, "go", "has", learned, "-"]])
+        for text in ("don’t", "don't"):
+            assert [word for _, word in splitter.split(text)] == ["do", text[2:]]
+
+
 def test_long_texts_without_spaces_are_split_in_linear_time() -> None:
-    splitter = WordSplitter.learn([list("王小明任教授，1966年生。")] * 3)
-    text = "王小明任教授，1966年生。" * 2000
+    """Also if a long word is known."""
+    url = "http://" + "a.b/" * 50
+    splitter = WordSplitter.learn([[*"王小明任教授，1966年生。", url]] * 3)
+    assert url in splitter.words
+    text = "王小明任教授，1966年生。" * 20
     assert len(splitter.split(text)) == len(text)
+    assert len(splitter.split(url)) == 1
+    assert calls_of(splitter, text * 2) < 2.1 * calls_of(splitter, text) < 2.1 * 30 * len(text)
+
+
+def calls_of(splitter: WordSplitter, text: str) -> int:
+    """How many functions are called to split it, those of Python itself included."""
+    n_calls = 0
+
+    def count(_: FrameType, event: str, __: object) -> None:
+        nonlocal n_calls
+        n_calls += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        splitter.split(text)
+    finally:
+        sys.setprofile(before)
+    return n_calls
+
+
+def test_a_splitter_can_be_pickled() -> None:
+    splitter = WordSplitter.learn(TRAINING_WORDS)
+    splitter.split("Apple's")
+    copy = pickle.loads(pickle.dumps(splitter))
+    assert copy.split("Apple's U.N.") == splitter.split("Apple's U.N.")
 
 
 def test_models_without_learned_words_split_by_the_rule() -> None:
@@ -381,6 +573,9 @@ def test_from_four_formats_to_exact_offsets(base_model: Path, tmp_path: Path) ->
     table = write_lines(tmp_path / "more.csv", "text,n", "ku's go,1")
     (line,) = run_json_lines("predict", tmp_path / "doccano-run", table)
     assert line["predicted_words"] == ["ku", "'", "s", "go"], "a text, though it is in the column of the training"
+    bench = bertworks.load(run.folder)
+    bench.predict([text])
+    assert pickle.loads(pickle.dumps(bench)).predict([text]) == [prediction]
     metrics = run.evaluate(doccano(tmp_path, synthetic_texts(8))).results.metrics
     assert metrics["entity_f1"] == 1.0
 
@@ -415,3 +610,9 @@ def test_spans_give_the_model_of_the_same_tags(base_model: Path, tmp_path: Path)
     assert by_tags.evaluate(doccano(tmp_path, texts)).results.metrics == by_tags.evaluate(bmes).results.metrics
     (prediction,) = by_tags.predict(["张三，2009年"])
     assert prediction.words == list("张三，2009年"), "digits too, as in training"
+    english = json_lines(
+        tmp_path / "e.jsonl", iter([{"text": "王小明 is a manager", "label": [[0, 3, "NAME"], [9, 11, "TITLE"]]}])
+    )
+    for run in (by_tags, by_spans):
+        codes = {remark.code for remark in run.evaluate(english).remarks}
+        assert "spans-cut-words" not in codes, "also where most of a file is English"

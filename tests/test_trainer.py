@@ -36,10 +36,11 @@ from bertworks.model.partial_embedding import PartialEmbedding
 from bertworks.objectives.masked import Masked
 from bertworks.objectives.table import OBJECTIVES
 from bertworks.runs import pretrain as runs
+from bertworks.runs.pretrain import best_metrics
 from bertworks.train.checkpoint import CHECKPOINTS, WEIGHTS, State, list_checkpoints
 from bertworks.train.clock import Clock
 from bertworks.train.distributed import Distributed
-from bertworks.train.events import Event, Log, Remarked, Trained, read_events
+from bertworks.train.events import BEST_MODEL_LOST, Evaluated, Event, Log, Remarked, Trained, ignore, read_events
 from bertworks.train.optim import learning_rate, make_optimizer
 from bertworks.train.policy import EvaluationPolicy
 from bertworks.train.runtime import Runtime, StopRequest, own_process, set_threads
@@ -447,6 +448,17 @@ def test_a_damaged_model_folder_is_written_again(
         (out / "model" / {"config": "config.json", "weights": "model.safetensors"}[damage]).write_text("{")
     resume_run(out)
     assert digest(out) and bertworks.load(out).fill("ak [MASK]").blanks
+
+
+def test_metrics_are_not_those_of_a_model_that_is_lost(tmp_path: Path) -> None:
+    log = Log(tmp_path, ignore, since=-1)
+    log.write(Evaluated(step=1, metrics={"loss": 1.0}))
+    assert best_metrics(tmp_path) == {"loss": 1.0}
+    log.write(Remarked(step=2, code=BEST_MODEL_LOST, text=""))
+    assert best_metrics(tmp_path) == {}
+    log.write(Evaluated(step=3, metrics={"loss": 2.0}))
+    log.close()
+    assert best_metrics(tmp_path) == {"loss": 2.0}
 
 
 def test_a_checkpoint_of_another_run_is_skipped(shards: Shards, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from bertworks.data.shards import Shards
 from bertworks.runs.context import Outcome, ProcessContext
 from bertworks.runs.pretrain import PretrainJob, pretrain, resume
-from bertworks.runs.settings import resolve_pretrain
+from bertworks.runs.settings import PRETRAIN, option_settings, parse_settings, resolve_pretrain
 from bertworks.text.backends import word_piece
 from bertworks.text.tokenizer import Tokenizer
 from bertworks.train.checkpoint import CHECKPOINTS, OPTIMIZER, WEIGHTS, list_checkpoints
@@ -81,7 +81,10 @@ def train(
 ) -> Outcome:
     options = {"steps": steps, **limit} if steps is not None else limit
     config = resolve_pretrain(
-        shards.tokenizer, preset=preset, objective=objective, settings=overridden(*TINY, *settings), options=options
+        shards.tokenizer,
+        preset=preset,
+        objective=objective,
+        settings=parse_settings(overridden(*TINY, *settings), PRETRAIN, option_settings(**options)),
     )
     return pretrain(PretrainJob(config, shards, preset=preset), out, ProcessContext.library())
 

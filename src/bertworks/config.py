@@ -499,6 +499,13 @@ class FinetuneLoop(LoopConfig):
     )
 
 
+class WordRule(Frozen):
+    """How texts with spans are split: at all but letters and digits, and where this says so."""
+
+    by_character: bool = Field(description="at every character, as in Chinese")
+    digits_apart: bool = Field(description="between letters and digits, where spans of the training data begin or end")
+
+
 class WordCounts(Frozen):
     """What a splitter of texts into words has learned; see `text/word_splitter.py`."""
 
@@ -516,8 +523,8 @@ class TaskArtifact(Frozen):
     data: WindowConfig = WindowConfig()
     dataset: str | None = Field(None, description="data set whose official files it was trained on and can read")
     columns: tuple[str, ...] = Field((), description="text columns of the table it was trained on")
-    words: WordCounts | None = Field(
-        None, description="tag: how the training words are split; null: texts are split into words by a rule"
+    words: WordCounts | WordRule | None = Field(
+        None, description="tag: how texts are split into words, as in training; null: by the rule of older models"
     )
     temperature: float = Field(
         1.0, gt=0, allow_inf_nan=False, description="temperature of calibration: logits are divided by it"

@@ -36,7 +36,7 @@ def read_file(path: Path) -> bytes:
             raise BadConfig(cause, place=str(path), code="file-too-large")
         return path.read_bytes()
     except OSError as error:
-        raise NotFound(f"cannot be read: {error.strerror}", place=str(path)) from None
+        raise NotFound(f"cannot be read: {error.strerror}", place=str(path), code="unreadable") from None
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -75,21 +75,39 @@ def parse_json(content: bytes, path: Path) -> Any:
 
 
 @contextmanager
+def save_errors(path: Path, remedy: str | None = None) -> Iterator[None]:
+    """Errors of the system, such as a full disk, as a `SaveFailed` that names what was to be written."""
+    try:
+        yield
+    except OSError as error:
+        cause = f"could not write: {error.strerror or error}"
+        raise SaveFailed(cause, place=str(path), remedy=remedy) from None
+
+
+def check_not_input(out: Path, source: str) -> None:
+    """Before anything is computed: whether `out` would replace the file or folder that is read. `-`: standard input."""
+    # Not Path.exists, which raises for names that cannot be.
+    if source != "-" and os.path.exists(out) and out.resolve() == Path(source).resolve():  # noqa: PTH110
+        cause = "output would overwrite the input"
+        raise SaveFailed(cause, place=str(out), remedy="name another with --out", code="would-replace-input")
+
+
+@contextmanager
 def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     """Open a temporary file that replaces `path` once it is written and synced; until then the old content stays."""
     path = path.resolve()  # write through a symbolic link instead of replacing it
     temporary = path.with_name(f".{uuid4().hex}.new")
     try:
-        if path.exists() and not path.is_file():
-            raise SaveFailed("not a regular file", place=str(path), remedy="give the path of a file", code="not-a-file")
-        with temporary.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        sync_tree(path.parent, deep=False)
-    except OSError as error:
-        raise SaveFailed(f"could not write: {error.strerror or error}", place=str(path)) from None
+        with save_errors(path):
+            if path.exists() and not path.is_file():
+                remedy = "give the path of a file"
+                raise SaveFailed("not a regular file", place=str(path), remedy=remedy, code="not-a-file")
+            with temporary.open("wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+            sync_tree(path.parent, deep=False)
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -97,14 +115,11 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
 
 def check_new_folder(folder: Path) -> None:
     """Whether `new_folder` can write there, for callers that compute for long before they do."""
-    try:
+    with save_errors(folder, "give another path"):  # such as a name that is too long
         if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
             cause = "this path exists already"
             raise SaveFailed(cause, place=str(folder), remedy="give the path of a new folder", code="already-exists")
         existing = next(parent for parent in folder.absolute().parents if parent.exists())
-    except OSError as error:  # such as a name that is too long
-        cause = f"could not write: {error.strerror}"
-        raise SaveFailed(cause, place=str(folder), remedy="give another path") from None
     if not existing.is_dir() or not os.access(existing, os.W_OK):
         remedy = "give another path"
         raise SaveFailed("cannot write here", place=str(existing), remedy=remedy, code="not-writable")
@@ -118,13 +133,12 @@ def new_folder(folder: Path, *, replace: bool = False) -> Iterator[Path]:
         check_new_folder(folder)
     temporary = folder.parent / f".{uuid4().hex}.new"
     try:
-        temporary.mkdir(parents=True)
-        yield temporary
-        sync_tree(temporary)
-        exchange(temporary, folder)
-        sync_tree(folder.parent, deep=False)
-    except OSError as error:
-        raise SaveFailed(f"could not write: {error.strerror or error}", place=str(folder)) from None
+        with save_errors(folder):
+            temporary.mkdir(parents=True)
+            yield temporary
+            sync_tree(temporary)
+            exchange(temporary, folder)
+            sync_tree(folder.parent, deep=False)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

@@ -58,17 +58,21 @@ class Filler:
         if not blanks:
             remedy = f"write {self.tokenizer.special['mask']} where a token is to be predicted"
             raise BadText("the text has no blank", remedy=remedy, code="no-blank")
-        candidates = [self._candidates(row, top_k) for row in self._predict(pieces, ids, blanks)]
+        rows = self._predict(pieces, ids, blanks)
+        candidates = [self._candidates(row, top_k) for row in rows]
         independent_ids = list(ids)
         for position, best_first in zip(blanks, candidates, strict=True):
             independent_ids[position] = best_first[0].id
         chosen: dict[int, Candidate] = {}
-        while len(chosen) < len(blanks):
-            open_blanks = [position for position in blanks if position not in chosen]
-            best = [self._candidates(row, 1)[0] for row in self._predict(pieces, ids, open_blanks)]
+        open_blanks = list(blanks)
+        while open_blanks:
+            best = [self._candidates(row, 1)[0] for row in rows]
             most_likely = max(range(len(best)), key=lambda i: best[i].probability)
-            chosen[open_blanks[most_likely]] = best[most_likely]
-            ids[open_blanks[most_likely]] = best[most_likely].id
+            position = open_blanks.pop(most_likely)
+            chosen[position] = best[most_likely]
+            ids[position] = best[most_likely].id
+            if open_blanks:
+                rows = self._predict(pieces, ids, open_blanks)
         return Filled(
             candidates,
             self._filled_text(text, pieces, independent_ids, blanks),

@@ -102,7 +102,7 @@ def finetune(
     from bertworks.cli.live import live_training
     from bertworks.runs.finetune import FinetuneJob
     from bertworks.runs.run import start_finetune
-    from bertworks.runs.settings import loop_options
+    from bertworks.runs.settings import FINETUNE, option_settings, parse_settings
     from bertworks.tasks.source import find_source, schema_for
     from bertworks.train.distributed import from_environment
 
@@ -111,14 +111,16 @@ def finetune(
         say_old_keys(settings)
     if out is None and not show:
         raise BadConfig("a run needs a folder", remedy="--out RUN", code="missing-option")
-    texts = {"text": text, "text2": text2, "question": question, "context": context}
-    columns = column_options(schema_for(task), **texts, choices=choices, label=label, pair=pair)
+    columns = column_options(
+        schema_for(task), pair, text=text, text2=text2, question=question, context=context, choices=choices, label=label
+    )
+    options = option_settings(
+        steps=steps, epochs=epochs, budget=budget, device=device, threads=threads, on_long=on_long
+    )
     job = FinetuneJob.resolve(
         find_source(task, data=data, train=train, dev=dev, columns=columns, first=first, skip_bad=skip_bad),
         model=model,
-        settings=settings or (),
-        options=loop_options(steps=steps, epochs=epochs, budget=budget, device=device, threads=threads),
-        on_long=on_long,
+        settings=parse_settings(settings or (), FINETUNE, options),
         n_seeds=seeds,
     )
     if distributed.is_main:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from bertworks.cli.show import AsJson, report, show_json
-from bertworks.errors import SaveFailed
+from bertworks.files import check_not_input
 
 
 def import_(
@@ -32,10 +31,7 @@ def import_(
     checkpoint of fairseq. Pickles are read by torch's restricted reader."""
     from bertworks.workbench import import_pickled
 
-    # Not Path.exists, which raises for names that cannot be.
-    if os.path.exists(out) and out.resolve() == Path(folder).resolve():  # noqa: PTH110
-        cause = "output would overwrite the input, pickle included"
-        raise SaveFailed(cause, place=str(out), remedy="choose another name", code="would-replace-input")
+    check_not_input(out, folder)
     bench = import_pickled(folder, family=family, vocab=vocab, strict=strict)
     bench.save(out)
     heads = list(bench.model.heads)

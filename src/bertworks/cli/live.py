@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertworks.cli.show import console, is_json_requested, is_quiet, say, show_json
+from bertworks.cli.show import console, is_json_requested, is_quiet, metric_title, say, show_json
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -117,36 +117,46 @@ def _metrics_lines(finished: Finished) -> list[str]:
     """Metrics of the model that is kept; a pre-training without evaluations has none."""
     if not finished.metrics:
         return []
-    lines = [f"{'mean' if finished.std is not None else 'best'}      {metrics_line(finished.metrics, finished.std)}"]
+    label = "mean" if finished.std is not None else "best"
+    if finished.metric is not None and finished.std is None and finished.n_evaluations is None:
+        label = "dev"  # the model of the last step: there was nothing to choose from
+    lines = [f"{label:8}  {metrics_line(finished.metrics, finished.std)}"]
     if finished.metric is not None and finished.interval is not None:
-        lines += _selection_lines(finished, finished.metric)
-        low, high = (_format(finished.metric, edge) for edge in finished.interval)
-        seeds = f", {finished.n_seeds} seeds" if finished.n_seeds is not None else ""
-        interval = f"{low} to {high} (95 % CI, n={finished.dev_examples:,}{seeds})"
-        lines.append(f"          {finished.metric.replace('_', ' ')} {interval}")
+        lines += _choice_lines(finished, finished.metric)
+        lines += _estimate_lines(finished, finished.metric, finished.interval)
     if finished.metric in finished.baseline:
         value = _format(finished.metric, finished.baseline[finished.metric])
-        lines.append(f"baseline  {finished.metric.replace('_', ' ')} {value} without reading the texts")
+        lines.append(f"baseline  {metric_title(finished.metric)} {value}, without reading the texts")
     if finished.epochs is not None:
         seconds = duration(finished.evaluation_seconds or 0)
-        lines.append(f"read      {finished.epochs:.1f} epochs; final evaluation {seconds}")
+        lines.append(f"trained   {finished.epochs:.1f} epochs; final evaluation {seconds}")
     if finished.pruned_seeds:
         lines.append(f"          pruned, not counted: seed {', '.join(map(str, finished.pruned_seeds))}")
     return lines + [f"          {split}: {metrics_line(metrics)}" for split, metrics in finished.extra_eval.items()]
 
 
-def _selection_lines(finished: Finished, metric: str) -> list[str]:
-    """How the model was chosen, and its main metric reckoning with that."""
-    choice = "the best evaluation of each seed"
-    if finished.n_evaluations is not None:
-        choice = f"step {finished.best_step:,}, the best of {finished.n_evaluations} evaluations"
+def _choice_lines(finished: Finished, metric: str) -> list[str]:
+    """Which evaluations the metrics are of."""
     last = f"; the last: {_format(metric, finished.last[metric])}" if metric in finished.last else ""
-    lines = [f"          {choice}{last}"]
-    if metric in finished.cross_fitted:
-        value = _format(metric, finished.cross_fitted[metric])
-        reason = "reckoning with that choice (cross-fitted)"
-        lines.append(f"expected  {metric.replace('_', ' ')} {value} on new examples, {reason}")
-    return lines
+    if finished.n_evaluations is not None:
+        return [
+            f"          the best of {finished.n_evaluations} evaluations on dev, at step {finished.best_step:,}{last}"
+        ]
+    return [f"          of the best evaluation of each seed on dev{last}"] if last else []
+
+
+def _estimate_lines(finished: Finished, metric: str, interval: tuple[float, float]) -> list[str]:
+    """What to expect on new examples: the 95 % CI, and what it is around if that is not the metric itself."""
+    low, high = (_format(metric, edge) for edge in interval)
+    seeds = f", {finished.n_seeds} seeds" if finished.n_seeds is not None else ""
+    size = f"(n={finished.dev_examples:,}{seeds})"
+    if metric not in finished.cross_fitted:
+        return [f"95 % CI   {metric_title(metric)} {low} to {high} {size}"]
+    value = _format(metric, finished.cross_fitted[metric])
+    return [
+        f"estimate  {metric_title(metric)} {value} on new examples, 95 % CI {low} to {high} {size}",
+        "          corrected for choosing the best checkpoint (cross-fitted)",
+    ]
 
 
 def event_line(event: Event) -> str | None:
@@ -184,28 +194,27 @@ def event_line(event: Event) -> str | None:
 def metrics_line(metrics: Mapping[str, float], std: Mapping[str, float] | None = None) -> str:
     """`std`: of each metric, over seeds."""
     return ", ".join(
-        f"{name.replace('_', ' ')} {_format(name, value)}{_format_std(name, std or {})}"
+        f"{metric_title(name)} {_format(name, value)}{_format_std(name, std or {})}"
         for name, value in metrics.items()
         if name not in ("loss", "error") and isinstance(value, float)
     )
 
 
 def _format_std(name: str, std: Mapping[str, float]) -> str:
-    if name not in std:
-        return ""
-    return f" ± {std[name] * 100:.1f}" if _is_percentage(name) else f" ± {std[name]:.3f}"
+    from bertworks.measure.metrics import METRICS
+
+    return f" ± {METRICS[name].format_std(std[name])}" if name in std else ""
 
 
 def _format(name: str, value: float) -> str:
-    if name == "perplexity":
-        return f"{value:,.1f}" if value < 1e9 else "huge"
-    return f"{value:.1%}" if _is_percentage(name) else f"{value:.3f}"
-
-
-def _is_percentage(name: str) -> bool:
+    """Also terms and accuracies of a pre-training, which are no metrics of a task."""
     from bertworks.measure.metrics import METRICS
 
-    return METRICS[name].is_percentage if name in METRICS else name.endswith("_accuracy")
+    if name in METRICS:
+        return METRICS[name].format(value)
+    if name == "perplexity":
+        return f"{value:,.1f}" if value < 1e9 else "huge"
+    return f"{value:.1%}" if name.endswith("_accuracy") else f"{value:.3f}"
 
 
 def duration(seconds: float) -> str:
@@ -272,7 +281,7 @@ class LiveView:
             rows.add_row("speed", f"{trained.tokens_per_second:,.0f} tokens/s{mfu}")
             rows.add_row("time left", duration(trained.seconds_left))
         messages = Text("\n".join(self.messages), style="dim")
-        return Panel(Group(rows, messages), title=str(self.run), title_align="left")
+        return Panel(Group(rows, messages), title=Text(str(self.run)), title_align="left")
 
 
 def sparkline(values: list[float], width: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable
 from difflib import get_close_matches
@@ -23,7 +24,7 @@ from bertworks.cli.params import params
 from bertworks.cli.predict import compare, evaluate, predict
 from bertworks.cli.prepare import prepare
 from bertworks.cli.pretrain import SettingsHelpCommand, pretrain, resume, verify_resume
-from bertworks.cli.show import checked_output, exit_process, show_error
+from bertworks.cli.show import RemarkHandler, checked_output, exit_process, show_error
 from bertworks.cli.tokenize import tokenize
 from bertworks.cli.tour import tour
 from bertworks.cli.vocab import app as vocab
@@ -114,6 +115,9 @@ def _print_overview() -> None:
 def run() -> None:
     """The `bertworks` command. An error that the user can correct is explained, with exit code 2 (3: a training
     diverged); there is no traceback."""
+    logger = logging.getLogger("bertworks")
+    logger.addHandler(RemarkHandler())
+    logger.propagate = False
     if isinstance(sys.stderr, TextIOWrapper):
         sys.stderr.reconfigure(errors="replace")  # a terminal that cannot show a character shows a question mark
     if isinstance(sys.stdout, TextIOWrapper):

@@ -67,36 +67,17 @@ def model_and_input(
     return model, text_or_file
 
 
-def column_options(
-    schema: Schema,
-    *,
-    text: str | None,
-    text2: str | None,
-    question: str | None,
-    context: str | None,
-    choices: list[str] | None,
-    label: list[str] | None,
-    pair: list[str] | None,
-) -> NamedColumns:
-    """The columns that the user names. --text and --pair as they were before version 0.2 are understood, with a
-    remark."""
+def column_options(schema: Schema, pair: list[str] | None, **columns: str | list[str] | None) -> NamedColumns:
+    """The columns that the user names, by option. --text and --pair as they were before version 0.2 are understood,
+    with a remark."""
     from bertworks.datasets.columns import NamedColumns
 
-    named = NamedColumns(
-        text=text,
-        text2=text2,
-        question=question,
-        context=context,
-        choices=tuple(choices or ()),
-        label=tuple(label or ()),
-    )
-    is_legacy = bool(pair) or (text is not None and "text" not in schema.column_options)
+    named = NamedColumns.model_validate({option: names for option, names in columns.items() if names is not None})
+    is_legacy = bool(pair) or (named.text is not None and "text" not in schema.column_options)
     if not is_legacy:
         return named
-    legacy = schema.legacy_named_columns(text, pair or (), None)
-    say_old_spelling(
-        " ".join(f"--{option} {column}" for option, columns in legacy.by_option().items() for column in columns)
-    )
+    legacy = schema.legacy_named_columns(named.text, pair or (), None)
+    say_old_spelling(" ".join(f"--{option} {name}" for option, names in legacy.by_option().items() for name in names))
     return named.model_copy(update={"text": None, **{option: getattr(legacy, option) for option in legacy.by_option()}})
 
 

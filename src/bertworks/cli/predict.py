@@ -27,7 +27,17 @@ from bertworks.cli.options import (
     load_model,
     say_old_spelling,
 )
-from bertworks.cli.show import AsJson, AsJsonLines, Quiet, progress_bar, say, show_json, show_table, write_results
+from bertworks.cli.show import (
+    AsJson,
+    AsJsonLines,
+    Quiet,
+    metric_title,
+    progress_bar,
+    say,
+    show_json,
+    show_table,
+    write_results,
+)
 from bertworks.errors import BadConfig, BadText
 
 if TYPE_CHECKING:
@@ -79,8 +89,9 @@ def predict(
     check_output(out, "-" if is_text else file, as_json=json, raw=raw)
     predictor = load_model(run, device, threads).predictor
     predictor.check_confidence(min_confidence)
-    texts = {"text": text, "text2": text2, "question": question, "context": context}
-    columns = column_options(predictor.task.schema, **texts, choices=choices, label=None, pair=pair)
+    columns = column_options(
+        predictor.task.schema, pair, text=text, text2=text2, question=question, context=context, choices=choices
+    )
     if is_text:
         _check_text(file, run, predictor)
     elif file != "-":
@@ -158,9 +169,10 @@ def evaluate(
         remedy = "bertworks evaluate RUN FILE"
         raise BadConfig("evaluate takes a run and examples", remedy=remedy, code="missing-argument")
     set_threads(threads, 1)
-    source = Source.model_validate(RunRecord.read(run, FINETUNE, SEEDS).source)
-    texts = {"text": text, "text2": text2, "question": question, "context": context}
-    columns = column_options(source.row_schema, **texts, choices=choices, label=label, pair=pair)
+    schema = Source.model_validate(RunRecord.read(run, FINETUNE, SEEDS).source).row_schema
+    columns = column_options(
+        schema, pair, text=text, text2=text2, question=question, context=context, choices=choices, label=label
+    )
     with progress_bar("examples") as advance:
         evaluation = evaluate_run(
             run,
@@ -207,7 +219,7 @@ def compare(
         return
     rows = [
         (
-            _title(metric.metric.name),
+            metric_title(metric.metric.name),
             f"{metric.first:.4f}",
             f"{metric.second:.4f}",
             f"{metric.second - metric.first:+.4f}",
@@ -227,13 +239,9 @@ def _scores(results: EvalResults) -> dict[str, object]:
 
 def _score_rows(prefix: str, results: EvalResults) -> list[tuple[str, str, str]]:
     return [
-        (prefix + _title(name), f"{value:.4f}", _format_interval(results.intervals[name]))
+        (prefix + metric_title(name), f"{value:.4f}", _format_interval(results.intervals[name]))
         for name, value in results.metrics.items()
     ]
-
-
-def _title(metric: str) -> str:
-    return metric.replace("_", " ")
 
 
 def _format_interval(interval: tuple[float, float], sign: str = "") -> str:

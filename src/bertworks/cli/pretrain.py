@@ -68,7 +68,7 @@ def pretrain(
     from bertworks.data.shards import Shards
     from bertworks.runs.pretrain import PretrainJob
     from bertworks.runs.pretrain import pretrain as start_pretrain
-    from bertworks.runs.settings import loop_options
+    from bertworks.runs.settings import PRETRAIN, option_settings, parse_settings
     from bertworks.train.distributed import from_environment
 
     distributed = from_environment()
@@ -79,14 +79,15 @@ def pretrain(
             raise BadConfig("a model is named twice", remedy="leave --init out", code="given-twice", fields=["--init"])
         say_old_spelling(f"--model {init}")
         model = init
+    options = option_settings(
+        steps=steps, epochs=epochs, budget=budget, device=device, threads=threads, masking=masking
+    )
     job = PretrainJob.resolve(
         Shards(shards),
         preset=preset,
         model=model,
         objective=objective,
-        masking=masking,
-        settings=settings or (),
-        options=loop_options(steps=steps, epochs=epochs, budget=budget, device=device, threads=threads),
+        settings=parse_settings(settings or (), PRETRAIN, options),
     )
     if show:
         show_json(job.config.model_dump(mode="json"))

@@ -4,6 +4,7 @@ people's: whatever is printed here is made `harmless`."""
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import signal
@@ -80,6 +81,14 @@ def report(text: str) -> None:
         typer.echo(harmless(text))
 
 
+class RemarkHandler(logging.Handler):
+    """Remarks of the library, which come by `logging` since it may run in somebody else's process."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with suppress(OSError, ValueError):  # a closed terminal is no reason to stop
+            say(record.getMessage())
+
+
 def write_results(text: str) -> None:
     """To standard output: as it is where a program reads it, harmless on a terminal."""
     if sys.stdout is not None:
@@ -101,6 +110,10 @@ def console(*, stderr: bool = False) -> Console:
 def status(text: str) -> AbstractContextManager[object]:
     """A spinner, on a terminal."""
     return nullcontext() if is_quiet() else console().status(text)
+
+
+def metric_title(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def show_json(values: object) -> None:
@@ -194,7 +207,9 @@ def show_table(header: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> N
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(*header, box=None, header_style="bold", padding=(0, 2, 0, 1))
+    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 1))
+    for title in header:
+        table.add_column(Text(title))
     for row in rows:
         table.add_row(*(Text(harmless(str(cell))) for cell in row))
     console().print(table)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
+import signal
 import sys
-from contextlib import AbstractContextManager
 from pathlib import Path
-from time import monotonic
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from bertworks.cli.options import LoopDevice, Threads
-
-if TYPE_CHECKING:
-    from bertworks.runs.context import ProcessContext
 
 
 def tour(
@@ -35,25 +30,15 @@ def tour(
 
     screen = console()
     screen.print("[bold]bertworks[/bold]: one workbench for the BERT family\n")
-    from bertworks.cli.live import live_training
-    from bertworks.cli.show import progress_bar
-    from bertworks.runs.settings import parse_duration
-    from bertworks.runs.tour import tour as run_tour
-    from bertworks.train.distributed import Distributed
+    from bertworks.cli.tour_stages import Tour
     from bertworks.train.runtime import set_threads
 
     set_threads(threads, 1)
-
-    def training(run: Path) -> AbstractContextManager[ProcessContext]:
-        return live_training(run, Distributed(), monotonic(), device, threads)
-
-    seconds = parse_duration(budget)
+    stages = Tour(text or [], out, budget, device, threads, screen)
     try:
-        signal = run_tour(screen, text or [], out, progress_bar, training, budget=seconds, resumed=resume)
+        stopped_by = stages.run(resumed=resume)
     except KeyboardInterrupt:
-        signal = 2
-    if signal:
-        text_options = [part for name in text or () for part in ("--text", name)]
-        command = shlex.join(["bertworks", "tour", *text_options, "--out", str(out), "--resume"])
-        screen.print(f"\nto continue the tour: {command}", markup=False)
-        sys.exit(128 + signal)
+        stopped_by = signal.SIGINT
+    if stopped_by:
+        screen.print(f"\nto continue the tour: {stages.resume_command}", markup=False)
+        sys.exit(128 + stopped_by)

@@ -85,7 +85,8 @@ def check(
     quiet: Quiet = False,
     strict: OldStrict = False,
 ) -> None:
-    """How well a vocabulary fits a text: pieces per word, unknown words, the words that split worst, by script."""
+    """How well a vocabulary fits a text: pieces per word (fertility), unknown words, those that split worst, by
+    script."""
     from dataclasses import asdict
 
     from bertworks.model.locate import locate
@@ -110,7 +111,7 @@ def check(
     out = console()
     for remark in corpus.stats.remarks():
         out.print(str(remark), markup=False)
-    out.print(f"{sample}; {coverage.occurrences:,} words, {coverage.pieces_per_word:.3f} pieces per word")
+    out.print(f"{sample}; {coverage.occurrences:,} words, {coverage.pieces_per_word:.3f} pieces per word (fertility)")
     out.print(vocabulary_table(scripts, tokenizer))
     for kind, count in coverage.unknown_kinds().most_common():
         out.print(f"unknown: {count:,} {kind}", markup=False)

@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 from bertworks.config import DataConfig, Pairs
 from bertworks.data.rng import Stream, rng
 from bertworks.data.shards import ShardContent, Shards
-from bertworks.errors import BadConfig, BadText, BertworksError, SaveFailed
-from bertworks.files import atomic_write, read_json, write_json
+from bertworks.errors import BadConfig, BadText, BertworksError
+from bertworks.files import atomic_write, read_json, save_errors, write_json
 
 Split = Literal["train", "held_out"]
 # First token and size of A and of B (0 without one), document boundaries inside, label of the pair.
@@ -139,10 +139,8 @@ def _read_stats(path: Path) -> PlanStats | None:
 
 def _write_plan(planner: Planner, seed: int, epoch: int, path: Path) -> PlanStats:
     digest = hashlib.sha256()
-    try:
+    with save_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SaveFailed(f"could not write: {error.strerror}", place=str(path.parent)) from None
     with atomic_write(path) as file:
         for shard in range(len(planner.shards)):
             content = planner.plan(shard, rng(seed, Stream.EXAMPLES, epoch, shard)).tobytes()

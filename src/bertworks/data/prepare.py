@@ -41,7 +41,7 @@ from bertworks.data.shards import (
     token_dtype,
 )
 from bertworks.errors import BadText, BertworksError, Remark, SaveFailed
-from bertworks.files import atomic_write, locked, read_json, write_json
+from bertworks.files import atomic_write, locked, read_json, save_errors, write_json
 from bertworks.text.cached_encoder import HAN, CachedEncoder, Words, segmenter_version
 from bertworks.text.sentences import MAX_SENTENCE_CHARACTERS, SPLITTER_VERSION, cut_words, split_sentences
 from bertworks.text.tokenizer import Tokenizer
@@ -112,12 +112,10 @@ def prepare(
 
 
 def _make_folders(out: Path, tokenizer: Tokenizer) -> None:
-    try:
+    with save_errors(out):
         (out / ".work").mkdir(exist_ok=True)
         (out / TOKENIZER).mkdir(exist_ok=True)
         tokenizer.save(out / TOKENIZER)
-    except OSError as error:
-        raise SaveFailed(f"could not write: {error.strerror or error}", place=str(out)) from None
 
 
 def available_cores() -> int:

@@ -51,6 +51,8 @@ def check_data(
 ) -> None:
     """Remove examples without a usable label from `data` and add remarks, or raise an error that says what is wrong.
     `max_rows`: train was cut to so many rows."""
+    train_labels = schema.labels(data.train, [])
+    data.dev = [schema.to_tag_scheme(example, train_labels) for example in data.dev]
     labels = schema.labels(data.train, data.dev)
 
     def labelled(examples: Sequence[Example], split: str) -> list[Example]:

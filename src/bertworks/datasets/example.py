@@ -34,7 +34,7 @@ class Example:
     answer: Any = None  # None: unlabelled
     place: str = ""  # file and row, for messages
     name: str = ""  # its id in the data set
-    group: str = ""  # an article, a dialogue: a split keeps examples of one group together
+    group: str = ""  # a document, a dialogue: a split keeps examples of one group together
     source_text: str = ""  # where `texts` are words: the text that they were split from
     word_starts: tuple[int, ...] = ()  # in `source_text`, of each word
 

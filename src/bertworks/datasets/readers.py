@@ -16,13 +16,12 @@ from bertworks.datasets.report import ReadReport
 from bertworks.datasets.schema import ExampleReader, Schema
 from bertworks.datasets.tables import open_stream, read_lines
 from bertworks.errors import BadText, Remark
+from bertworks.measure.metrics import OUTSIDE, have_prefixes
 
 NEARLY_ALL = 0.9
 NON_WORD_ID = re.compile(r"\d+[-.]\d+")  # of CoNLL-U: multiword tokens (1-2) and empty nodes (1.1)
 CONLLU_WIDTH = 10
 UPOS_COLUMN = 4
-OUTSIDE = "O"
-ENTITY_TAG = re.compile(rf"{OUTSIDE}|[BIESMLU][-_].+")
 
 
 @dataclass(frozen=True)
@@ -245,7 +244,7 @@ def _conllu_tag_column(rows: Iterable[tuple[str, list[str]]]) -> int:
     """The number of the first column, from the third on, in which words are marked as O, B-X and so on."""
     words = [fields for _, fields in rows if len(fields) == CONLLU_WIDTH]
     for number, values in enumerate(zip(*words, strict=True), start=1):
-        if number > 2 and OUTSIDE in values and all(ENTITY_TAG.fullmatch(value) for value in values):
+        if number > 2 and OUTSIDE in values and have_prefixes(values):
             return number
     return UPOS_COLUMN
 

@@ -116,6 +116,10 @@ class Schema:
                 report.bad_row(error.cause, place, error.code)
         return examples
 
+    def fitted(self, train: Sequence[Example]) -> Schema:
+        """The schema that reads further files as these examples were read."""
+        return self
+
     # ------------------------------------------------------------------ files that are not tables
 
     def file_reader(self, path: Path, label: str | None) -> ExampleReader | None:
@@ -179,8 +183,8 @@ class Schema:
         """The labels of a task with these examples."""
         return {label for example in train for label in example.labels}
 
-    def in_labels(self, example: Example, labels: Set[str]) -> Example:
-        """The same example, with its answer written in these labels, as far as that is possible."""
+    def to_tag_scheme(self, example: Example, labels: Set[str]) -> Example:
+        """The same example; tags of entities are written in the scheme of these labels, such as BIO."""
         return example
 
     def check_labels(self, labels: Set[str], n_rows: int, *, place: str | None) -> None:

@@ -6,32 +6,39 @@
     tasks with annotations              Label Studio
     .txt beside .ann                    brat, a folder
 
-Tags belong to words, so a text is split such that spans begin and end at words: at every character that is neither a
-letter nor a digit; in Chinese and Japanese at every character.
+Tags belong to words, so texts are split such that spans begin and end at words: at every character that is neither a
+letter nor a digit; in Chinese and Japanese at every character; between letters and digits, if a span begins or ends
+there. That is decided once, for all texts of train: words that depended on the spans of their own text would tell the
+model where entities are.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from bertworks.config import WordCounts, WordRule
 from bertworks.data.tables import Row, inner_suffix
-from bertworks.datasets.columns import SAMPLED_ROWS, is_missing
+from bertworks.datasets.columns import is_missing
 from bertworks.datasets.example import Example, InvalidRow
 from bertworks.datasets.report import ReadReport
 from bertworks.datasets.tables import open_table, read_text
+from bertworks.datasets.words import is_mostly_han, splitter
 from bertworks.errors import NotFound, Remark
-from bertworks.text.word_splitter import ALPHANUMERIC, DIGIT, HAN, Words, character_kind, units_of
+from bertworks.measure.metrics import OUTSIDE
+from bertworks.text.word_splitter import Words, is_digit_edge
 
 START_KEYS = ("start", "start_offset")
 END_KEYS = ("end", "end_offset")
 LABEL_KEYS = ("label", "labels", "type")
 MAX_PLACES_SHOWN = 3  # of spans that were changed
+# How an entity of several words goes on after B and ends, and the prefix of a single word.
+BIOES, BMES, BILOU, BIO = "IES", "MES", "ILU", "IIB"
 TEXT_BOUND = re.compile(r"T\S+\t(\S+) (\d+ \d+(?:;\d+ \d+)*)\t(.*)")  # a line of brat's .ann
 
 
@@ -45,9 +52,10 @@ class LabelledSpan:
 @dataclass(frozen=True)
 class AnnotatedText:
     text: str
-    spans: list[LabelledSpan]
+    spans: list[LabelledSpan] | None  # None: unlabelled
     place: str
     name: str = ""
+    group: str = ""  # of `Example`
     tokens: tuple[tuple[int, int], ...] = ()  # start and end of each word, where the tool has split the text
 
 
@@ -62,10 +70,10 @@ def is_span_cell(value: Any) -> bool:
         return False
 
 
-def parse_spans(value: Any, text: str) -> list[LabelledSpan]:
-    """The spans of a cell; none, if it is empty."""
+def parse_spans(value: Any, text: str) -> list[LabelledSpan] | None:
+    """The spans of a cell; None if it is empty: there may be entities that nobody has marked."""
     if is_missing(value):
-        return []
+        return None
     return [_checked_span(*fields, text) for fields in _span_fields(_parse_json(value))]
 
 
@@ -147,8 +155,11 @@ def is_label_studio(path: Path) -> bool:
     return isinstance(first.get("data"), dict) and isinstance(first.get("annotations"), list)
 
 
-def read_label_studio(path: Path, report: ReadReport, *, labelled: bool = True) -> list[Example]:
-    """Label Studio's JSON export. Of several annotations of a task the first is read."""
+def read_label_studio(
+    path: Path, report: ReadReport, *, labelled: bool = True, words: WordCounts | WordRule | None = None
+) -> list[Example]:
+    """Label Studio's JSON export. Of several annotations of a task the first is read; tasks without one, and those
+    that the annotator has skipped, are left out. `words`: of `tagged_examples`."""
     report.notes.append(format_remark("Label Studio's tasks with annotations", " Label Studio 的标注任务"))
     annotated = []
     n_several = 0
@@ -158,6 +169,9 @@ def read_label_studio(path: Path, report: ReadReport, *, labelled: bool = True) 
                 text = _task_text(row)
                 annotations = [item for item in row.get("annotations") or [] if not item.get("was_cancelled")]
                 n_several += len(annotations) > 1
+                if labelled and not annotations:
+                    report.malformed_row("not annotated, or skipped by the annotator", place, "not-accepted")
+                    continue
                 results = annotations[0].get("result", []) if annotations else []
                 values = [result["value"] for result in results if "labels" in result.get("value", {})]
                 annotated.append(AnnotatedText(text, parse_spans(values, text), place, str(row.get("id", ""))))
@@ -168,7 +182,7 @@ def read_label_studio(path: Path, report: ReadReport, *, labelled: bool = True) 
     if n_several:
         text = f"{n_several:,} tasks have several annotations: the first of each is read"
         report.notes.append(Remark("several-annotations", text, f"{n_several:,} 个任务有多份标注：只读第一份"))
-    return tagged_examples(annotated, report)
+    return tagged_examples(annotated, report, words)
 
 
 def _task_text(row: Row) -> str:
@@ -182,9 +196,11 @@ def _task_text(row: Row) -> str:
 # ---------------------------------------------------------------------- brat
 
 
-def read_brat(path: Path, report: ReadReport, *, labelled: bool = True) -> list[Example]:
+def read_brat(
+    path: Path, report: ReadReport, *, labelled: bool = True, words: WordCounts | WordRule | None = None
+) -> list[Example]:
     """A folder of .txt files, each with its entities in the .ann file beside it. A line of a text is an example, unless
-    an entity goes on in the next."""
+    an entity goes on in the next. `words`: of `tagged_examples`."""
     files = sorted(file for file in path.rglob("*.txt") if not file.name.startswith("."))
     if not any(file.with_suffix(".ann").is_file() for file in files):
         remedy = "brat's folders have a .ann file beside each .txt file; of other formats, name a file"
@@ -204,12 +220,12 @@ def read_brat(path: Path, report: ReadReport, *, labelled: bool = True) -> list[
         text = f"{n:,} discontinuous spans are read from their first to their last character, the first: {shown}"
         chinese = f"{n:,} 个不连续的片段按首尾字符读取，例如：{shown}"
         report.notes.append(Remark("discontinuous-spans", text, chinese))
-    return tagged_examples(annotated, report)
+    return tagged_examples(annotated, report, words)
 
 
 def _text_bounds(file: Path, text: str, report: ReadReport, fragmented: list[str]) -> Iterator[LabelledSpan]:
     """Entities; relations, events, attributes and notes are other lines."""
-    for number, line in enumerate(read_text(file, report).splitlines(), start=1):
+    for number, line in enumerate(read_text(file, report).split("\n"), start=1):  # U+2028 may be part of an entity
         place = f"{file}, line {number}"
         if not line.startswith("T"):
             continue
@@ -225,6 +241,8 @@ def _text_bounds(file: Path, text: str, report: ReadReport, fragmented: list[str
             fragmented.append(place)
         if "".join(written.split()) != "".join(surface.split()):  # a line break is a space there
             report.bad_row(f"the text has {written[:40]!r}, not {surface[:40]!r}", place, "span-not-its-text")
+        elif not written.strip():
+            report.bad_row(f"span {start} to {end} has nothing but spaces", place, "span-outside-text")
         else:
             yield LabelledSpan(start, end, label)
 
@@ -239,7 +257,7 @@ def _lines(text: str, spans: Sequence[LabelledSpan], file: Path) -> Iterator[Ann
         inside = [span for span in spans if start <= span.start < line_break]
         if part.strip():
             moved = [LabelledSpan(span.start - start, span.end - start, span.label) for span in inside]
-            yield AnnotatedText(part, moved, f"{file}, line {number}")
+            yield AnnotatedText(part, moved, f"{file}, line {number}", group=str(file))
         number += part.count("\n") + 1
         start = line_break + 1
 
@@ -269,74 +287,68 @@ class ChangedSpans:
         return remarks
 
 
-def tagged_examples(annotated: Sequence[AnnotatedText], report: ReadReport) -> list[Example]:
-    """Words with tags; what was changed is noted in the report."""
-    by_character = _is_mostly_han(item.text for item in annotated)
+def tagged_examples(
+    annotated: Sequence[AnnotatedText], report: ReadReport, words: WordCounts | WordRule | None
+) -> list[Example]:
+    """Words with tags; what was changed is noted in the report. `words`: how the texts of train are split; None: these
+    are the texts that decide it."""
+    split = splitter(words or _rule(annotated))
     changed = ChangedSpans()
     examples = []
     for item in annotated:
-        words = _token_words(item) or split_for_spans(item.text, item.spans, by_character=by_character)
-        if not words:
+        item_words = [] if isinstance(words, WordRule) else _token_words(item)
+        item_words = item_words or split(item.text)
+        if not item_words:
             report.bad_row("empty text", item.place, "empty-text")
             continue
-        tags = _tags(item, words, changed)
-        starts, texts = zip(*words, strict=True)
-        examples.append(Example(texts, tags, item.place, item.name, source_text=item.text, word_starts=starts))
+        tags = None if item.spans is None else _tags(item, item.spans, item_words, changed)
+        starts, texts = zip(*item_words, strict=True)
+        examples.append(Example(texts, tags, item.place, item.name, item.group, item.text, starts))
     report.notes += changed.remarks()
     return examples
 
 
-def _is_mostly_han(texts: Iterable[str]) -> bool:
-    kinds = [character_kind(character) for text in islice(texts, SAMPLED_ROWS) for character in text]
-    return kinds.count(HAN) > sum(kind in ALPHANUMERIC for kind in kinds)
+def _rule(annotated: Sequence[AnnotatedText]) -> WordRule:
+    cuts = (
+        is_digit_edge(item.text, position)
+        for item in annotated
+        for span in item.spans or ()
+        for position in (span.start, span.end)
+    )
+    return WordRule(by_character=is_mostly_han(item.text for item in annotated), digits_apart=any(cuts))
 
 
 def _token_words(item: AnnotatedText) -> Words:
+    """The words that the tool has split the text into, if nothing of it would be lost."""
     words = [(start, item.text[start:end]) for start, end in item.tokens]
-    return [(start, word) for start, word in words if word.strip()]
+    is_ordered = all(end <= start for (_, end), (start, _) in pairwise([(0, 0), *item.tokens]))
+    is_complete = "".join("".join(word.split()) for _, word in words) == "".join(item.text.split())
+    return [(start, word) for start, word in words if word.strip()] if is_ordered and is_complete else []
 
 
-def split_for_spans(text: str, spans: Sequence[LabelledSpan], *, by_character: bool) -> Words:
-    """Runs of letters and digits, and every other character alone; if `by_character`, these too. Where a span begins or
-    ends between a letter and a digit, they are separated."""
-    edges = {edge for span in spans for edge in (span.start, span.end)}
-    words: Words = []
-    previous = ""  # kind of the character before, if the word may go on
-    position = 0
-    for unit in units_of(text):
-        kind = character_kind(unit[0])
-        is_cut = position in edges and (kind == DIGIT) != (previous == DIGIT)
-        if previous in ALPHANUMERIC and kind in ALPHANUMERIC and not by_character and not is_cut:
-            words[-1] = words[-1][0], words[-1][1] + unit
-        elif not unit.isspace():
-            words.append((position, unit))
-        previous = kind
-        position += len(unit)
-    return words
-
-
-def _tags(item: AnnotatedText, words: Words, changed: ChangedSpans) -> tuple[str, ...]:
-    tags = ["O"] * len(words)
-    longest_first = sorted(dict.fromkeys(item.spans), key=lambda span: (span.start - span.end, span.start))
+def _tags(item: AnnotatedText, spans: Sequence[LabelledSpan], words: Words, changed: ChangedSpans) -> tuple[str, ...]:
+    tags = [OUTSIDE] * len(words)
+    longest_first = sorted(dict.fromkeys(spans), key=lambda span: (span.start - span.end, span.start))
     for span in longest_first:
+        # At least one word: words leave out nothing but spaces, and spans have more than these.
         inside = [i for i, (start, word) in enumerate(words) if start < span.end and span.start < start + len(word)]
         where = f"{item.place}: {item.text[span.start : span.end][:40]!r} ({span.label})"
-        if not inside or any(tags[i] != "O" for i in inside):
+        if any(tags[i] != OUTSIDE for i in inside):
             changed.overlapping.append(where)
             continue
         first, last = words[inside[0]], words[inside[-1]]
         surface = item.text[first[0] : last[0] + len(last[1])]
         if surface != item.text[span.start : span.end].strip():
             changed.widened.append(f"{where} -> {surface[:40]!r}")
-        tags[inside[0] : inside[-1] + 1] = bioes_tags(span.label, len(inside))
+        tags[inside[0] : inside[-1] + 1] = entity_tags(span.label, len(inside), BIOES)
     return tuple(tags)
 
 
-def bioes_tags(label: str, n_words: int) -> list[str]:
-    """The tags of an entity: begin, inside, end; single."""
-    if n_words == 1:
-        return [f"S-{label}"]
-    return [f"B-{label}", *[f"I-{label}"] * (n_words - 2), f"E-{label}"]
+def entity_tags(entity_type: str, n_words: int, scheme: str) -> list[str]:
+    """The tags of an entity, in a scheme such as `BIOES`."""
+    inside, end, single = tuple(scheme)
+    prefixes = single if n_words == 1 else f"B{inside * (n_words - 2)}{end}"
+    return [f"{prefix}-{entity_type}" for prefix in prefixes]
 
 
 def format_remark(text: str, chinese: str) -> Remark:

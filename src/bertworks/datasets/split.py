@@ -16,9 +16,17 @@ MIN_STRATUM = 4  # groups of a class: smaller classes stay in train
 def split(examples: Sequence[Example], schema: Schema) -> tuple[list[Example], list[Example]]:
     """A stratified split into train and dev: `DEV_SHARE` of each class, at least `schema.min_dev`, none of classes
     below `MIN_STRATUM`; if that leaves dev empty, small classes are split too. Examples of a group stay together, and
-    no label is in dev only."""
+    no label is in dev only; if that leaves dev empty, smaller groups are tried."""
+    dev_sets = (_dev_indices(examples, keys, schema) for keys in _groupings(examples, schema))
+    in_dev = next(filter(None, dev_sets), set())
+    train = [example for i, example in enumerate(examples) if i not in in_dev]
+    dev = [examples[i] for i in sorted(in_dev)]
+    return train, dev
+
+
+def _dev_indices(examples: Sequence[Example], keys: Sequence[Hashable], schema: Schema) -> set[int]:
     groups: dict[Hashable, list[int]] = {}
-    for i, key in enumerate(_group_keys(examples, schema)):
+    for i, key in enumerate(keys):
         groups.setdefault(key, []).append(i)
     strata: dict[str, list[list[int]]] = {}
     for members in groups.values():
@@ -32,10 +40,7 @@ def split(examples: Sequence[Example], schema: Schema) -> tuple[list[Example], l
             dev_groups += [stratum[i] for i in generator.permutation(len(stratum))[:n_dev].tolist()]
         if dev_groups:
             break
-    in_dev = _with_labels_of_train(dev_groups, examples)
-    train = [example for i, example in enumerate(examples) if i not in in_dev]
-    dev = [examples[i] for i in sorted(in_dev)]
-    return train, dev
+    return _with_labels_of_train(dev_groups, examples)
 
 
 def _with_labels_of_train(dev_groups: Sequence[list[int]], examples: Sequence[Example]) -> set[int]:
@@ -50,11 +55,9 @@ def _with_labels_of_train(dev_groups: Sequence[list[int]], examples: Sequence[Ex
     return in_dev
 
 
-def _group_keys(examples: Sequence[Example], schema: Schema) -> list[Hashable]:
-    """For each example the key of its group: an article or dialogue, a passage, or its texts; the first kind that gives
+def _groupings(examples: Sequence[Example], schema: Schema) -> list[list[Hashable]]:
+    """For each example the key of its group: a document or dialogue, a passage, or its texts; those kinds that give
     enough groups to split."""
     texts: list[Hashable] = [example.texts for example in examples]
-    for keys, min_groups in (*schema.groups(examples), (texts, 1 / DEV_SHARE)):
-        if len(set(keys)) >= min_groups:
-            return keys
-    return list(range(len(examples)))
+    kinds = (*schema.groups(examples), (texts, 1 / DEV_SHARE))
+    return [keys for keys, min_groups in kinds if len(set(keys)) >= min_groups] or [list(range(len(examples)))]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence, Set
+from collections.abc import Collection, Hashable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from math import inf
 from unicodedata import category
@@ -26,7 +26,8 @@ Ints = NDArray[np.int64]
 MetricValues = dict[str, float]
 Item = tuple[str, Hashable]
 """Something that is predicted: its class, and what distinguishes it from others of that class."""
-TAG = re.compile(r"([BIOESMLU])(?:[-_](.+))?")
+OUTSIDE = "O"  # the tag of words that are in no entity
+TAG = re.compile(rf"([BIESMLU{OUTSIDE}])(?:[-_](.+))?")  # prefix and type, which data with one type leaves out
 BILOU_TO_BIOES = {"L": "E", "U": "S"}
 CJK_CHARACTER = re.compile(f"[{CJK}]")
 ARTICLES = re.compile(r"\b(a|an|the)\b", re.UNICODE)
@@ -274,13 +275,13 @@ def entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
     open_type = ""
     first = 0
     is_open = False
-    for i, tag in enumerate([*tags, "O"]):
+    for i, tag in enumerate([*tags, OUTSIDE]):
         prefix, entity_type = prefix_and_type(tag)
-        begins = prefix in ("B", "S") or (prefix != "O" and (not is_open or entity_type != open_type))
-        if is_open and (prefix == "O" or begins):
+        begins = prefix in ("B", "S") or (prefix != OUTSIDE and (not is_open or entity_type != open_type))
+        if is_open and (prefix == OUTSIDE or begins):
             spans.append((open_type, first, i - 1))
             is_open = False
-        if prefix != "O" and begins:
+        if prefix != OUTSIDE and begins:
             open_type, first, is_open = entity_type, i, True
         if prefix in ("E", "S"):
             spans.append((open_type, first, i))
@@ -294,9 +295,14 @@ def prefix_and_type(tag: str) -> tuple[str, str]:
     return (BILOU_TO_BIOES.get(match[1], match[1]), match[2] or "_") if match else ("I", tag)
 
 
-def has_entity_tags(tags: Sequence[str]) -> bool:
+def has_entity_tags(tags: Collection[str]) -> bool:
     """Whether tags mark entities: by prefixes such as B and I, or at least by O. Part-of-speech tags do not."""
-    return "O" in tags or all(TAG.fullmatch(tag) for tag in tags)
+    return OUTSIDE in tags or have_prefixes(tags)
+
+
+def have_prefixes(tags: Collection[str]) -> bool:
+    """Whether all are written with the prefixes of BIO, BIOES, BMES or BILOU."""
+    return all(TAG.fullmatch(tag) for tag in tags)
 
 
 def entity_counts(target_tags: Sequence[str], predicted_tags: Sequence[str]) -> tuple[int, int, int, int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bertworks.datasets.checks import WITHOUT_COPIES
 from bertworks.datasets.example import Example
@@ -20,7 +20,7 @@ from bertworks.page.curves import Curve, figure
 from bertworks.page.html import bilingual, escape, page, table
 from bertworks.reports.page import REPORT, STEPS, curve_points, duration, key_figures, settings_sections, write_page
 from bertworks.reports.page import STYLE as REPORT_STYLE
-from bertworks.tasks.evaluation import MAX_CLASSES_SHOWN, EvalResults, SeedSummary, Selection, metrics_of
+from bertworks.tasks.evaluation import MAX_CLASSES_SHOWN, EvalResults, SeedSummary, metrics_of
 from bertworks.tasks.inference import AnyTask
 from bertworks.text.ledger import Ledger
 from bertworks.train.events import METRICS, Evaluated, Event, Started, Trained, last, of_kind, read_events
@@ -42,7 +42,17 @@ SPLIT_TITLES_ZH = {
 }
 MAX_TEXT_CHARS = 600  # shown of a text
 MAX_CONFUSED_PAIRS = 20  # shown where the confusion matrix would be too large
+ESTIMATE = ("on new examples", "对新样本的估计")
+INTERVAL = ("95 % CI", "95 % 置信区间")
+CROSS_FITTED_NOTE = (
+    "The best checkpoint is chosen on these examples and looks better on them than on new ones. The estimate for new "
+    "examples and the interval around it are corrected for that (cross-fitting: each half of dev is scored by the "
+    "checkpoint that is best on the other half).",
+    "最好的检查点是在这些样本上挑选的，其得分偏乐观：“对新样本的估计”及其置信区间已对此作修正（交叉拟合：开发集的每一半"
+    "由在另一半上最好的检查点评分）。",
+)
 Metrics = Mapping[str, Metric]
+Key = TypeVar("Key")
 
 
 def write_finetune_report(
@@ -95,39 +105,58 @@ def _interval(metric: Metric, interval: Interval) -> str:
 
 
 def _seeds(seeds: SeedSummary, metrics: Metrics) -> list[str]:
-    counted = list(seeds.metrics)
-    header = [bilingual("dev metric", "开发集指标"), bilingual("mean", "均值"), bilingual("std", "标准差")]
-    header.append(bilingual("95 % CI", "95 % 置信区间"))
-    header += [f"{bilingual('seed', '种子')} {seed}" for seed in [*counted, *seeds.pruned]]
-    rows = []
-    for name, mean in seeds.mean.items():
-        metric = metrics[name]
-        per_seed = [metric.format(seeds.metrics[seed][name]) for seed in counted]
-        per_seed += [f"({metric.format(values[name])})" for values in seeds.pruned.values()]
-        rows.append(
-            (
-                bilingual(*metric.title),
-                metric.format(mean),
-                metric.format(seeds.std[name]),
-                _interval(metric, seeds.intervals[name]),
-                *per_seed,
-            )
-        )
+    def cells(by_split: Mapping[str, Mapping[str, float]]) -> dict[tuple[str, str], str]:
+        return {
+            (split, name): text
+            for split, values in by_split.items()
+            for name, text in _formatted(values, metrics).items()
+        }
+
+    titles = {("", name): bilingual(*metrics[name].title) for name in seeds.mean}
     for split, means in seeds.extra_eval_means.items():
-        for name, mean in means.items():
-            metric = metrics[name]
-            per_seed = [metric.format(seeds.extra_eval[split][seed][name]) for seed in counted]
-            per_seed += [""] * len(seeds.pruned)
-            rows.append((_split_title(split, bilingual(*metric.title)), metric.format(mean), "", "", *per_seed))
-    pruned = (
-        (" In parentheses: pruned, not counted.", "括号内：被剪除的种子，不计入统计。") if seeds.pruned else ("", "")
-    )
-    legend = bilingual(
-        f"The interval covers the variance of both the seeds and the dev examples.{pruned[0]}",
-        f"置信区间同时考虑随机种子与开发集抽样的方差。{pruned[1]}",
-    )
+        titles |= {(split, name): _split_title(split, bilingual(*metrics[name].title)) for name in means}
+    columns = [
+        (bilingual("mean", "均值"), cells({"": seeds.mean, **seeds.extra_eval_means})),
+        (bilingual("std", "标准差"), cells({"": seeds.std})),
+        (bilingual(*ESTIMATE), cells({"": seeds.cross_fitted})),
+        (bilingual(*INTERVAL), {("", name): _interval(metrics[name], i) for name, i in seeds.intervals.items()}),
+    ]
+    for seed, values in seeds.metrics.items():
+        extra = {split: by_seed[seed] for split, by_seed in seeds.extra_eval.items()}
+        columns.append((f"{bilingual('seed', '种子')} {seed}", cells({"": values, **extra})))
+    for seed, values in seeds.pruned.items():
+        in_parentheses = {key: f"({text})" for key, text in cells({"": values}).items()}
+        columns.append((f"{bilingual('seed', '种子')} {seed}", in_parentheses))
+    notes: list[Title] = [
+        (
+            "The interval covers the variance of both the seeds and the dev examples.",
+            "置信区间同时考虑随机种子与开发集抽样的方差。",
+        )
+    ]
+    if seeds.cross_fitted:
+        notes.append(CROSS_FITTED_NOTE)
+    if seeds.pruned:
+        notes.append(("In parentheses: pruned, not counted.", "括号内：被剪除的种子，不计入统计。"))
     best = bilingual(f"The best seed: {seeds.best}", f"最佳种子：{seeds.best}")
-    return [f"<h2>{bilingual('All seeds', '全部种子')}</h2>{table(header, rows)}<p>{legend}</p><h2>{best}</h2>"]
+    parts = [f"<h2>{bilingual('All seeds', '全部种子')}</h2>", _results_table(titles, columns), _notes(notes)]
+    optimistic = (
+        "Chosen among the seeds on the same dev examples: the figures below are optimistic.",
+        "在同一开发集上从各种子中挑选，以下得分偏乐观。",
+    )
+    return [*parts, f'<h2>{best}</h2><p class="dim">{bilingual(*optimistic)}</p>']
+
+
+def _results_table(titles: Mapping[Key, str], columns: Sequence[tuple[str, Mapping[Key, str]]]) -> str:
+    """`titles`: of the rows, as HTML; `columns`: their titles, as HTML, and the cells that they have. Columns without
+    any are left out."""
+    filled = [(title, cells) for title, cells in columns if cells]
+    rows = [(title, *(cells.get(key, "") for _, cells in filled)) for key, title in titles.items()]
+    header = [bilingual("dev metric", "开发集指标"), *(title for title, _ in filled)]
+    return f'<div class="results">{table(header, rows)}</div>'
+
+
+def _notes(notes: Sequence[Title]) -> str:
+    return "".join(["<ul>", *(f"<li>{bilingual(*note)}</li>" for note in notes), "</ul>"]) if notes else ""
 
 
 def _split_title(split: str, name: str = "") -> str:
@@ -156,21 +185,21 @@ def _curves(events: list[Event], metric: Metric, results: EvalResults, task: Any
 
 
 def _metrics(results: EvalResults, metrics: Metrics, task: AnyTask) -> str:
-    selection = results.selection or Selection(0, 0)
-    columns: list[tuple[Title, Mapping[str, str]]] = [
-        (("best evaluation", "最好的评估"), _formatted(results.metrics, metrics)),
-        (("on new examples", "对新样本的估计"), _formatted(selection.cross_fitted, metrics)),
-        (("95 % CI", "95 % 置信区间"), {name: _interval(metrics[name], i) for name, i in results.intervals.items()}),
-        (("last evaluation", "最后一次评估"), _formatted(selection.last, metrics)),
-        (("baseline", "基线"), _formatted(results.baseline, metrics)),
+    selection = results.selection
+    columns = [
+        (
+            bilingual(*(("value", "值") if selection is None else ("best evaluation", "最好的评估"))),
+            _formatted(results.metrics, metrics),
+        ),
+        (bilingual(*ESTIMATE), _formatted(selection.cross_fitted if selection else {}, metrics)),
+        (bilingual(*INTERVAL), {name: _interval(metrics[name], i) for name, i in results.intervals.items()}),
+        (bilingual("last evaluation", "最后一次评估"), _formatted(selection.last if selection else {}, metrics)),
+        (bilingual("baseline", "基线"), _formatted(results.baseline, metrics)),
     ]
-    columns = [(title, values) for title, values in columns if values]
-    header = [bilingual("dev metric", "开发集指标"), *(bilingual(*title) for title, _ in columns)]
-    rows = [(_explained(metrics[name]), *(values[name] for _, values in columns)) for name in results.metrics]
-    notes = [*_selection_notes(results), *_prediction_notes(results, task)]
-    items = "".join(f"<li>{bilingual(*note)}</li>" for note in notes)
-    parts = [f"<h2>{bilingual('Results', '结果')}</h2>", f'<div class="results">{table(header, rows)}</div>']
-    return "".join([*parts, _extra_metrics(results, metrics), f"<ul>{items}</ul>" if items else ""])
+    titles = {name: _explained(metrics[name]) for name in results.metrics}
+    notes = _notes([*_selection_notes(results), *_prediction_notes(results, task)])
+    title = f"<h2>{bilingual('Results', '结果')}</h2>"
+    return "".join([title, _results_table(titles, columns), _extra_metrics(results, metrics), notes])
 
 
 def _formatted(values: Mapping[str, float], metrics: Metrics) -> dict[str, str]:
@@ -179,7 +208,7 @@ def _formatted(values: Mapping[str, float], metrics: Metrics) -> dict[str, str]:
 
 def _extra_metrics(results: EvalResults, metrics: Metrics) -> str:
     """On further splits."""
-    header = [bilingual("further data", "其他数据"), bilingual("value", "值"), bilingual("95 % CI", "95 % 置信区间")]
+    header = [bilingual("further data", "其他数据"), bilingual("value", "值"), bilingual(*INTERVAL)]
     rows = [
         (
             _split_title(split, bilingual(*metrics[name].title)),
@@ -243,15 +272,7 @@ def _selection_notes(results: EvalResults) -> list[Title]:
             )
         )
     if selection is not None and selection.cross_fitted:
-        notes.append(
-            (
-                "Chosen on these examples, it looks better on them than on new ones. The estimate for new examples and "
-                "the interval around it reckon with that (cross-fitting: each half of dev is scored by the model that "
-                "is best on the other half).",
-                "由于是在这些样本上挑选的，其得分偏乐观：“对新样本的估计”及其置信区间已作修正（交叉拟合：开发集的每一半"
-                "由在另一半上最好的模型评分）。",
-            )
-        )
+        notes.append(CROSS_FITTED_NOTE)
     if results.baseline:
         notes.append(
             (

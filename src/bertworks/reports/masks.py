@@ -15,8 +15,8 @@ from bertworks.data.examples import NEGATIVE_PAIR, NO_LABEL
 from bertworks.data.loader import Epoch, Loader
 from bertworks.data.masking import SPAN_LENGTHS
 from bertworks.data.shards import Shards
-from bertworks.files import atomic_write
 from bertworks.page.html import bilingual, escape, page, table
+from bertworks.reports.page import write_page
 from bertworks.text.tokenizer import Tokenizer
 
 TokenState = Literal["text", "special", "masked", "random", "kept"]
@@ -198,8 +198,7 @@ def write_masks_page(path: Path, epoch: Epoch, views: list[MaskedExample]) -> No
     counts_table = table(["", bilingual("tokens", "词元数"), bilingual("share", "比例")], rows)
     body = [f"<p>{intro}</p>", f'<p class="legend">{"".join(keys)}</p>', counts_table, f'<p class="dim">{plan}</p>']
     body += [_example(number, view, whole_words) for number, view in enumerate(views, start=1)]
-    with atomic_write(path) as file:
-        file.write(page(("Training examples", "训练样本"), "\n".join(body), STYLE).encode())
+    write_page(path, page(("Training examples", "训练样本"), "\n".join(body), STYLE))
 
 
 def _example(number: int, view: MaskedExample, whole_words: bool) -> str:

@@ -24,7 +24,18 @@ from bertworks.reports.masks import LABELS
 from bertworks.reports.page import REPORT, STEPS, curve_points, duration, key_figures, settings_sections, write_page
 from bertworks.reports.page import STYLE as REPORT_STYLE
 from bertworks.text.tokenizer import Tokenizer
-from bertworks.train.events import METRICS, Evaluated, Event, Started, Trained, last, of_kind, read_events
+from bertworks.train.events import (
+    METRICS,
+    Evaluated,
+    Event,
+    Started,
+    Title,
+    Trained,
+    last,
+    lowest_loss,
+    of_kind,
+    read_events,
+)
 
 SPACE_SIGNS = ("▁", "Ġ")  # of SentencePiece, of byte-level BPE
 OPENING = frozenset("([{“‘«（《「『")
@@ -43,7 +54,8 @@ class HeldOutSample:
 def write_pretrain_report(
     run: Path, objective: Objective, held_out: HeldOutSample | None, tokenizer: Tokenizer
 ) -> Path:
-    """From the run's files, and the final model's predictions on `held_out`."""
+    """From the run's files, and predictions on `held_out` by the model of the last step, which is not always the saved
+    one."""
     record = read_json(run / RUN)
     events = read_events(run / METRICS)
     body = [
@@ -58,7 +70,7 @@ def write_pretrain_report(
 
 def _key_figures(events: list[Event], objective: Objective) -> str:
     trained = of_kind(events, Trained)
-    evaluated = last(events, Evaluated)
+    best = lowest_loss(events)
     started = last(events, Started)
     end = events[-1] if events else Event()
     figures = [
@@ -66,9 +78,9 @@ def _key_figures(events: list[Event], objective: Objective) -> str:
         (f"{end.tokens:,}", ("training tokens", "训练词元数")),
         (duration(end.seconds), ("time", "用时")),
     ]
-    metrics = evaluated.metrics if evaluated is not None else {}
+    metrics = best.metrics if best is not None else {}
     if isinstance(metrics.get(objective.main_term), float):
-        figures.append((f"{metrics[objective.main_term]:.3f}", ("held-out loss (nats)", "留出集损失（nat）")))
+        figures.append((f"{metrics[objective.main_term]:.3f}", ("best held-out loss (nats)", "最低留出集损失（nat）")))
         if started is not None and started.unigram_loss:
             figures.append((f"{started.unigram_loss:.3f}", ("unigram baseline (nats)", "一元词频基线（nat）")))
         figures.append((f"{metrics['perplexity']:,.1f}", ("held-out perplexity", "留出集困惑度")))
@@ -82,7 +94,16 @@ def _key_figures(events: list[Event], objective: Objective) -> str:
         speed = np.median([event.tokens_per_second for event in trained])
         figures.append((f"{speed:,.0f}", ("tokens per second", "词元/秒")))
         figures.append(_mfu_figure(trained))
-    return key_figures(figures)
+    return key_figures(figures) + (_best_note(best) if best is not None else "")
+
+
+def _best_note(best: Evaluated) -> str:
+    note = bilingual(
+        f"The saved model is the model of step {best.step:,}, where the held-out loss is lowest; the held-out figures "
+        "are of that evaluation.",
+        f"保存的模型取自第 {best.step:,} 步，此时留出集损失最低；以上留出集指标均来自该次评估。",
+    )
+    return f'<p class="dim">{note}</p>'
 
 
 def _mfu_figure(trained: list[Trained]) -> tuple[str, tuple[str, str]]:
@@ -96,18 +117,10 @@ def _mfu_figure(trained: list[Trained]) -> tuple[str, tuple[str, str]]:
 def _curves(events: list[Event], objective: Objective) -> list[str]:
     trained = of_kind(events, Trained)
     evaluated = of_kind(events, Evaluated)
-    started = last(events, Started)
-    unigram = started.unigram_loss if started is not None else None
-    figures = []
-    for name, (english, chinese) in objective.terms.items():
-        train_loss = curve_points(trained, [event.terms.get(name) for event in trained])
-        held_out_loss = curve_points(evaluated, [event.metrics.get(name) for event in evaluated])
-        curves = [Curve(("training", "训练"), train_loss), Curve(("held out", "留出集"), held_out_loss, dots=True)]
-        baseline = None
-        if unigram is not None and name == objective.main_term:
-            baseline = ("unigram baseline", "一元词频基线"), unigram
-        title = (f"Loss: {english}", f"损失：{chinese}")
-        figures.append(figure(title, curves, baseline=baseline, x_title=STEPS))
+    figures = [
+        loss_figure(events, name, title, with_baseline=name == objective.main_term)
+        for name, title in objective.terms.items()
+    ]
     accuracy_titles = {
         f"{name}_accuracy": (f"accuracy: {english}", f"准确率：{chinese}")
         for name, (english, chinese) in objective.terms.items()
@@ -122,6 +135,19 @@ def _curves(events: list[Event], objective: Objective) -> list[str]:
     speeds = curve_points(trained, [event.tokens_per_second for event in trained])
     figures.append(figure(("Speed", "速度"), [Curve(("tokens per second", "词元/秒"), speeds)], x_title=STEPS))
     return ['<div class="figures">', *figures, "</div>"]
+
+
+def loss_figure(events: list[Event], term: str, title: Title, *, with_baseline: bool = True) -> str:
+    """A term of the loss in training and on held-out text; the baseline is the loss of token frequencies alone."""
+    trained = of_kind(events, Trained)
+    evaluated = of_kind(events, Evaluated)
+    started = last(events, Started)
+    unigram = started.unigram_loss if started is not None and with_baseline else None
+    train_loss = curve_points(trained, [event.terms.get(term) for event in trained])
+    held_out_loss = curve_points(evaluated, [event.metrics.get(term) for event in evaluated])
+    curves = [Curve(("training", "训练"), train_loss), Curve(("held out", "留出集"), held_out_loss, dots=True)]
+    baseline = (("unigram baseline", "一元词频基线"), unigram) if unigram is not None else None
+    return figure((f"Loss: {title[0]}", f"损失：{title[1]}"), curves, baseline=baseline, x_title=STEPS)
 
 
 def _predictions(objective: Objective, sample: HeldOutSample | None, tokenizer: Tokenizer) -> list[str]:
@@ -155,10 +181,14 @@ def _predictions(objective: Objective, sample: HeldOutSample | None, tokenizer: 
 
 def _legend(ids: Numbers, tokenizer: Tokenizer) -> str:
     english = (
-        "Text that was not trained on. Green: the top prediction is correct. Red: what is correct, then the top "
-        "prediction struck out. Percentages: the model's confidence in its top prediction."
+        "Text that was not trained on, predicted by the model at the last step. Green: the top prediction is correct. "
+        "Red: what is correct, then the top prediction struck out. Percentages: the model's confidence in its top "
+        "prediction."
     )
-    chinese = "未参与训练的文本。绿色：首选预测正确；红色：正确答案，其后删除线为首选预测；百分数为首选预测的置信度。"
+    chinese = (
+        "未参与训练的文本，由最后一步的模型预测。绿色：首选预测正确；红色：正确答案，其后删除线为首选预测；"
+        "百分数为首选预测的置信度。"
+    )
     n_unknown = int((ids == tokenizer.unknown_id).sum()) if tokenizer.unknown_id is not None else 0
     if n_unknown:
         unknown = escape(tokenizer.special["unk"])

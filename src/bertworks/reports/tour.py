@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from bertworks.objectives.masked import Masked
 from bertworks.page.bars import STYLE as BAR_STYLE
 from bertworks.page.bars import Bar, bar_chart
 from bertworks.page.curves import STYLE as CURVE_STYLE
-from bertworks.page.curves import Curve, figure
 from bertworks.page.html import bilingual, escape, page, table
-from bertworks.reports.page import REPORT, STEPS, curve_points, key_figures, write_page
+from bertworks.reports.page import REPORT, key_figures, write_page
 from bertworks.reports.page import STYLE as REPORT_STYLE
-from bertworks.train.events import METRICS, Evaluated, Started, Trained, last, of_kind, read_events
+from bertworks.reports.pretrain import loss_figure
+from bertworks.train.events import METRICS, read_events
 
 STYLE = """
 .similarities td { padding: 0.3rem 0.7rem; } .similarities th { text-align: right; padding-right: 0.7rem; }
@@ -31,8 +28,7 @@ STYLE = """
 class TourResults:
     """What the tour measured and predicted."""
 
-    sentences: Sequence[str] = ()
-    vectors: NDArray[np.float32] | None = None
+    similarities: list[tuple[str, list[float]]] = field(default_factory=list)  # a sentence, its cosines with all
     # Of the corpus: value, title in English and Chinese.
     corpus_figures: list[tuple[str, tuple[str, str]]] = field(default_factory=list)
     blanks: list[tuple[str, str, str]] = field(default_factory=list)  # a sentence, predictions before and after
@@ -43,10 +39,16 @@ class TourResults:
     starts: dict[str, tuple[tuple[str, str], dict[str, Any]]] = field(default_factory=dict)
 
 
+def accuracy(results: dict[str, Any]) -> float:
+    """Of a fine-tuning: what its interval is around, the estimate for new examples."""
+    selection = results.get("selection") or {}
+    return float((selection.get("cross_fitted") or results["metrics"])["accuracy"])
+
+
 def write_tour_report(out: Path, results: TourResults) -> Path:
     body = [
         _intro(),
-        *_similarities(results),
+        _similarities(results),
         *_corpus(results),
         *_pretraining(out / "run", results),
         *_classification(results),
@@ -65,15 +67,12 @@ def _intro() -> str:
     return f'<p class="dim">{text}</p>'
 
 
-def _similarities(results: TourResults) -> list[str]:
-    if results.vectors is None:
-        return []
-    unit = results.vectors / np.linalg.norm(results.vectors, axis=1, keepdims=True)
+def _similarities(results: TourResults) -> str:
     rows = []
-    for at, (sentence, cosines) in enumerate(zip(results.sentences, unit @ unit.T, strict=True)):
-        cells = ["<td></td>" if column == at else _cosine_cell(float(value)) for column, value in enumerate(cosines)]
+    for at, (sentence, cosines) in enumerate(results.similarities):
+        cells = ["<td></td>" if column == at else _cosine_cell(cosine) for column, cosine in enumerate(cosines)]
         rows.append(f"<tr><td>{at + 1}</td><td>{escape(sentence)}</td>{''.join(cells)}</tr>")
-    header = "".join(f"<th>{number}</th>" for number in range(1, len(results.sentences) + 1))
+    header = "".join(f"<th>{number}</th>" for number in range(1, len(results.similarities) + 1))
     text = bilingual(
         "A trained model (all-MiniLM-L6-v2) turns a sentence into a vector of 384 numbers. The table shows the cosine "
         "similarity of each pair; the greener, the more similar. Meaning counts, not shared words: sentences 1 and 2 "
@@ -83,7 +82,7 @@ def _similarities(results: TourResults) -> list[str]:
     )
     title = bilingual("Sentences become vectors", "句子变成向量")
     cosine_table = f'<table class="similarities"><tr><th></th><th></th>{header}</tr>{"".join(rows)}</table>'
-    return [f"<h2>{title}</h2><p>{text}</p>{cosine_table}"]
+    return f"<h2>{title}</h2><p>{text}</p>{cosine_table}"
 
 
 def _cosine_cell(value: float) -> str:
@@ -102,16 +101,7 @@ def _corpus(results: TourResults) -> list[str]:
 
 
 def _pretraining(run: Path, results: TourResults) -> list[str]:
-    events = read_events(run / METRICS)
-    trained = of_kind(events, Trained)
-    evaluated = of_kind(events, Evaluated)
-    started = last(events, Started)
-    unigram = started.unigram_loss if started is not None else None
-    baseline = (("unigram baseline", "一元词频基线"), unigram) if unigram is not None else None
-    train_loss = curve_points(trained, [event.terms.get("masked") for event in trained])
-    held_out_loss = curve_points(evaluated, [event.metrics.get("masked") for event in evaluated])
-    curves = [Curve(("training", "训练"), train_loss), Curve(("held out", "留出集"), held_out_loss, dots=True)]
-    loss_figure = figure(("Loss: masked tokens", "损失：被遮盖的词元"), curves, x_title=STEPS, baseline=baseline)
+    curves = loss_figure(read_events(run / METRICS), Masked.main_term, Masked.terms[Masked.main_term])
     link = f'<a href="run/{REPORT}">'
     text = bilingual(
         "A small model, trained from random weights. The red line is the loss of a model that knows the frequency of "
@@ -126,7 +116,7 @@ def _pretraining(run: Path, results: TourResults) -> list[str]:
         bilingual("after", "预训练后"),
     ]
     rows = [(escape(sentence), before, after) for sentence, before, after in results.blanks]
-    return [f"<h2>{title}</h2><p>{text}</p>", loss_figure, table(header, rows)]
+    return [f"<h2>{title}</h2><p>{text}</p>", curves, table(header, rows)]
 
 
 def _classification(results: TourResults) -> list[str]:
@@ -136,16 +126,16 @@ def _classification(results: TourResults) -> list[str]:
     links = []
     for folder, (title, start_results) in results.starts.items():
         low, high = start_results["intervals"]["accuracy"]
-        bars.append(Bar(title, start_results["metrics"]["accuracy"], (low, high)))
+        bars.append(Bar(title, accuracy(start_results), (low, high)))
         links.append(f'<a href="task/{folder}/{REPORT}">{bilingual(*title)}</a>')
     text = bilingual(
         f"{results.question[0]} Three models are fine-tuned on the same {results.train_examples:,} examples, few "
-        "enough to label by hand; they differ in their initial weights. Bars: dev accuracy; dark: 95 % CI; red: "
-        "chance.",
+        "enough to label by hand; they differ in their initial weights. Bars: accuracy, estimated for new "
+        "examples; dark: 95 % CI; red: chance.",
         f"{results.question[1]}三个模型在同样的 {results.train_examples:,} 个样本上微调，这么少的样本手工就能标注；"
-        "它们只有初始权重不同。条形：开发集准确率；深色：95 % 置信区间；红线：随机猜测。",
+        "它们只有初始权重不同。条形：对新样本准确率的估计；深色：95 % 置信区间；红线：随机猜测。",
     )
-    _, best = max(results.starts.values(), key=lambda start: start[1]["metrics"]["accuracy"])
+    _, best = max(results.starts.values(), key=lambda start: accuracy(start[1]))
     errors = [
         f'<div class="error"><q>{escape(" / ".join(error["texts"]))}</q>'
         f"{bilingual('expected: ', '标注：')}<b>{escape(error['expected'])}</b>"
@@ -165,7 +155,7 @@ def _classification(results: TourResults) -> list[str]:
 def _no_gain(results: TourResults) -> list[str]:
     """A remark where pre-training gains nothing: its accuracy is not above the interval of random weights."""
     pretrained, random = (results.starts[name][1] for name in ("pretrained", "random"))
-    if pretrained["metrics"]["accuracy"] > random["intervals"]["accuracy"][1]:
+    if accuracy(pretrained) > random["intervals"]["accuracy"][1]:
         return []
     text = bilingual(
         "The pre-training was too short to make a difference here; MiniLM shows what a long one achieves. "
@@ -184,7 +174,7 @@ def _next_steps() -> str:
             "用自己的表格微调",
         ),
         ("bertworks predict RUN FILE", "predict with the model you trained", "用训练好的模型预测"),
-        ("bertworks embed FILE --model minilm --out vectors.npy", "one vector per line of a file", "文件每行一个向量"),
+        ("bertworks embed minilm FILE --out vectors.npy", "one vector per line of a file", "文件每行一个向量"),
     ]
     lines = (
         f"<p><code>{escape(command)}</code><br><span class='dim'>{bilingual(*description)}</span></p>"

@@ -13,17 +13,25 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from bertworks.config import LoopConfig, renamed_keys
-from bertworks.errors import BadCheckpoint, BadConfig, BertworksError, Remark, SaveFailed
+from bertworks.config import FinetuneConfig, LoopConfig, PretrainConfig, renamed_keys
+from bertworks.errors import BadCheckpoint, BadConfig, BertworksError, Remark, SaveFailed, Unsupported
 from bertworks.files import atomic_write, locked, new_folder, read_json
 from bertworks.model.locate import MODEL, RUN
 from bertworks.runs.record import RunRecord
-from bertworks.train.checkpoint import CHECKPOINTS, Checkpoint, newest_checkpoint, tidy_checkpoints
+from bertworks.train.checkpoint import (
+    CHECKPOINTS,
+    Checkpoint,
+    newest_checkpoint,
+    read_checkpoint,
+    restore,
+    tidy_checkpoints,
+)
 from bertworks.train.clock import Clock
 from bertworks.train.distributed import Distributed, process_group
 from bertworks.train.events import METRICS, EventHandler, Log, Resumed, ignore, read_events
@@ -34,6 +42,7 @@ from bertworks.train.runtime import (
     choose_device,
     environment,
     keep_freed_memory,
+    measure_peak_flops,
     preserved_rng,
     set_threads,
 )
@@ -98,8 +107,9 @@ class RunContext:
     def is_main(self) -> bool:
         return self.process.distributed.is_main
 
-    def begin(self, budget: float | None, peak_flops: PeakFlops) -> TrainContext:
-        """Write the record of a new run, and open its log."""
+    def begin(self, config: PretrainConfig | FinetuneConfig, batch_tokens: int) -> TrainContext:
+        """Write the record of a new run, and open its log. `batch_tokens`: of a step, about."""
+        peak_flops = self._peak_flops(config, batch_tokens)
         if self.is_main and self.checkpoint is None:
             keep_rows(self.rows, self.folder)
             self.record.model_copy(update={"environment": self.machine}).write(self.folder)
@@ -112,12 +122,19 @@ class RunContext:
             folder=self.folder,
             identity=self.record.identity,
             machine=self.machine,
-            clock=Clock(budget, began=self.process.runtime.began),
+            clock=Clock(config.train.budget, began=self.process.runtime.began),
             runtime=self.process.runtime,
             distributed=self.process.distributed,
             log=self.log,
             peak_flops=peak_flops,
         )
+
+    def _peak_flops(self, config: PretrainConfig | FinetuneConfig, batch_tokens: int) -> PeakFlops:
+        """Measured on matrix products as large as those of the feed-forward layers."""
+        encoder = config.model.encoder
+        dtype = torch.bfloat16 if config.train.precision == "bfloat16" else torch.get_default_dtype()
+        shape = (max(1, min(batch_tokens, 4096)), encoder.hidden_size, encoder.widest_layer)
+        return PeakFlops(partial(measure_peak_flops, *shape, self.device, dtype))
 
     def initial_model(self) -> Workbench | None:
         """The model that a new run starts from. Of a resumed one its own model: the weights come from the checkpoint,
@@ -127,7 +144,10 @@ class RunContext:
                 own = load(self.folder / MODEL)
                 own.lineage.pop()  # `load` added an entry
                 return own
-            except BertworksError:  # the checkpoint has all the weights; the model will be written anew
+            except BertworksError as error:
+                if isinstance(error, Unsupported) or error.code == "unreadable":
+                    raise  # the model may well be intact
+                # It is damaged, and will be written anew from a checkpoint.
                 shutil.rmtree(self.folder / f"damaged-{MODEL}", ignore_errors=True)
                 with suppress(OSError):  # another process may have been faster
                     (self.folder / MODEL).rename(self.folder / f"damaged-{MODEL}")
@@ -140,20 +160,41 @@ class RunContext:
         before = start.lineage if start is not None else [f"new {self.record.preset}"]
         return [*before, step] if before[-1] != step else before
 
-    def restore(self, trainer: Trainer) -> None:
-        """Restore the trainer from the checkpoint, if there is one, with remarks on what changed since."""
+    def restore(self, trainer: Trainer, *, rewrite_model: bool = False) -> None:
+        """Restore the trainer from the checkpoint, if there is one, with remarks on what changed since.
+        `rewrite_model`: write it as it was trained, if its checkpoint is still there."""
         if self.checkpoint is not None:
+            best_step = self.checkpoint.state.best_step
+            has_model = (self.folder / MODEL).is_dir()
+            if rewrite_model or not has_model:
+                has_model = self._write_best_model(trainer, best_step) or has_model
             trainer.resume(self.checkpoint, str(self.folder / CHECKPOINTS))
             if not trainer.has_ended:
                 trainer.emit(Resumed(differences=self._differences(self.checkpoint.machine)))
             self.checkpoint = None  # frees its tensors
-            if not (self.folder / MODEL).is_dir():
+            # All processes agree: one may see the model that another is writing already.
+            if self.process.distributed.sum(torch.tensor(float(not has_model), device=self.device)):
+                if best_step is not None:
+                    trainer.forget_best()
                 trainer.policy.save_model()
         keys = [f"{section}.{name}" for section, values in self.record.config.items() for name in values]
         for remark in renamed_keys(keys):
             trainer.remark(remark)
         for reason in self.damaged_checkpoints:
             trainer.remark(Remark(reason.code, f"skipped a damaged checkpoint: {reason}"))
+
+    def _write_best_model(self, trainer: Trainer, step: int | None) -> bool:
+        """From the checkpoint of this step. Returns whether it is there."""
+        if step is None:
+            return False
+        place = self.folder / CHECKPOINTS / f"step-{step:08}"
+        try:
+            best = read_checkpoint(place, self.record.identity)
+        except BertworksError:
+            return False
+        restore(trainer.module, trainer.optimizer, best, str(place))
+        trainer.policy.save_model()
+        return True
 
     def _differences(self, before: dict[str, Any]) -> list[str]:
         """What has changed since the checkpoint was written, so that equal bits are not guaranteed."""

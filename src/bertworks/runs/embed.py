@@ -22,7 +22,7 @@ from bertworks.datasets.columns import NamedColumns
 from bertworks.datasets.inputs import INPUT_BATCH_SIZE, InputBatch, Inputs
 from bertworks.datasets.schema import Schema
 from bertworks.errors import BadText, BertworksError, SaveFailed
-from bertworks.files import locked_file, read_json, sync_tree, write_json
+from bertworks.files import check_not_input, locked_file, read_json, save_errors, sync_tree, write_json
 from bertworks.predictor import Embedder, Vectors
 from bertworks.text.ledger import Ledger, OnLong
 from bertworks.workbench import Workbench
@@ -40,21 +40,24 @@ class EmbeddedFile:
 
 def text_inputs(file: str, out: Path, columns: NamedColumns | None = None, *, skip_bad: bool = False) -> Inputs:
     """A file of texts, to be embedded into `out`; both are checked before anything is computed."""
-    try:
+    with save_errors(out):  # such as a name that is too long
         _check_output(out, file)
-    except OSError as error:  # such as a name that is too long
-        raise SaveFailed(f"could not write: {error.strerror}", place=str(out)) from None
     inputs = Inputs(file, Schema(), named=columns, skip_bad=skip_bad, every_line=True)
     if inputs.n_unplaced:
         cause = f"{inputs.n_unplaced:,} rows cannot be parsed, so the vectors after them would not stand at their rows"
         place = next(row.place for row in (*inputs.report.malformed, *inputs.report.bad))
         raise BadText(cause, place=place, remedy="correct them; `bertworks predict` names all", code="unplaced-rows")
-    if inputs.report.n_replaced and not skip_bad:
+    _check_encoding(inputs)
+    return inputs
+
+
+def _check_encoding(inputs: Inputs) -> None:
+    """Of what has been read: a file as a whole, of standard input the batches so far."""
+    if inputs.report.n_replaced and not inputs.skip_bad:
         remedy = "save it as UTF-8, or --skip-bad goes on with U+FFFD in their place"
-        place = next(iter(inputs.report.undecodable), file)
+        place = next(iter(inputs.report.undecodable), inputs.file)
         cause = f"{inputs.report.n_replaced:,} characters are not UTF-8"
         raise BadText(cause, place=place, remedy=remedy, code="not-utf8")
-    return inputs
 
 
 def embed_file(
@@ -75,6 +78,7 @@ def embed_file(
         resumed_at = vectors.rows
         rows = 0
         for batch in inputs:
+            _check_encoding(inputs)
             rows += len(batch.examples)
             if rows > vectors.rows:
                 vectors.append(_embed(embedder, batch, on_long, batch_tokens, vectors.ledger))
@@ -125,14 +129,12 @@ class _PartialVectors:
         path = out.with_name(f".{out.name}.partial")
         state_file = out.with_name(f".{out.name}.partial.json")
         rows, ledger = _read_state(path, state_file, identity, width)
-        try:
+        with save_errors(out):
             if not rows:
                 state_file.unlink(missing_ok=True)  # it is of vectors that are truncated now
             file = path.open("r+b" if rows else "wb")
             file.truncate(HEADER_BYTES + rows * width * 4)
             file.seek(0, os.SEEK_END)
-        except OSError as error:
-            raise SaveFailed(f"could not write: {error.strerror}", place=str(out)) from None
         return cls(file, state_file, width, identity, rows, ledger)
 
     def __enter__(self) -> _PartialVectors:
@@ -145,16 +147,14 @@ class _PartialVectors:
             self.state_file.unlink(missing_ok=True)
 
     def append(self, vectors: Vectors) -> None:
-        try:
+        with save_errors(Path(self.file.name)):
             self.file.write(np.ascontiguousarray(vectors, "<f4").tobytes())
             self._sync()
-        except OSError as error:
-            raise SaveFailed(f"could not write: {error.strerror}", place=self.file.name) from None
         self.rows += len(vectors)
         write_json(self.state_file, {"identity": self.identity, "rows": self.rows, "ledger": asdict(self.ledger)})
 
     def finish(self, out: Path) -> None:
-        try:
+        with save_errors(out):
             self.file.seek(0)
             header: dict[str, Any] = {"descr": "<f4", "fortran_order": False, "shape": (self.rows, self.width)}
             np.lib.format.write_array_header_1_0(self.file, header)
@@ -162,8 +162,6 @@ class _PartialVectors:
             self._sync()
             Path(self.file.name).replace(out)
             sync_tree(out.parent, deep=False)
-        except OSError as error:
-            raise SaveFailed(f"could not write: {error.strerror}", place=str(out)) from None
         self.state_file.unlink(missing_ok=True)
 
     def _sync(self) -> None:
@@ -191,9 +189,7 @@ def _check_output(out: Path, file: str) -> None:
     if out.exists() and not out.is_file():
         cause = "this is not a regular file"
         raise SaveFailed(cause, place=str(out), remedy="name a file, vectors.npy", code="not-a-file")
-    if out.exists() and file != "-" and out == Path(file).resolve():
-        cause = "output would overwrite the input"
-        raise SaveFailed(cause, place=str(out), remedy="name another file", code="would-replace-input")
+    check_not_input(out, file)
     if not out.parent.is_dir():
         raise SaveFailed("there is no such folder", place=str(out.parent), code="missing-folder")
     if not os.access(out.parent, os.W_OK):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bertworks.files import atomic_write
+from bertworks.files import atomic_write, save_errors
 from bertworks.measure.metrics import Floats, nan_to_zero
 from bertworks.measure.selection import cross_fitted
 from bertworks.tasks.evaluation import Selection
@@ -24,7 +24,8 @@ NAME = re.compile(r"step-(\d{8,})\.npy")
 
 
 def write_scores(run: Path, step: int, scores: Floats) -> None:
-    (run / EVALUATIONS).mkdir(exist_ok=True)
+    with save_errors(run / EVALUATIONS):
+        (run / EVALUATIONS).mkdir(exist_ok=True)
     with atomic_write(run / EVALUATIONS / f"step-{step:08}.npy") as file:
         np.save(file, scores)
 
@@ -47,7 +48,7 @@ class History:
 
     steps: list[int]
     best_step: int
-    scores: list[Floats] | None  # None: a run that was begun by an older version did not keep them
+    scores: list[Floats] | None  # None: some are missing, as after a full disk, or of a run of an older version
     examples: Sequence[int]  # indices of the dev examples that they read
 
     @classmethod

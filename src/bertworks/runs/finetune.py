@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -18,9 +17,9 @@ from bertworks.data.rng import Stream, rng
 from bertworks.datasets.checks import TaskData, fingerprint
 from bertworks.datasets.columns import NamedColumns
 from bertworks.datasets.example import Example
-from bertworks.errors import BadText, NotFound, Remark, Unsupported
+from bertworks.errors import BadText, NotFound, Remark, SaveFailed, Unsupported
 from bertworks.files import write_json
-from bertworks.measure.metrics import nan_to_zero
+from bertworks.measure.metrics import Floats, nan_to_zero
 from bertworks.model.attention import set_attention_dropout
 from bertworks.model.init import initialise
 from bertworks.model.locate import MODEL, RUN
@@ -33,9 +32,8 @@ from bertworks.runs.context import DATA, Outcome, ProcessContext, RunContext, op
 from bertworks.runs.evaluations import History, discard_later, write_scores
 from bertworks.runs.plan import planned
 from bertworks.runs.record import FINETUNE, SEEDS, Kind, RunRecord
-from bertworks.runs.results import RESULTS
-from bertworks.runs.settings import FINETUNE as FINETUNE_SECTIONS
-from bertworks.runs.settings import resolve_finetune, set_keys
+from bertworks.runs.results import RESULTS, read_results
+from bertworks.runs.settings import Settings, resolve_finetune
 from bertworks.tasks.evaluation import (
     EvalResults,
     SeedSummary,
@@ -58,7 +56,7 @@ from bertworks.train.checkpoint import State
 from bertworks.train.distributed import from_environment
 from bertworks.train.events import Finished, Started
 from bertworks.train.policy import EvaluationPolicy, Pruner, never_prune
-from bertworks.train.runtime import PeakFlops, choose_device, measure_peak_flops
+from bertworks.train.runtime import choose_device
 from bertworks.train.trainer import Trainer
 from bertworks.workbench import Workbench, load
 
@@ -83,21 +81,16 @@ class FinetuneJob:
         source: Source,
         *,
         model: str,
-        settings: Iterable[str] = (),
-        options: Mapping[str, Any],
-        on_long: OnLong | None = None,
+        settings: Settings,
         n_seeds: int = 1,
     ) -> FinetuneJob:
-        """`settings`: as `--set` has them; `options`: keys of the loop that have options of their own; `n_seeds`: that
-        share a time budget."""
+        """`n_seeds`: that share a time budget."""
         data = read_data(source)
         start = load(model)
         config = resolve_finetune(
             start,
             describe_task(data, source),
             settings=settings,
-            options=options,
-            on_long=on_long,
             sizes=(len(data.train), len(data.dev)),
         )
         with torch.random.fork_rng(devices=[]):
@@ -106,7 +99,7 @@ class FinetuneJob:
                 build_task(config, start, data.train),
                 start.tokenizer,
                 data.train,
-                user_keys=set_keys(settings, FINETUNE_SECTIONS) | ({"data.on_long"} if on_long else set()),
+                user_keys=settings.keys(),
                 n_runs=n_seeds,
                 may_measure=from_environment().world_size == 1,
             )
@@ -188,117 +181,142 @@ def _run(
 ) -> Outcome:
     config = check_finetune(record.config, str(out / RUN))
     with open_run(record, config.train, out, process, new=new, start=start, rows=rows) as run:
+        finetuning = _Finetuning.begin(run, config, data)
+        trainer = finetuning.trainer(pruner)
+        is_finished = (out / RESULTS).is_file()
+        # A process that was killed before it wrote the results has left a calibrated model.
+        run.restore(trainer, rewrite_model=not is_finished and _is_calibrated(finetuning.start))
+        is_finished = is_finished and trainer.has_ended
+        if run.is_main:
+            discard_later(out, trainer.state.step)
+        if not trainer.has_ended:
+            finetuning.emit_start(trainer)
+        signal = trainer.run()
+        if run.is_main and not signal:
+            began = monotonic()
+            if not is_finished:
+                finetuning.finalise(trainer.state)
+            epochs = finetuning.splits.epochs_read(config.train.batch_size, trainer.state)
+            trainer.emit(
+                replace(
+                    _finished(out, config.task.metric, len(data.dev)),
+                    epochs=epochs,
+                    evaluation_seconds=monotonic() - began,
+                )
+            )
+        return Outcome(out, signal, process.runtime.stop.signal)
+
+
+@dataclass(frozen=True)
+class _Finetuning:
+    """A run with what it is trained on, from the first step to the results."""
+
+    run: RunContext
+    config: FinetuneConfig
+    data: TaskData
+    start: Workbench  # the model to start from; of a resumed run, its own
+    task: AnyTask
+    splits: EncodedSplits
+
+    @classmethod
+    def begin(cls, run: RunContext, config: FinetuneConfig, data: TaskData) -> _Finetuning:
         start = run.initial_model()
         if start is None:
-            raise Unsupported("a fine-tuning starts from a model", place=str(out))
+            raise Unsupported("a fine-tuning starts from a model", place=str(run.folder))
         task = build_task(config, start, data.train)
         windows = SlidingWindows.from_config(start.tokenizer, config.data)
         splits = EncodedSplits.encode(task, data, windows, sample_dev=config.train.budget is not None)
         use_partial_embedding(task.model, torch.from_numpy(token_ids([*splits.train, *splits.dev])))
-        task.to(run.device)
-        trainer = _trainer(run, config, task, data, splits, start, pruner)
-        run.restore(trainer)
-        if run.is_main:
-            discard_later(out, trainer.state.step)
-        if not trainer.has_ended:
-            _emit_start(trainer, config, data, splits, start, task)
-        signal = trainer.run()
-        if run.is_main and not signal:
-            began = monotonic()
-            state = trainer.state
-            encoded = {"train": splits.train, "dev": splits.dev}
-            history = History.read(out, state.best_step, splits.dev_sample) if state.best_step is not None else None
-            results = finalise(out, config, data, encoded, run.device, pruned=state.pruned, history=history)
-            finished = _finished(out, results, config.task.metric, len(data.dev))
-            epochs = splits.epochs_read(config.train.batch_size, state)
-            trainer.emit(replace(finished, epochs=epochs, evaluation_seconds=monotonic() - began))
-        return Outcome(out, signal, process.runtime.stop.signal)
+        return cls(run, config, data, start, task.to(run.device), splits)
 
-
-def _trainer(
-    run: RunContext,
-    config: FinetuneConfig,
-    task: AnyTask,
-    data: TaskData,
-    splits: EncodedSplits,
-    start: Workbench,
-    pruner: Pruner,
-) -> Trainer:
-    loop = config.train
-    examples = ShuffledExamples(splits.train, loop.batch_size, loop.seed, config.data.train_windows)
-    distributed = run.process.distributed
-    lineage = run.lineage(start, f"finetune {config.task.shape}")
-    assert run.record.source is not None
-    artifact = TaskArtifact(
-        task=config.task,
-        data=config.data,
-        dataset=run.record.source["dataset"],
-        columns=data.columns.texts if data.columns is not None else (),
-        **task.learned(data.train),
-    )
-    evaluation = DevEvaluation(
-        task,
-        [splits.dev[index] for index in splits.dev_sample],
-        [data.dev[index] for index in splits.dev_sample],
-        config.task.metric,
-        run.folder if run.is_main else None,
-        run.process.runtime.stop.raise_if_requested if distributed.world_size == 1 else None,
-    )
-    policy = EvaluationPolicy(
-        evaluate=evaluation,
-        save_model=lambda: save_model(task, artifact, start, lineage, run.folder) if run.is_main else None,
-        monitor="error",
-        at_start=config.train.budget is not None,  # a new head knows nothing; but a budget needs the time it takes
-        patience=config.train.patience,
-        pruner=pruner,
-    )
-    batch_tokens = int(examples.lengths.mean() * config.train.batch_size)
-    context = run.begin(config.train.budget, _peak_flops(config, batch_tokens, run.device))
-    batches = BatchStream(examples, RankShard(distributed.rank, distributed.world_size, config.train.micro_tokens))
-    return Trainer(task, batches, config.optim, config.train, context, policy)
-
-
-def _emit_start(
-    trainer: Trainer, config: FinetuneConfig, data: TaskData, splits: EncodedSplits, start: Workbench, task: AnyTask
-) -> None:
-    context = trainer.context
-    trainer.emit(
-        Started(
-            machine=context.machine,
-            peak_gflops=context.peak_flops.value / 1e9,
-            terms=dict(task.terms),
-            train_examples=len(data.train),
-            dev_examples=len(data.dev),
+    def trainer(self, pruner: Pruner) -> Trainer:
+        run, loop, task = self.run, self.config.train, self.task
+        examples = ShuffledExamples(self.splits.train, loop.batch_size, loop.seed, self.config.data.train_windows)
+        distributed = run.process.distributed
+        lineage = run.lineage(self.start, f"finetune {self.config.task.shape}")
+        artifact = self._artifact()
+        evaluation = DevEvaluation(
+            task,
+            [self.splits.dev[index] for index in self.splits.dev_sample],
+            [self.data.dev[index] for index in self.splits.dev_sample],
+            self.config.task.metric,
+            run.folder if run.is_main else None,
+            run.process.runtime.stop.raise_if_requested if distributed.world_size == 1 else None,
+            lambda remark: trainer.remark(remark),
         )
-    )
-    if task.head in start.model.heads and keeps_head(config, start):
-        trainer.remark(Remark("head-kept", "the model's own head is fine-tuned further"))
-    elif task.head in start.model.heads:
-        trainer.remark(Remark("head-replaced", "the model's own head is replaced by a new one"))
-    if len(splits.dev_sample) < len(splits.dev):
-        sample = f"{len(splits.dev_sample):,} of {len(splits.dev):,} dev examples"
-        text = f"evaluations during training read {sample}, to save time; the last one reads all"
-        trainer.remark(Remark("dev-sampled", text))
-    for name, features, examples in (("train", splits.train, data.train), ("dev", splits.dev, data.dev)):
-        ledger = count_tokens(task, features, examples)[""]
-        if ledger.windowed_texts or ledger.cut_texts or ledger.has_many_unknown or ledger.special:
-            trainer.remark(Remark("ledger", f"{name}: {ledger}"))
+        policy = EvaluationPolicy(
+            evaluate=evaluation,
+            save_model=lambda: save_model(task, artifact, self.start, lineage, run.folder) if run.is_main else None,
+            monitor="error",
+            at_start=loop.budget is not None,  # a new head knows nothing; but a budget needs the time it takes
+            patience=loop.patience,
+            pruner=pruner,
+        )
+        context = run.begin(self.config, int(examples.lengths.mean() * loop.batch_size))
+        batches = BatchStream(examples, RankShard(distributed.rank, distributed.world_size, loop.micro_tokens))
+        trainer = Trainer(task, batches, self.config.optim, loop, context, policy)
+        return trainer
+
+    def _artifact(self) -> TaskArtifact:
+        assert self.run.record.source is not None
+        return TaskArtifact(
+            task=self.config.task,
+            data=self.config.data,
+            dataset=self.run.record.source["dataset"],
+            columns=self.data.columns.texts if self.data.columns is not None else (),
+            **self.task.learned(self.data.train),
+        )
+
+    def emit_start(self, trainer: Trainer) -> None:
+        task, data, splits = self.task, self.data, self.splits
+        context = trainer.context
+        trainer.emit(
+            Started(
+                machine=context.machine,
+                peak_gflops=context.peak_flops.value / 1e9,
+                terms=dict(task.terms),
+                train_examples=len(data.train),
+                dev_examples=len(data.dev),
+            )
+        )
+        if task.head in self.start.model.heads and keeps_head(self.config, self.start):
+            trainer.remark(Remark("head-kept", "the model's own head is fine-tuned further"))
+        elif task.head in self.start.model.heads:
+            trainer.remark(Remark("head-replaced", "the model's own head is replaced by a new one"))
+        if len(splits.dev_sample) < len(splits.dev):
+            sample = f"{len(splits.dev_sample):,} of {len(splits.dev):,} dev examples"
+            text = f"evaluations during training read {sample}, to save time; the last one reads all"
+            trainer.remark(Remark("dev-sampled", text))
+        for name, features, examples in (("train", splits.train, data.train), ("dev", splits.dev, data.dev)):
+            ledger = count_tokens(task, features, examples)[""]
+            if ledger.windowed_texts or ledger.cut_texts or ledger.has_many_unknown or ledger.special:
+                trainer.remark(Remark("ledger", f"{name}: {ledger}"))
+
+    def finalise(self, state: State) -> None:
+        """Results and report of the best model."""
+        out = self.run.folder
+        encoded = {"train": self.splits.train, "dev": self.splits.dev}
+        sample = self.splits.dev_sample
+        history = History.read(out, state.best_step, sample) if state.best_step is not None else None
+        finalise(out, self.config, self.data, encoded, self.run.device, pruned=state.pruned, history=history)
 
 
-def _finished(out: Path, results: EvalResults, metric: str, n_dev: int) -> Finished:
+def _finished(out: Path, metric: str, n_dev: int) -> Finished:
+    results = read_results(out)
+    selection = results.get("selection") or {}
     return Finished(
         model=str(out / MODEL),
         report=str(out / REPORT),
-        metrics=results.metrics,
+        metrics=results["metrics"],
         metric=metric,
-        interval=results.intervals[metric],
+        interval=tuple(results["intervals"][metric]),
         dev_examples=n_dev,
-        extra_eval={split: split_results.metrics for split, split_results in results.extra_eval.items()},
-        best_step=None if results.selection is None else results.selection.step,
-        n_evaluations=None if results.selection is None else results.selection.n_evaluations,
-        last={} if results.selection is None else results.selection.last,
-        cross_fitted={} if results.selection is None else results.selection.cross_fitted,
-        baseline=results.baseline,
+        extra_eval={split: split_results["metrics"] for split, split_results in results["extra_eval"].items()},
+        best_step=selection.get("step"),
+        n_evaluations=selection.get("n_evaluations"),
+        last=selection.get("last", {}),
+        cross_fitted=selection.get("cross_fitted", {}),
+        baseline=results.get("baseline", {}),
     )
 
 
@@ -312,19 +330,20 @@ def finalise(
     pruned: bool = False,
     history: History | None = None,
     seeds: SeedSummary | None = None,
-) -> EvalResults:
+) -> None:
     """Calibrate the best model on dev, evaluate it, and write results and report. `encoded`: splits that have been
     encoded already. Of several `seeds`, the model is the best one's."""
     bench = load(out / MODEL)
     assert bench.artifact is not None  # save_model wrote it
     task = make_task(bench.model, bench.artifact.task)
-    if bench.artifact.temperature_in_head:  # of an earlier call, or of the run of a seed
+    is_calibrated = _is_calibrated(bench)
+    if is_calibrated:  # as that of a seed: what is saved stays as it is, to the bit; this is a copy, to be scored
         task.scale_logits(bench.artifact.temperature)
     windows = SlidingWindows.from_config(bench.tokenizer, config.data)
     task.to(device)
     splits = {"train": data.train, "dev": data.dev, **data.extra_eval}
     features = {name: encoded.get(name) or task.features(examples, windows) for name, examples in splits.items()}
-    results, bench.artifact = calibrate_and_score(task, features["dev"], data.dev, bench.artifact)
+    results, calibrated = calibrate_and_score(task, features["dev"], data.dev, bench.artifact)
     if history is not None:
         selection = history.selection(task, config.task.metric, results.example_scores)
         results = results.with_selection(selection, metrics_of(task))
@@ -334,9 +353,10 @@ def finalise(
         ledgers={name: count_tokens(task, features[name], examples) for name, examples in splits.items()},
         extra_eval={name: evaluate_task(task, features[name], examples) for name, examples in data.extra_eval.items()},
     )
-    bench.lineage.pop()  # `load` added an entry
-    bench.artifact = task.move_temperature_to_head(bench.artifact)
-    bench.save(out / MODEL)
+    if not is_calibrated:
+        bench.lineage.pop()  # `load` added an entry
+        bench.artifact = task.move_temperature_to_head(calibrated)
+        bench.save(out / MODEL)
     write_finetune_report(out, results, task, config.task.metric, data.remarks, seeds)
     values = {
         **results.as_dict(),
@@ -346,7 +366,11 @@ def finalise(
         "seeds": None if seeds is None else seeds.as_dict(),
     }
     write_json(out / RESULTS, values)  # last: a run with this file is complete
-    return results
+
+
+def _is_calibrated(bench: Workbench) -> bool:
+    """Whether the temperature is in the weights of the head."""
+    return bench.artifact is not None and bench.artifact.temperature_in_head
 
 
 @dataclass(frozen=True)
@@ -373,7 +397,7 @@ def evaluate(
     bench = load(out, device=choose_device(device))
     predictor = bench.predictor
     named_columns = columns if columns is not None and columns.by_option() else None
-    eval_data = read_eval_data(source, data, predictor.artifact.task, named=named_columns)
+    eval_data = read_eval_data(source, data, predictor.artifact.task, schema=predictor.task.schema, named=named_columns)
     windows = SlidingWindows.from_config(bench.tokenizer, predictor.artifact.data, on_long)
 
     def run_and_score(
@@ -406,6 +430,7 @@ class DevEvaluation:
     metric: str
     run: Path | None = None  # where the scores are kept
     raise_if_stopped: Callable[[], None] | None = None  # called after each batch
+    on_remark: Callable[[Remark], None] = lambda remark: None
 
     def __call__(self, step: int) -> dict[str, float]:
         with evaluation_mode(self.task):
@@ -413,9 +438,16 @@ class DevEvaluation:
         predictions, _ = tuned_predictions(self.task, outputs, self.features, self.examples)
         scores = score_table(self.task.scores(predictions, self.examples))
         if self.run is not None:
-            write_scores(self.run, step, scores)
+            self._keep_scores(self.run, step, scores)
         metrics = nan_to_zero(self.task.metric_values(scores))
         return {**metrics, "error": 1.0 - metrics[self.metric]}
+
+    def _keep_scores(self, run: Path, step: int, scores: Floats) -> None:
+        """A full disk is no reason to stop: without the scores, the results lack an estimate for new examples."""
+        try:
+            write_scores(run, step, scores)
+        except SaveFailed as error:
+            self.on_remark(Remark("scores-not-saved", f"the scores of this evaluation are not kept: {error}"))
 
     def _progress(self, done: int, total: int) -> None:
         if self.raise_if_stopped is not None:
@@ -456,10 +488,3 @@ def save_model(task: AnyTask, artifact: TaskArtifact, start: Workbench, lineage:
     bench = Workbench(with_full_embedding(model), start.tokenizer, Pooling(), hf_config, lineage, [])
     bench.artifact = artifact.model_copy(update={"task": task_config})
     bench.save(out / MODEL)
-
-
-def _peak_flops(config: FinetuneConfig, batch_tokens: int, device: torch.device) -> PeakFlops:
-    encoder = config.model.encoder
-    rows = max(1, min(batch_tokens, 4096))
-    shape = (rows, encoder.hidden_size, encoder.widest_layer)
-    return PeakFlops(partial(measure_peak_flops, *shape, device, torch.get_default_dtype()))

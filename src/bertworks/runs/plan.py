@@ -14,16 +14,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from bertworks.config import FinetuneConfig
+from bertworks.config import FinetuneConfig, FinetuneLoop
 from bertworks.data.rng import Stream, rng
 from bertworks.datasets.example import Example
 from bertworks.errors import Remark
-from bertworks.tasks.features import Features, collate
+from bertworks.model.resize import use_partial_embedding
+from bertworks.tasks.features import Features, collate, token_ids
 from bertworks.tasks.inference import AnyTask
 from bertworks.tasks.windows import SlidingWindows
 from bertworks.text.ledger import Ledger
 from bertworks.text.tokenizer import Tokenizer
 from bertworks.train.policy import EVALUATION_SHARE
+from bertworks.train.runtime import Runtime, check_precision, choose_device, preserved_rng
 
 STEP_TOKENS = 8192  # of a step, on average
 MIN_BATCH_SIZE = 8
@@ -101,16 +103,17 @@ def planned(
     remarks = _unknown_tokens(features)
     lengths = [item.length for item in features]
     plan = Plan(config.train.batch_size, config.data.max_length, float(np.mean(lengths)))
+    pace = None
+    if config.train.budget is not None and may_measure:
+        pace = Pace(measure_pace(task, features, config.train), config.train.budget / n_runs)
+        if task.samples_windows and not user_keys & SHORTENING_KEYS:
+            plan = shorten_windows(plan, pace, lengths, len(train))
     if "train.batch_size" not in user_keys:
         plan = replace(plan, batch_size=bound_step(plan.batch_size, plan.mean_length))
-    if config.train.budget is None or not may_measure:
-        return plan.apply(config), remarks
-    pace = Pace(measure_pace(task, features, config.train.threads), config.train.budget / n_runs)
-    if task.samples_windows and not user_keys & SHORTENING_KEYS:
-        plan = shorten_windows(plan, pace, lengths, len(train))
-    if "train.batch_size" not in user_keys:
-        plan = shrink_steps(plan, pace)
-    return plan.apply(config), [*remarks, *plan.remarks(pace, config, len(train))]
+        plan = shrink_steps(plan, pace) if pace is not None else plan
+    if pace is not None:
+        remarks += plan.remarks(pace, config, len(train))
+    return plan.apply(config), remarks
 
 
 def _unknown_tokens(features: Sequence[Features]) -> list[Remark]:
@@ -133,22 +136,36 @@ def _sample_features(
     return task.features([examples[member] for member in members], SlidingWindows.from_config(tokenizer, config.data))
 
 
-def measure_pace(task: AnyTask, features: Sequence[Features], threads: int | None) -> float:
-    """Seconds per token of a training step, measured on a small batch."""
-    lengths = np.cumsum([item.length for item in features])
+def measure_pace(task: AnyTask, features: Sequence[Features], loop: FinetuneLoop) -> float:
+    """Seconds per token of a training step, measured on a small batch; `task` is changed as for a training."""
+    device = choose_device(loop.device)
+    check_precision(loop, device)
+    use_partial_embedding(task.model, torch.from_numpy(token_ids(features)))
+    task.to(device)
+    shortened = [_first_windows(item) for item in features]
+    lengths = np.cumsum([item.length for item in shortened])
     n_items = max(1, int(np.searchsorted(lengths, PACE_TOKENS, side="right")))
-    batch = collate(features, np.arange(n_items))
+    batch = collate(shortened, np.arange(n_items))
     seconds = []
     before = torch.get_num_threads()
-    torch.set_num_threads(threads or before)
-    for _ in range(2):  # the first one warms up
-        began = time.monotonic()
-        loss = torch.stack([term.total for term in task(batch) if term.weight]).sum()
-        loss.backward()  # type: ignore[no-untyped-call]
-        seconds.append(time.monotonic() - began)
+    torch.set_num_threads(loop.threads or before)
+    with preserved_rng(Runtime(), device):
+        for _ in range(2):  # the first one warms up
+            began = time.monotonic()
+            with torch.autocast(device.type, torch.bfloat16, enabled=loop.precision == "bfloat16"):
+                terms = task(batch)
+            loss = torch.stack([term.total for term in terms if term.weight]).sum()
+            loss.backward()  # type: ignore[no-untyped-call]
+            float(loss.detach())  # waits for a GPU
+            seconds.append(time.monotonic() - began)
     torch.set_num_threads(before)
-    task.zero_grad(set_to_none=True)
     return min(seconds) / int(lengths[n_items - 1])
+
+
+def _first_windows(item: Features) -> Features:
+    """One window of each choice, so that a long text takes no longer than others."""
+    first = {window.choice: window for window in reversed(item.windows)}
+    return replace(item, windows=tuple(first[choice] for choice in sorted(first)))
 
 
 def bound_step(batch_size: int, mean_length: float) -> int:

@@ -18,7 +18,7 @@ from bertworks.datasets.columns import NamedColumns
 from bertworks.datasets.example import Example
 from bertworks.datasets.inputs import InputBatch, Inputs
 from bertworks.errors import BadConfig, NotFound, Remark
-from bertworks.files import atomic_write
+from bertworks.files import atomic_write, check_not_input
 from bertworks.predictor import Predictor
 from bertworks.tasks.catalogue import CATALOGUE
 from bertworks.tasks.task import Prediction
@@ -37,9 +37,7 @@ def check_output(out: Path | None, file: str, *, as_json: bool, raw: bool = Fals
         raise BadConfig("--raw is for tables", remedy="--out FILE.csv, or leave it out", code="no-effect")
     if out is None:
         return
-    if file != "-" and out.resolve() == Path(file).resolve():
-        cause = "output would overwrite the input"
-        raise BadConfig(cause, place=str(out), remedy="name another file with --out", code="would-replace-input")
+    check_not_input(out, file)
     if as_json:
         raise BadConfig("--json prints, --out writes", remedy="one of them; a file that ends in .jsonl holds the same")
     if out.suffix not in (*DELIMITERS, *JSON_LINES_SUFFIXES):

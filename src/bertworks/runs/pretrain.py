@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +31,10 @@ from bertworks.objectives.table import objective_class
 from bertworks.reports.pretrain import HeldOutSample, write_pretrain_report
 from bertworks.runs.context import Outcome, ProcessContext, open_run, resolve_name
 from bertworks.runs.record import PRETRAIN, RunRecord
-from bertworks.runs.settings import resolve_pretrain
+from bertworks.runs.settings import Settings, resolve_pretrain
 from bertworks.train.distributed import Distributed
-from bertworks.train.events import METRICS, Evaluated, Finished, Started, of_kind, read_events
+from bertworks.train.events import METRICS, Finished, Started, lowest_loss, read_events
 from bertworks.train.policy import EvaluationPolicy
-from bertworks.train.runtime import PeakFlops, measure_peak_flops
 from bertworks.train.trainer import Trainer
 from bertworks.workbench import Workbench, load
 
@@ -63,23 +60,12 @@ class PretrainJob:
         preset: str | None = None,
         model: str | None = None,
         objective: str | None = None,
-        masking: str | None = None,
-        settings: Iterable[str] = (),
-        options: Mapping[str, Any],
+        settings: Settings,
     ) -> PretrainJob:
-        """`settings`: as `--set` has them; `options`: keys of the loop that have options of their own."""
         start = load(model) if model is not None else None
         if start is not None:
             shards.check_tokenizer(start.tokenizer, str(model))
-        config = resolve_pretrain(
-            shards.tokenizer,
-            preset=preset,
-            init=start,
-            objective=objective,
-            settings=settings,
-            options=options,
-            masking=masking,
-        )
+        config = resolve_pretrain(shards.tokenizer, preset=preset, init=start, objective=objective, settings=settings)
         return cls(config, shards, model, preset, start)
 
 
@@ -128,7 +114,7 @@ def _run(
         lineage = run.lineage(start, f"pretrain {config.objective.name}")
         rank_shard = RankShard(process.distributed.rank, process.distributed.world_size, config.train.micro_tokens)
         loader = _loader(objective, shards, config, "train", config.train.batch_tokens)
-        context = run.begin(config.train.budget, _peak_flops(config, run.device))  # nothing is refused after this
+        context = run.begin(config, config.train.batch_tokens)  # nothing is refused after this
         policy = EvaluationPolicy(
             evaluate=lambda step: evaluation(),
             save_model=lambda: save_model(objective, start, lineage, shards, out) if run.is_main else None,
@@ -158,18 +144,9 @@ def _run(
 
 
 def best_metrics(run: Path) -> dict[str, float]:
-    """On held-out text, of the model that is kept: the evaluation with the lowest loss, of equal ones the latest."""
-    evaluated = [event.metrics for event in of_kind(read_events(run / METRICS), Evaluated)]
-    finite = [metrics for metrics in reversed(evaluated) if math.isfinite(metrics.get("loss") or math.inf)]
-    return dict(min(finite, key=lambda metrics: metrics["loss"], default={}))
-
-
-def _peak_flops(config: PretrainConfig, device: torch.device) -> PeakFlops:
-    """Measured on matrix products as large as those of the feed-forward layers."""
-    encoder = config.model.encoder
-    dtype = torch.bfloat16 if config.train.precision == "bfloat16" else torch.get_default_dtype()
-    rows = min(config.train.batch_tokens, 4096)
-    return PeakFlops(partial(measure_peak_flops, rows, encoder.hidden_size, encoder.widest_layer, device, dtype))
+    """On held-out text, of the model that is kept."""
+    best = lowest_loss(read_events(run / METRICS))
+    return dict(best.metrics) if best is not None else {}
 
 
 def _loader(objective: Objective, shards: Shards, config: PretrainConfig, split: Split, batch_tokens: int) -> Loader:

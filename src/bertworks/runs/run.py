@@ -37,7 +37,9 @@ from bertworks.runs.finetune import FinetuneJob
 from bertworks.runs.pretrain import PretrainJob
 from bertworks.runs.record import FINETUNE, PRETRAIN, RunRecord
 from bertworks.runs.results import RESULTS
-from bertworks.runs.settings import loop_options
+from bertworks.runs.settings import FINETUNE as FINETUNE_SECTIONS
+from bertworks.runs.settings import PRETRAIN as PRETRAIN_SECTIONS
+from bertworks.runs.settings import option_settings, parse_settings
 from bertworks.runs.vocabulary import train_on_corpus
 from bertworks.tasks.catalogue import CATALOGUE
 from bertworks.tasks.classify import Classify
@@ -114,7 +116,9 @@ class Run:
     ) -> finetuning.Evaluation:
         """Of a fine-tuning: on other examples with labels."""
         named_columns = _named_columns(columns)
-        with _as_file(data) as path, _named_rows({} if isinstance(data, str | Path) else {"data": path}):
+        rows: dict[str, Path] = {}
+        with TemporaryDirectory() as temporary, _named_rows(rows):
+            path = Path(_split_file(data, "data", Path(temporary), rows))
             return finetuning.evaluate(
                 self.folder, path, columns=named_columns, skip_bad=skip_bad, on_long=on_long, device=device
             )
@@ -152,7 +156,7 @@ def finetune(
     """
     _check_single_process()
     folder = Path(out)
-    options = loop_options(steps=steps, epochs=epochs, budget=budget, device=device)
+    options = option_settings(steps=steps, epochs=epochs, budget=budget, device=device, on_long=on_long)
     if (folder / RUN).is_file():
         remedy = f"Run({str(folder)!r}).resume() continues it; or name another"
         raise SaveFailed("there is a run here already", place=str(folder), remedy=remedy, code="run-exists")
@@ -171,9 +175,8 @@ def finetune(
             first=first,
             skip_bad=skip_bad,
         )
-        job = FinetuneJob.resolve(
-            source, model=str(model), settings=_assignments(settings), options=options, on_long=on_long, n_seeds=seeds
-        )
+        given = parse_settings(_assignments(settings), FINETUNE_SECTIONS, options)
+        job = FinetuneJob.resolve(source, model=str(model), settings=given, n_seeds=seeds)
         start_finetune(replace(job, rows=rows), folder, ProcessContext.library(on_event), seeds)
     return Run(folder)
 
@@ -203,14 +206,13 @@ def pretrain(
 ) -> Run:
     """Pre-train a model on prepared text: of a `preset` size from scratch, or starting from a `model`."""
     _check_single_process()
+    options = option_settings(steps=steps, epochs=epochs, budget=budget, device=device, masking=masking)
     job = PretrainJob.resolve(
         Shards(shards),
         preset=preset,
         model=None if model is None else str(model),
         objective=objective,
-        masking=masking,
-        settings=_assignments(settings),
-        options=loop_options(steps=steps, epochs=epochs, budget=budget, device=device),
+        settings=parse_settings(_assignments(settings), PRETRAIN_SECTIONS, options),
     )
     pretraining.pretrain(job, Path(out), ProcessContext.library(on_event))
     return Run(out)
@@ -310,18 +312,6 @@ def _split_file(data: str | Path | Rows, split: str, folder: Path, rows: dict[st
     rows[split] = folder / f"{split}.jsonl"
     _write_rows(data, rows[split])
     return str(rows[split])
-
-
-@contextmanager
-def _as_file(data: str | Path | Rows) -> Iterator[Path]:
-    """Rows as a temporary file."""
-    if isinstance(data, str | Path):
-        yield Path(data)
-        return
-    with TemporaryDirectory() as name:
-        file = Path(name, "rows.jsonl")
-        _write_rows(data, file)
-        yield file
 
 
 @contextmanager

@@ -106,7 +106,7 @@ def _run(record: RunRecord, job: FinetuneJob, out: Path, process: ProcessContext
     with new_folder(out / MODEL, replace=True) as new:
         shutil.copytree(_seed_folder(out, summary.best) / MODEL, new, dirs_exist_ok=True)
     device = choose_device(process.device or config.train.device)
-    results = finetune.finalise(out, config, job.data, {}, device, seeds=summary)
+    finetune.finalise(out, config, job.data, {}, device, seeds=summary)
     finished = Finished(
         model=str(out / MODEL),
         report=str(out / REPORT),
@@ -117,7 +117,7 @@ def _run(record: RunRecord, job: FinetuneJob, out: Path, process: ProcessContext
         extra_eval=summary.extra_eval_means,
         cross_fitted=summary.cross_fitted,
         last=summary.last,
-        baseline=results.baseline,
+        baseline=read_results(out)["baseline"],
         std=summary.std,
         n_seeds=len(summary.metrics),
         pruned_seeds=list(summary.pruned),

@@ -54,6 +54,8 @@ FINETUNE: Sections = {
     "optim": (OptimConfig,),
     "train": (FinetuneLoop,),
 }
+Settings = Mapping[str, Any]
+"""What the user has set, by key, such as `optim.lr`; from `parse_settings`, which knows the keys."""
 # Fields that a trained model may change.
 CHANGEABLE = ("n_positions", "n_segments", "dropout", "attention_dropout", "ffn_dropout", "head_dropout")
 FROM_EXAMPLES = ("shape", "pairs", "counted_from", "shift", "scale")  # fields of a task that `--set` cannot change
@@ -80,10 +82,11 @@ def is_settable(key: str) -> bool:
     return name in CHANGEABLE if section == "model" else not (section == "task" and name in FROM_EXAMPLES)
 
 
-def parse_settings(settings: Iterable[str], sections: Sections) -> dict[str, dict[str, Any]]:
-    """`optim.lr=1e-3` and the like, by section. Values are JSON where they can be, else text."""
+def parse_settings(settings: Iterable[str], sections: Sections, options: Settings | None = None) -> Settings:
+    """`optim.lr=1e-3` and the like by key, beside `options`, from `option_settings`; each key once. Values are JSON
+    where they can be, else text."""
     keys = setting_keys(sections)
-    by_section: dict[str, dict[str, Any]] = {section: {} for section in (*sections, "model")}
+    values = dict(options or {})
     for setting in settings:
         key, equals, value = (part.strip() for part in setting.partition("="))
         if not equals:
@@ -94,25 +97,31 @@ def parse_settings(settings: Iterable[str], sections: Sections) -> dict[str, dic
             same_name = [other for other in keys if other.rpartition(".")[2] == key.rpartition(".")[2]]
             remedy = f"did you mean {same_name[0]!r}?" if same_name else nearest(key, keys)
             raise BadConfig(f"no such key: {key!r}", remedy=remedy, code="unknown-key", fields=[key])
-        section, _, name = key.partition(".")
-        if name in by_section[section]:
-            raise BadConfig(f"--set twice: {key}", remedy="give it once", code="given-twice", fields=[key])
+        if key in values:
+            _refuse_twice(key)
         try:
-            by_section[section][name] = json.loads(value)
+            values[key] = json.loads(value)
         except ValueError:
-            by_section[section][name] = value
+            values[key] = value
+    return values
+
+
+def _refuse_twice(key: str) -> NoReturn:
+    cause = f"given twice, by --set or by an option of its own: {key}"
+    raise BadConfig(cause, remedy="give it once", code="given-twice", fields=[key])
+
+
+def _by_section(settings: Settings, sections: Sections) -> dict[str, dict[str, Any]]:
+    by_section: dict[str, dict[str, Any]] = {section: {} for section in (*sections, "model")}
+    for key, value in settings.items():
+        section, _, name = key.partition(".")
+        by_section[section][name] = value
     return by_section
-
-
-def set_keys(settings: Iterable[str], sections: Sections) -> set[str]:
-    """The keys that the user set."""
-    parsed = parse_settings(settings, sections)
-    return {f"{section}.{name}" for section, values in parsed.items() for name in values}
 
 
 def parse_duration(text: str) -> float:
     """`90`, `90s`, `10m`, `1.5h`, `1h30m` as seconds."""
-    if not re.fullmatch(r"(\d+(\.\d+)?[smhd]?)+", text):
+    if not re.fullmatch(r"\d+(\.\d+)?|(\d+(\.\d+)?[smhd])+", text):
         raise BadConfig(f"{text!r} is not a time", remedy="for example 90s, 10m, 1.5h, 1h30m", code="bad-duration")
     parts = re.findall(r"(\d+(?:\.\d+)?)([smhd]?)", text)
     seconds = sum(float(number) * UNIT_SECONDS[unit or "s"] for number, unit in parts)
@@ -122,18 +131,27 @@ def parse_duration(text: str) -> float:
     return seconds
 
 
-def loop_options(
+def option_settings(
     *,
     steps: int | None = None,
     epochs: int | None = None,
     budget: str | float | None = None,
     device: str | None = None,
     threads: int | None = None,
-) -> dict[str, Any]:
-    """The keys of the training loop that have command-line options of their own, where they were given."""
-    seconds = parse_duration(budget) if isinstance(budget, str) else budget
-    values = {"steps": steps, "epochs": epochs, "budget": seconds, "device": device, "threads": threads}
-    return {name: value for name, value in values.items() if value is not None}
+    masking: str | None = None,
+    on_long: OnLong | None = None,
+) -> Settings:
+    """The keys that have command-line options of their own, where these were given."""
+    values = {
+        "train.steps": steps,
+        "train.epochs": epochs,
+        "train.budget": parse_duration(budget) if isinstance(budget, str) else budget,
+        "train.device": device,
+        "train.threads": threads,
+        "data.masking": masking,
+        "data.on_long": on_long,
+    }
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def resolve_pretrain(
@@ -142,14 +160,13 @@ def resolve_pretrain(
     preset: str | None = None,
     init: Workbench | None = None,
     objective: str | None = None,
-    settings: Iterable[str] = (),
-    options: Mapping[str, Any],
-    masking: str | None = None,
+    settings: Settings,
 ) -> PretrainConfig:
-    """`options`: from `loop_options`. Without steps, epochs and budget a run takes ten minutes."""
-    user_settings = parse_settings(settings, PRETRAIN)
-    option_keys = [f"train.{name}" for name in options] + ["data.masking"] * (masking is not None)
-    _check_set_once(option_keys + ["objective.name", "data.pairs"] * (objective is not None), user_settings)
+    """Without steps, epochs and budget a run takes ten minutes."""
+    user_settings = _by_section(settings, PRETRAIN)
+    for key in ("objective.name", "data.pairs"):  # that an objective stands for
+        if objective is not None and key in settings:
+            _refuse_twice(key)
     if preset is None and init is None:
         cause = "nothing to train: a pre-training needs a preset (new weights) or a model to start from"
         remedy = "bertworks pretrain SHARDS --preset bert-mini --out RUN, or --model MODEL in place of the preset"
@@ -168,15 +185,12 @@ def resolve_pretrain(
     if model.encoder.vocab_size < tokenizer.vocab_size:
         cause = f"the tokenizer has {tokenizer.vocab_size} tokens, model.vocab_size is {model.encoder.vocab_size}"
         raise BadConfig(cause, code="vocabulary-too-large", fields=["model.vocab_size"])
-    if masking:
-        user_settings["data"]["masking"] = masking
     parts = recipe(model, objective, trained=list(init.model.heads) if init is not None else ())
     for section in ("objective", "data", "optim", "train"):
         parts[section] = {**parts.get(section, {}), **user_settings[section]}
     n_positions = model.encoder.n_positions
     if n_positions is not None and "max_length" not in user_settings["data"]:
         parts["data"]["max_length"] = min(n_positions, DataConfig().max_length)
-    parts["train"] |= options
     if not any(parts["train"].get(name) is not None for name in ("steps", "epochs", "budget")):
         parts["train"]["budget"] = DEFAULT_BUDGET
     if "dropout" not in user_settings["train"] and any(name.endswith("dropout") for name in user_settings["model"]):
@@ -218,15 +232,12 @@ def resolve_finetune(
     init: Workbench,
     task: TaskConfig,
     *,
-    settings: Iterable[str] = (),
-    options: Mapping[str, Any],
-    on_long: OnLong | None = None,
+    settings: Settings,
     sizes: tuple[int, int] | None = None,
 ) -> FinetuneConfig:
     """The config of a fine-tuning: the task, defaults for a model of this width, and the user's settings. `sizes`: the
     number of examples of train and dev; a large dev is evaluated less often."""
-    user_settings = parse_settings(settings, FINETUNE)
-    _check_set_once([f"train.{name}" for name in options] + ["data.on_long"] * (on_long is not None), user_settings)
+    user_settings = _by_section(settings, FINETUNE)
     _check_task(task, user_settings["task"])
     task = task.model_copy(update={"labels": tuple(user_settings["task"].get("labels", task.labels))})
     model = task_model_config(_override_trained(init, user_settings["model"]), task)
@@ -236,9 +247,9 @@ def resolve_finetune(
     n_positions = model.encoder.n_positions
     limits = (n_positions,) if "n_positions" in user_settings["model"] else (init.limit, n_positions, 512)
     max_length = min((limit for limit in limits if limit is not None), default=512)
-    data = {"max_length": max_length, **user_settings["data"], **({"on_long": on_long} if on_long else {})}
+    data = {"max_length": max_length, **user_settings["data"]}
     _check_overlap(user_settings["data"], data["max_length"])
-    train = {**task_class(task.shape).loop_defaults, **user_settings["train"], **options}
+    train = {**task_class(task.shape).loop_defaults, **user_settings["train"]}
     if "attention_dropout" in user_settings["model"]:
         train.setdefault("attention_dropout", None)  # the model's own, since the user set it
     if not any(train.get(name) is not None for name in ("steps", "epochs", "budget")):
@@ -289,8 +300,7 @@ def _check_task(task: TaskConfig, user_settings: Mapping[str, Any]) -> None:
     of_shapes = frozenset().union(*(other.options for other in SHAPES.values()))
     unused = [f"task.{name}" for name in user_settings if name in of_shapes - shape.options]
     if unused:
-        cause = f"no effect with {task.shape}: {', '.join(unused)}"
-        raise BadConfig(cause, remedy="leave it out", code="no-effect", fields=unused)
+        _refuse_unused(unused, f"leave it out: a {task.shape} task has no use for it")
     if user_settings.get("transitions", []) != []:
         cause = "task.transitions follow from the examples"
         remedy = "leave them out; [] lets any tag follow any other"
@@ -304,14 +314,6 @@ def _check_task(task: TaskConfig, user_settings: Mapping[str, Any]) -> None:
     if name not in names:
         remedy = f"known: {', '.join(names)}"
         raise BadConfig(f"task.metric = {name!r}", remedy=remedy, code="unknown-metric", fields=["task.metric"])
-
-
-def _check_set_once(option_keys: Iterable[str], user_settings: Mapping[str, Mapping[str, Any]]) -> None:
-    """No key may be given both by an option of its own and by `--set`."""
-    twice = [key for key in option_keys if key.partition(".")[2] in user_settings[key.partition(".")[0]]]
-    if twice:
-        cause = f"given twice, as an option and by --set: {', '.join(twice)}"
-        raise BadConfig(cause, remedy="give it once", code="given-twice", fields=twice)
 
 
 def _override_trained(init: Workbench, changes: Mapping[str, Any]) -> ModelConfig:

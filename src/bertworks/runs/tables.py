@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-from numpy.typing import NDArray
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
@@ -28,19 +26,17 @@ def parameter_table(name: str, parameters: ParameterTable) -> Table:
     return table
 
 
-def similarity_table(texts: Sequence[str], vectors: NDArray[np.float32]) -> Table:
-    """The cosine similarity of every pair; high ones stand out by their colour."""
-    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    cosines = unit @ unit.T
+def similarity_table(similarities: Sequence[tuple[str, Sequence[float]]]) -> Table:
+    """Of each text the cosine similarity with all of them; high ones stand out by their colour."""
     table = Table(title="Cosine similarity", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("")
     table.add_column("sentence")
-    for number in range(1, len(texts) + 1):
+    for number in range(1, len(similarities) + 1):
         table.add_column(str(number), justify="right")
-    for number, (text, row) in enumerate(zip(texts, cosines, strict=True), start=1):
+    for number, (text, cosines) in enumerate(similarities, start=1):
         cells = [
-            Text("·", style="dim") if column == number else _cosine_cell(float(value))
-            for column, value in enumerate(row, start=1)
+            Text("·", style="dim") if column == number else _cosine_cell(cosine)
+            for column, cosine in enumerate(cosines, start=1)
         ]
         table.add_row(str(number), text, *cells)
     return table

@@ -13,7 +13,7 @@ from io import StringIO
 from itertools import islice, pairwise
 from pathlib import Path
 
-from bertworks.data.corpus import Corpus
+from bertworks.data.corpus import Corpus, ReadOptions
 from bertworks.data.rng import Stream, rng
 from bertworks.files import atomic_write
 from bertworks.tasks.classify import Classify
@@ -94,7 +94,7 @@ def next_sentence_task(sources: Sequence[str], folder: Path) -> Source | None:
 
 
 def _blocks(sources: Sequence[str]) -> Iterator[list[str]]:
-    for document in Corpus(sources):
+    for document in Corpus(sources, ReadOptions(skip_bad=True)):  # as the vocabulary and the shards
         sentences = [sentence for paragraph in document.split("\n") for sentence in split_sentences(paragraph)]
         sentences = [sentence for sentence in sentences if any(map(str.isalnum, sentence))]
         starts = range(0, len(sentences), BLOCK_SENTENCES)

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertworks.errors import BertworksError, Unsupported
+from bertworks.runs.finetune import stored_rows
 from bertworks.runs.record import FINETUNE, PRETRAIN, RunRecord
 from bertworks.train.checkpoint import CHECKPOINTS, OPTIMIZER, WEIGHTS, list_checkpoints
 
-MAX_STEPS = 4096  # of a trial, where fewer end before the process can be killed
+MAX_STEPS = 4096  # to which a trial grows, if fewer end before the process can be killed
 
 
 @dataclass(frozen=True)
@@ -32,21 +33,29 @@ class ResumeProof:
 def verify_resume(run: Path, steps: int, *, device: str | None = None, threads: int | None = None) -> ResumeProof:
     """Train `steps` steps twice, once uninterrupted and once killed in the middle and resumed; compare the hashes.
     `device`, `threads`: other than those of the run."""
-    record = RunRecord.read(run, PRETRAIN, FINETUNE)
+    record = _with_absolute_paths(RunRecord.read(run, PRETRAIN, FINETUNE), run.resolve())
     options = {"--device": device, "--threads": threads}
     arguments = [str(part) for option, value in options.items() if value is not None for part in (option, value)]
     parent = run.resolve().parent  # on the same disk as the run
-    while steps <= MAX_STEPS:
+    while True:
         with tempfile.TemporaryDirectory(prefix=".verify-", dir=parent) as folder:
             try:
                 return _trial(record, steps, Path(folder), arguments)
             except _EndedBeforeKill:
                 steps *= 4
-    raise Unsupported("the steps of this run are too fast: it finishes before it can be killed", place=str(run))
+        if steps > MAX_STEPS:
+            cause = "the steps of this run are too fast: it finishes before it can be killed"
+            raise Unsupported(cause, place=str(run), remedy=f"more of them: --steps {steps}", code="steps-too-fast")
 
 
 class _EndedBeforeKill(Exception):
     pass
+
+
+def _with_absolute_paths(record: RunRecord, run: Path) -> RunRecord:
+    """For a trial in another folder: examples that were given as rows are kept in the run."""
+    rows = {split: str(file) for split, file in stored_rows(record, run).items()}
+    return record.model_copy(update={"source": {**record.source, **rows}}) if record.source is not None else record
 
 
 def _trial(record: RunRecord, steps: int, folder: Path, arguments: list[str]) -> ResumeProof:

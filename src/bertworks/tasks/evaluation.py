@@ -53,7 +53,7 @@ class Selection:
     step: int  # of the chosen model
     n_evaluations: int
     last: dict[str, float] = field(default_factory=dict)  # metrics of the last evaluation
-    cross_fitted: dict[str, float] = field(default_factory=dict)  # metrics that reckon with the choice
+    cross_fitted: dict[str, float] = field(default_factory=dict)  # metrics corrected for that choice
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class EvalResults:
     extra_eval: dict[str, EvalResults] = field(default_factory=dict)  # on further splits
 
     def with_selection(self, selection: Selection, metrics: Mapping[str, Metric]) -> EvalResults:
-        """Intervals are around the metrics that reckon with the choice."""
+        """Intervals are around the metrics that are corrected for the choice."""
         shifted = {
             name: shifted_interval(
                 interval, selection.cross_fitted.get(name, self.metrics[name]) - self.metrics[name], metrics[name]
@@ -128,7 +128,7 @@ class SeedSummary:
     std: dict[str, float]
     intervals: dict[str, Interval]
     best: int
-    cross_fitted: dict[str, float] = field(default_factory=dict)  # mean of the metrics that reckon with the choice
+    cross_fitted: dict[str, float] = field(default_factory=dict)  # mean of the metrics corrected for the choice
     last: dict[str, float] = field(default_factory=dict)  # mean of the last evaluations
     extra_eval: dict[str, dict[int, dict[str, float]]] = field(default_factory=dict)  # by split and seed
 

@@ -144,13 +144,14 @@ def read_data(source: Source) -> TaskData:
         columns = CATALOGUE[source.dataset].columns
     else:
         assert source.train is not None
-        read = _file_reader(source, Path(source.train))
+        schema = source.row_schema
+        read = _file_reader(source, schema, Path(source.train))
         columns = read.columns if isinstance(read, TableReader) else None
         if columns is not None:
             remarks.append(columns.as_remark())
         splits = {"train": read(Path(source.train), report)}
         if source.dev is not None:
-            read = _dev_reader(source, Path(source.dev), columns)
+            read = _dev_reader(source, schema.fitted(splits["train"][: source.first]), Path(source.dev), columns)
             if isinstance(read, TableReader) and read.columns != columns:
                 remarks.append(read.columns.as_remark("dev-columns", (" of dev", "开发集的")))
             splits["dev"] = read(Path(source.dev), report)
@@ -182,10 +183,11 @@ def _read_splits(source: Source, report: ReadReport) -> dict[str, list[Example]]
     return {name: dataset.read(path, report) for name, path in dataset.splits(folder).items()}
 
 
-def _file_reader(source: Source, path: Path, columns: Columns | None = None, *, strict: bool = True) -> ExampleReader:
+def _file_reader(
+    source: Source, schema: Schema, path: Path, columns: Columns | None = None, *, strict: bool = True
+) -> ExampleReader:
     """The reader of a user's file. The columns of a table, unless given, are those that the user named, and guessed
     ones; if not `strict`, named columns may be missing."""
-    schema = source.row_schema
     if not (schema.reads_folders and path.is_dir()):
         check_file(path)
     labels = source.columns.label
@@ -202,12 +204,12 @@ def _file_reader(source: Source, path: Path, columns: Columns | None = None, *, 
     return TableReader(columns or _columns(source, path, strict=strict), schema)
 
 
-def _dev_reader(source: Source, path: Path, columns: Columns | None) -> ExampleReader:
+def _dev_reader(source: Source, schema: Schema, path: Path, columns: Columns | None) -> ExampleReader:
     """The reader of dev: with the columns of train, or with guessed ones if dev does not have these."""
     if columns is None or not is_table(path) or has_columns(path, columns.texts):
-        return _file_reader(source, path, columns, strict=columns is None)  # named columns are those of train
+        return _file_reader(source, schema, path, columns, strict=columns is None)  # named columns are those of train
     paired = task_class(source.shape).reads_pairs and len(columns.texts) == 2
-    return _file_reader(source.model_copy(update={"paired": paired, "by_text": None}), path, strict=False)
+    return _file_reader(source.model_copy(update={"paired": paired, "by_text": None}), schema, path, strict=False)
 
 
 def _columns(source: Source, path: Path, *, strict: bool) -> Columns:
@@ -244,9 +246,17 @@ def describe_task(data: TaskData, source: Source) -> TaskConfig:
 # ---------------------------------------------------------------------- to evaluate on
 
 
-def read_eval_data(source: Source, where: Path, task: TaskConfig, *, named: NamedColumns | None = None) -> TaskData:
+def read_eval_data(
+    source: Source,
+    where: Path,
+    task: TaskConfig,
+    *,
+    schema: Schema | None = None,
+    named: NamedColumns | None = None,
+) -> TaskData:
     """Further labelled examples for a fine-tuned model: a file, or the folder of a data set with its dev split.
-    `named`: columns that the user names for this file."""
+    `schema`: the model's, with what it has learned; `named`: columns that the user names for this file."""
+    schema = schema or source.row_schema
     report = ReadReport()
     dataset = CATALOGUE.get(source.dataset or "")
     path = where
@@ -258,9 +268,9 @@ def read_eval_data(source: Source, where: Path, task: TaskConfig, *, named: Name
             names = " or ".join(dataset.files["dev"])
             raise NotFound(f"no {names} in this folder", place=str(where), code="missing-file")
         path = extra.pop("dev")
-    elif (dataset is None or not where.is_dir()) and not (source.row_schema.reads_folders and where.is_dir()):
+    elif (dataset is None or not where.is_dir()) and not (schema.reads_folders and where.is_dir()):
         check_file(where)
-    read = _eval_reader(source, dataset, path, task, named)
+    read = _eval_reader(source, schema, dataset, path, task, named)
     data = TaskData([], [])
     if isinstance(read, TableReader) and (dataset is None or read is not dataset.read):
         data.columns = read.columns
@@ -269,7 +279,7 @@ def read_eval_data(source: Source, where: Path, task: TaskConfig, *, named: Name
     report.check_encoding(sum(map(len, splits.values())))
     labels = set(task.labels)
     for name, examples in splits.items():
-        rewritten = [source.row_schema.in_labels(example, labels) for example in examples]
+        rewritten = [schema.to_tag_scheme(example, labels) for example in examples]
         known = with_known_labels(rewritten, labels, report, problem=" is not one of the model's", code="unknown-label")
         data.extra_eval[name] = list(known)
     data.dev = data.extra_eval.pop("dev")
@@ -281,7 +291,12 @@ def read_eval_data(source: Source, where: Path, task: TaskConfig, *, named: Name
 
 
 def _eval_reader(
-    source: Source, dataset: DataSet | None, path: Path, task: TaskConfig, named: NamedColumns | None
+    source: Source,
+    schema: Schema,
+    dataset: DataSet | None,
+    path: Path,
+    task: TaskConfig,
+    named: NamedColumns | None,
 ) -> ExampleReader:
     """The reader of further examples for a model that was fine-tuned on `source`: that of the data set, if the file
     belongs to it, or that of a table."""
@@ -293,7 +308,7 @@ def _eval_reader(
     )
     columns = dataset.columns if dataset is not None else None
     if columns is not None:
-        official = source.row_schema.named_columns(columns)
+        official = schema.named_columns(columns)
         named_options = eval_columns.by_option()
         defaults = {
             option: getattr(official, option)
@@ -302,16 +317,15 @@ def _eval_reader(
         }
         eval_columns = eval_columns.model_copy(update=defaults)
     try:
-        read = _file_reader(
-            source.model_copy(update={"columns": eval_columns, "paired": bool(task.pairs)}), path, strict=strict
-        )
+        eval_source = source.model_copy(update={"columns": eval_columns, "paired": bool(task.pairs)})
+        read = _file_reader(eval_source, schema, path, strict=strict)
     except BadText:
         if dataset is None or strict or isinstance(dataset.read, TableReader):
             raise
         return dataset.read  # the data set's format, under another file name
     if not isinstance(read, TableReader):
         return read
-    source.row_schema.check_columns(read.columns, task.pairs, str(path))
+    schema.check_columns(read.columns, task.pairs, str(path))
     if columns is not None and columns.label_map:  # labels as the data set writes them, or our names of them
         read.columns = replace(read.columns, label_map={**columns.label_map, **{label: label for label in task.labels}})
     return read

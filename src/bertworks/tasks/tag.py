@@ -6,6 +6,7 @@ longer than the model, each word is tagged in the window that has the most conte
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,7 +18,7 @@ import numpy as np
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertworks.config import TaskArtifact, TaskConfig, WordCounts
+from bertworks.config import TaskArtifact, TaskConfig, WordCounts, WordRule
 from bertworks.data.tables import Row, inner_suffix
 from bertworks.datasets.checks import TaskData
 from bertworks.datasets.columns import (
@@ -32,12 +33,16 @@ from bertworks.datasets.columns import (
     word_list,
 )
 from bertworks.datasets.example import Example, InvalidRow, check_readable, is_blank
-from bertworks.datasets.readers import ENTITY_TAG, OUTSIDE, FormatReader, looks_like_conll, read_conll
+from bertworks.datasets.readers import FormatReader, looks_like_conll, read_conll
 from bertworks.datasets.report import ReadReport
 from bertworks.datasets.schema import ExampleReader, Schema, as_strings, id_cell, one_label_error
 from bertworks.datasets.spans import (
+    BILOU,
+    BIO,
+    BIOES,
+    BMES,
     AnnotatedText,
-    bioes_tags,
+    entity_tags,
     format_remark,
     is_label_studio,
     is_span_cell,
@@ -48,19 +53,19 @@ from bertworks.datasets.spans import (
     token_ranges,
 )
 from bertworks.datasets.tables import is_table, read_lines
+from bertworks.datasets.words import learn_words, splitter
 from bertworks.errors import BadText, Remark
 from bertworks.measure import metrics
-from bertworks.measure.metrics import Floats, Metric, MetricValues
+from bertworks.measure.metrics import OUTSIDE, Floats, Metric, MetricValues
 from bertworks.model.loss import Loss, Term, accuracy
 from bertworks.model.model import Model
 from bertworks.tasks.features import Array, Features, Numbers, TaskBatch, TokenCounts, Window
 from bertworks.tasks.task import Outputs, Prediction, Score, Task, constant_outputs, log_frequencies
 from bertworks.tasks.viterbi import ViterbiDecoder, observed_transitions
 from bertworks.tasks.windows import SlidingWindows, WindowRanges
-from bertworks.text.word_splitter import WordSplitter, words_with_starts
 
 CONLL_SUFFIXES = (".conll", ".conllu", ".bio", ".bmes")
-UNANSWERED = ("reject", "ignore")  # of Prodigy: rows that the annotator did not accept
+ACCEPTED, UNANSWERED = "accept", ("reject", "ignore")  # of Prodigy: what the annotator thinks of a row
 EntityRange = tuple[str, int, int]  # type, first and last word
 
 
@@ -70,7 +75,7 @@ class Entity:
     text: str
     first: int  # word
     last: int
-    confidence: float  # the lowest of its words
+    confidence: float  # the lowest of its words, among sequences that are allowed
     start: int | None = None  # character, where the input was a text and not words
     end: int | None = None
 
@@ -95,7 +100,7 @@ class TagPrediction(Prediction):
         return replace(self, tags=tags, entities=entities)
 
     def cells(self) -> dict[str, Any]:
-        return {"words": " ".join(self.words), "tags": " ".join("?" if tag is None else tag for tag in self.tags)}
+        return {"words": _cell(self.words), "tags": _cell(["?" if tag is None else tag for tag in self.tags])}
 
 
 class TagSchema(Schema):
@@ -112,10 +117,14 @@ class TagSchema(Schema):
     input_help = "a text, or a list of words"
     reads_folders = True  # brat's
 
-    def __init__(self, words: WordCounts | None = None) -> None:
-        """`words`: what a model has learned of how texts are split into words; None: they are split by the rule."""
-        self.split = words_with_starts if words is None else WordSplitter(words.trigrams, words.words).split
-        self.trained_on_texts = words is not None and words.from_texts
+    def __init__(self, words: WordCounts | WordRule | None = None) -> None:
+        """`words`: how the texts of train are split into words; None: not known yet, or by an older model."""
+        self.words = words
+        self.split = splitter(words)
+        self.trained_on_texts = isinstance(words, WordRule) or (words is not None and words.from_texts)
+
+    def fitted(self, train: Sequence[Example]) -> TagSchema:
+        return TagSchema(learn_words(train)) if train else self
 
     def text_columns(self, table: TableSample, named: NamedColumns, *, paired: bool) -> tuple[str, ...]:
         objects = [name for name in table.columns if token_ranges(table.rows[0].get(name))]  # Prodigy's tokens
@@ -133,18 +142,20 @@ class TagSchema(Schema):
         report.notes.append(format_remark(f"spans in column {columns.labels[0]!r}", f" {columns.labels[0]!r} 列的片段"))
         annotated = []
         for place, row in rows:
+            if row.get("answer") in UNANSWERED:
+                report.malformed_row(f"answer: {row['answer']}", place, "not-accepted")
+                continue
             try:
                 text = text_cell(row, columns.texts[0])
                 check_readable([text])
                 spans = parse_spans(row.get(columns.labels[0]), text)
-                if row.get("answer") in UNANSWERED:
-                    report.malformed_row(f"answer: {row['answer']}", place, "not-accepted")
-                else:
-                    tokens = token_ranges(row.get("tokens"))
-                    annotated.append(AnnotatedText(text, spans, place, str(row.get("id", "")), tokens))
+                if spans is None and row.get("answer") == ACCEPTED:
+                    spans = []
+                tokens = token_ranges(row.get("tokens"))
+                annotated.append(AnnotatedText(text, spans, place, str(row.get("id", "")), tokens=tokens))
             except InvalidRow as error:
                 report.bad_row(error.cause, place, error.code)
-        return tagged_examples(annotated, report)
+        return tagged_examples(annotated, report, self.words)
 
     def texts(self, row: Row, columns: Columns) -> tuple[str, ...]:
         (name,) = columns.texts
@@ -165,9 +176,10 @@ class TagSchema(Schema):
 
     def file_reader(self, path: Path, label: str | None) -> ExampleReader | None:
         if path.is_dir():
-            return FormatReader(read_brat, self)
+            return FormatReader(partial(read_brat, words=self.words), self)
         if is_table(path):
-            return FormatReader(read_label_studio, self) if is_label_studio(path) else None
+            read_tasks = partial(read_label_studio, words=self.words)
+            return FormatReader(read_tasks, self) if is_label_studio(path) else None
         if label is not None and not label.isdecimal():
             cause = f"--label {label}: the columns of this file have no names"
             remedy = "give the number of the tag column, from 1"
@@ -220,21 +232,22 @@ class TagSchema(Schema):
     def labels(self, train: Sequence[Example], dev: Sequence[Example]) -> set[str]:
         """Tags of dev too, if entities of their type are in train: S-LOC, where train has only longer ones."""
         labels = super().labels(train, dev)
-        types = {metrics.prefix_and_type(label)[1] for label in labels if is_entity_tag(label)}
-        in_dev = {label for example in dev for label in example.labels if is_entity_tag(label)}
-        return labels | {label for label in in_dev if metrics.prefix_and_type(label)[1] in types}
+        if not metrics.has_entity_tags(labels):
+            return labels
+        types = _entity_types(labels)
+        in_dev = {label for example in dev for label in example.labels}
+        return labels | {label for label in in_dev if _entity_types([label]) & types}
 
-    def in_labels(self, example: Example, labels: Set[str]) -> Example:
-        """Each entity in the first scheme whose tags the labels have: as it is written, BIOES, BMES or BIO."""
+    def to_tag_scheme(self, example: Example, labels: Set[str]) -> Example:
+        """Entities whose tags are not among the labels are written in the scheme that these have."""
         if example.answer is None or labels >= set(example.answer):
             return example
+        scheme = _tag_scheme(labels)
+        types = _entity_types(labels)
         tags = list(example.answer)
         for entity_type, first, last in metrics.entities(tags):
-            written = tags[first : last + 1]
-            bioes = bioes_tags(entity_type, last + 1 - first)
-            bmes = [tag.replace("I-", "M-", 1) for tag in bioes]
-            bio = [f"B-{entity_type}", *[f"I-{entity_type}"] * (last - first)]
-            tags[first : last + 1] = next((s for s in (written, bioes, bmes, bio) if labels >= set(s)), written)
+            if entity_type in types and not labels >= set(tags[first : last + 1]):
+                tags[first : last + 1] = entity_tags(entity_type, last + 1 - first, scheme)
         return replace(example, answer=tuple(tags))
 
     def check_learnable(
@@ -271,9 +284,7 @@ class Tag(Task[tuple[str, ...], TagPrediction]):
         return {"transitions": observed_transitions(example.labels for example in data.train) if has_entities else ()}
 
     def learned(self, train: Sequence[Example]) -> dict[str, Any]:
-        splitter = WordSplitter.learn(example.texts for example in train)
-        from_texts = any(example.source_text for example in train)
-        return {"words": WordCounts(trigrams=splitter.trigrams, words=splitter.words, from_texts=from_texts)}
+        return {"words": learn_words(train)}
 
     def restore(self, artifact: TaskArtifact) -> None:
         super().restore(artifact)
@@ -328,7 +339,10 @@ class Tag(Task[tuple[str, ...], TagPrediction]):
         words = words[order]
         logits = self.class_logits(outputs, features)[order]
         probabilities = self.probabilities(outputs, features)[order]
-        predicted = self.viterbi.decode(logits) if self.viterbi is not None else logits.argmax(1)
+        predicted = logits.argmax(1)
+        if self.viterbi is not None:
+            predicted = self.viterbi.decode(logits)
+            probabilities = self.viterbi.marginals(probabilities)
         tags: list[str | None] = [None] * len(example.texts)  # words that were cut off have none
         confidences = np.zeros(len(tags))
         confidences[words] = probabilities[np.arange(len(words)), predicted]
@@ -399,8 +413,22 @@ class Tag(Task[tuple[str, ...], TagPrediction]):
         return (" ".join(example.texts),)
 
 
-def is_entity_tag(tag: str) -> bool:
-    return tag != OUTSIDE and ENTITY_TAG.fullmatch(tag) is not None
+def _cell(items: list[str]) -> str:
+    """Separated by spaces; as JSON, where that would be read as other items."""
+    text = " ".join(items)
+    return text if text.split() == items and parse_list(text) == text else json.dumps(items, ensure_ascii=False)
+
+
+def _entity_types(labels: Iterable[str]) -> set[str]:
+    """The types of the entities that these tags mark with a prefix."""
+    matches = (metrics.TAG.fullmatch(label) for label in labels)
+    return {match[2] or "" for match in matches if match and match[1] != OUTSIDE}
+
+
+def _tag_scheme(labels: Iterable[str]) -> str:
+    prefixes = {label[0] for label in labels if metrics.TAG.fullmatch(label)}
+    marks = {BMES: {"M"}, BILOU: {"L", "U"}, BIOES: {"E", "S"}}
+    return next((scheme for scheme, marking in marks.items() if prefixes & marking), BIO)
 
 
 def entity_of(example: Example, entity_type: str, first: int, last: int, confidence: float) -> Entity:

@@ -26,6 +26,7 @@ CLOSING_PREFIXES = {"E", "S"}  # the last word of an entity, or its only one
 MIN_TRANSITION_SHARE = 0.001  # of the transitions from a prefix or to one: rarer ones are annotation errors
 MIN_EXPECTED_COUNT = 5.0  # a transition that is expected so often by chance, but never occurs, is not allowed
 FORBIDDEN = -1e6  # far below any sum of logits, but finite: if all paths are forbidden, there is still a best one
+FORBIDDEN_WEIGHT = 1e-100  # the same for products of probabilities
 
 
 def observed_transitions(sentences: Iterable[Sequence[str]]) -> tuple[Transition, ...]:
@@ -81,7 +82,7 @@ def _transition(first_tag: str, second_tag: str) -> Transition:
 
 
 class ViterbiDecoder:
-    """The best sequence of tags with allowed transitions only."""
+    """The best sequence of tags with allowed transitions only, and how probable its tags are among such sequences."""
 
     def __init__(self, labels: Sequence[str], allowed: Iterable[Transition]) -> None:
         allowed = set(allowed)
@@ -112,3 +113,25 @@ class ViterbiDecoder:
         for pointers in reversed(backpointers):
             path.append(int(pointers[path[-1]]))
         return np.array(path[::-1], np.int64)
+
+    def marginals(self, probabilities: Floats) -> Floats:
+        """The probability of each tag of each word (words, tags), given that the sequence is an allowed one: by the
+        forward-backward algorithm. A word's own probabilities do not know that, and may be low for the only tag that
+        fits between its neighbours."""
+        allowed = np.where(self.scores == 0, 1.0, FORBIDDEN_WEIGHT)
+        forward = _passed_on(probabilities, allowed[-1, :-1], allowed[:-1, :-1])
+        backward = _passed_on(probabilities[::-1], allowed[:-1, -1], allowed[:-1, :-1].T)[::-1]
+        joint = forward * backward * probabilities
+        marginals: Floats = joint / joint.sum(1, keepdims=True)
+        return marginals
+
+
+def _passed_on(probabilities: Floats, first: Floats, transitions: Floats) -> Floats:
+    """What the words before each word say about its tag, (words, tags), up to a factor."""
+    messages = np.empty_like(probabilities)
+    message = first
+    for word, row in enumerate(probabilities):
+        messages[word] = message
+        weights = message * row
+        message = (weights / weights.sum()) @ transitions
+    return messages

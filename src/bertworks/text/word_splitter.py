@@ -1,4 +1,4 @@
-"""Texts split into words: by a rule, or as the words of some training data are split (`Apple 's`, `U.N.`, `2 0 0 9`).
+"""Texts split into words: by rules, or as the words of some training data are split (`Apple 's`, `U.N.`, `2 0 0 9`).
 
 The learned splitter is a generative model. A text between two spaces is a sequence of independent words. A word that is
 known has the probability of its count. Any other is a second-order Markov chain over kinds of characters, from one
@@ -9,11 +9,13 @@ most probable words. Both are learned from words alone, since files of tagged wo
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice, pairwise
 from math import inf, log
+from typing import Any
 from unicodedata import category
 
 from bertworks.text.words import CJK
@@ -50,6 +52,33 @@ def words_with_starts(text: str) -> Words:
             words.append((match.start(), match[0]))
             has_combining = False
     return words
+
+
+def split_finely(text: str, *, by_character: bool, digits_apart: bool) -> Words:
+    """Runs of letters and digits, and every other character alone; if `by_character`, these too; if `digits_apart`,
+    letters and digits are runs of their own."""
+    words: Words = []
+    previous = ""  # kind of the character before
+    position = 0
+    for unit in units_of(text):
+        kind = character_kind(unit[0])
+        is_cut = by_character or (digits_apart and _is_digit_edge(previous, kind))
+        if previous in ALPHANUMERIC and kind in ALPHANUMERIC and not is_cut:
+            words[-1] = words[-1][0], words[-1][1] + unit
+        elif not unit.isspace():
+            words.append((position, unit))
+        previous = kind
+        position += len(unit)
+    return words
+
+
+def is_digit_edge(text: str, position: int) -> bool:
+    """Whether a letter and a digit meet there."""
+    return 0 < position < len(text) and _is_digit_edge(*map(character_kind, text[position - 1 : position + 1]))
+
+
+def _is_digit_edge(before: str, after: str) -> bool:
+    return before in ALPHANUMERIC and after in ALPHANUMERIC and (before == DIGIT) != (after == DIGIT)
 
 
 @lru_cache(maxsize=4096)
@@ -92,12 +121,16 @@ class WordSplitter:
                 self._counts[shorter] += count
         self._kinds = self._known_kinds()
         self._missing_space = self._missing_space_cost()
-        self._longest_word = max((len(units_of(word)) for word in words), default=0)
+        self._sorted_words = sorted(words)
         self._cost = lru_cache(maxsize=65536)(self._trigram_cost)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled without its cache, which cannot be."""
+        return WordSplitter, (self.trigrams, self.words)
 
     @classmethod
     def learn(cls, sentences: Iterable[Iterable[str]]) -> WordSplitter:
-        counts = Counter(part for words in sentences for word in words for part in word.split())
+        counts = Counter(part.translate(VARIANTS) for words in sentences for word in words for part in word.split())
         trigrams: Counter[str] = Counter()
         for word, count in counts.items():
             kinds = BOUNDARY * 2 + "".join(character_kind(unit[0]) for unit in units_of(word)) + BOUNDARY
@@ -144,11 +177,17 @@ class WordSplitter:
         return _words_between(units, ended)
 
     def _read_known_words(self, units: Sequence[str], start: int, ended: list[tuple[float, int]]) -> None:
-        """Improve the paths that end with a known word which starts here."""
-        for end in range(start + 1, min(start + self._longest_word, len(units)) + 1):
-            count = self.words.get("".join(units[start:end]).translate(VARIANTS))
-            if count is not None:
-                ended[end] = min(ended[end], (ended[start][0] + log(self._counts[BOUNDARY] / count), start))
+        """Improve the paths that end with a known word which starts here. Words are looked up by their beginnings, so
+        that a long one costs nothing where it does not occur."""
+        beginning = ""
+        for end in range(start + 1, len(units) + 1):
+            beginning += units[end - 1].translate(VARIANTS)
+            at = bisect_left(self._sorted_words, beginning)
+            if at == len(self._sorted_words) or not self._sorted_words[at].startswith(beginning):
+                return
+            if self._sorted_words[at] == beginning:
+                cost = log(self._counts[BOUNDARY] / self.words[beginning])
+                ended[end] = min(ended[end], (ended[start][0] + cost, start))
 
     def _trigram_cost(self, context: str, kind: str) -> float:
         """The negative log probability of a kind after two others, and of a character of that kind."""

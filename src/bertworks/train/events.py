@@ -18,6 +18,7 @@ from typing import Any, ClassVar, TypeVar
 from bertworks.files import atomic_write
 
 METRICS = "metrics.jsonl"
+BEST_MODEL_LOST = "best-model-lost"  # code of a remark: evaluations before it are no longer those of the run's model
 Title = tuple[str, str]
 """English and Chinese."""
 
@@ -140,7 +141,7 @@ class Finished(Event):
     best_step: int | None = None  # of the kept model
     n_evaluations: int | None = None  # of which it is the best
     last: dict[str, float] = field(default_factory=dict)  # metrics of the last evaluation
-    cross_fitted: dict[str, float] = field(default_factory=dict)  # metrics that reckon with the choice of the best
+    cross_fitted: dict[str, float] = field(default_factory=dict)  # metrics corrected for choosing the best evaluation
     baseline: dict[str, float] = field(default_factory=dict)  # metrics without reading the texts
     epochs: float | None = None  # of training data that were read
     evaluation_seconds: float | None = None  # of the final evaluation, which a budget does not include
@@ -164,6 +165,17 @@ def of_kind(events: Iterable[Event], kind: type[AnyEvent]) -> list[AnyEvent]:
 
 def last(events: Iterable[Event], kind: type[AnyEvent]) -> AnyEvent | None:
     return next(reversed(of_kind(events, kind)), None)
+
+
+def lowest_loss(events: Iterable[Event]) -> Evaluated | None:
+    """The evaluation of the model that a pre-training keeps; of equal ones the latest."""
+    best: Evaluated | None = None
+    for event in events:
+        if isinstance(event, Remarked) and event.code == BEST_MODEL_LOST:
+            best = None
+        elif isinstance(event, Evaluated) and math.isfinite(loss := event.metrics.get("loss", math.inf)):
+            best = event if best is None or loss <= best.metrics["loss"] else best
+    return best
 
 
 def read_events(path: Path) -> list[Event]:

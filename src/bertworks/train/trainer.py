@@ -36,7 +36,18 @@ from bertworks.train.checkpoint import (
 )
 from bertworks.train.clock import Clock
 from bertworks.train.distributed import Distributed
-from bertworks.train.events import Evaluated, Event, Log, NotSaved, Planned, Remarked, Saved, Skipped, Trained
+from bertworks.train.events import (
+    BEST_MODEL_LOST,
+    Evaluated,
+    Event,
+    Log,
+    NotSaved,
+    Planned,
+    Remarked,
+    Saved,
+    Skipped,
+    Trained,
+)
 from bertworks.train.meter import Meter
 from bertworks.train.optim import learning_rate, make_optimizer, set_learning_rate
 from bertworks.train.policy import EvaluationPolicy
@@ -122,6 +133,13 @@ class Trainer:
         restore(self.module, self.optimizer, checkpoint, place)
         self.saved_state = self.state = checkpoint.state
         self.clock.seconds_before = self.state.seconds
+
+    def forget_best(self) -> None:
+        """The best model so far is lost; the checkpoint says so, too, lest a resumed run takes another one for it."""
+        text = f"the best model, of step {self.state.best_step}, is lost: the run's model is the last one for now"
+        self.state = replace(self.state, best=None, best_step=None)
+        self._save_checkpoint()
+        self.remark(Remark(BEST_MODEL_LOST, text))
 
     @property
     def has_ended(self) -> bool:
