@@ -42,6 +42,13 @@ class Thresholds:
     strong_mass: float = 0.50  # of all attention: then the name is a strong one
     same_lift: float = 5.0  # on the same word, times that on decoys
     same_mass: float = 0.05  # of all attention, to the same word
+    related_lift: float = 3.0  # on related words, times that on decoys
+    related_hit: float = 0.10  # by how much it finds them more often than the best fixed offset does
+    across_ratio: float = 1.5  # times what goes to such words in the same text
+    pieces_difference: float = 0.10  # more than as far into another word
+    pieces_lift: float = 1.5
+    min_piece_types: int = 30
+    sink_mass: float = 0.50  # of all attention, on one special token
 
 
 @dataclass(frozen=True)
@@ -99,3 +106,41 @@ def _feature_weights(by_feature: Mapping[int, float]) -> Floats:
     for feature, weight in by_feature.items():
         weights[feature] = weight
     return weights
+
+
+def judge_related(evidence: Evidence, best_offset_hit: float, thresholds: Thresholds) -> Verdict:
+    """As the same word; and they have to be found more often than by always looking at one offset."""
+    lift = evidence.lower_bound(_feature_weights({TARGET: 1, DECOY: -thresholds.related_lift}), thresholds.z)
+    hits = evidence.lower_bound(_feature_weights({HIT: 1}), thresholds.z) - best_offset_hit - thresholds.related_hit
+    target, decoy, mass, hit = np.moveaxis(evidence.means, -1, 0)
+    is_named = np.minimum(lift, hits) > 0
+    numbers = {"target": target, "decoy": decoy, "lift": target / np.maximum(decoy, 1e-9), "mass": mass, "hit": hit}
+    return Verdict(is_named, is_named & (mass > thresholds.strong_mass), numbers)
+
+
+def judge_across(across: Evidence, inside: Evidence | None, thresholds: Thresholds) -> Verdict:
+    """The same word in the other text, more than in its own; `inside`: evidence of the latter, if there is enough."""
+    same = judge_same(across, thresholds)
+    own = np.zeros(len(same.is_named)) if inside is None else inside.means[:, TARGET]
+    more = across.lower_bound(_feature_weights({TARGET: 1}), thresholds.z) > thresholds.across_ratio * own
+    return Verdict(same.is_named & more, same.is_strong & more, {**same.numbers, "own text": own})
+
+
+def judge_pieces(evidence: Evidence, thresholds: Thresholds) -> Verdict:
+    """Evidence of `piece_features`."""
+    conditions = [
+        evidence.lower_bound(np.array([1.0, -1.0]), thresholds.z) - thresholds.pieces_difference,
+        evidence.lower_bound(np.array([1.0, -thresholds.pieces_lift]), thresholds.z),
+    ]
+    own, other = np.moveaxis(evidence.means, -1, 0)
+    is_named = np.min(conditions, axis=0) > 0
+    return Verdict(is_named, is_named & (own > thresholds.strong_mass), {"target": own, "decoy": other})
+
+
+def judge_sink(evidence: Evidence, feature: int, thresholds: Thresholds) -> Verdict:
+    """Evidence of `sink_features`."""
+    weights = np.zeros(evidence.means.shape[-1])
+    weights[feature] = 1
+    is_named = evidence.lower_bound(weights, thresholds.z) >= thresholds.sink_mass
+    mass = evidence.means[:, feature]
+    return Verdict(is_named, is_named & (mass > 0.9), {"mass": mass})

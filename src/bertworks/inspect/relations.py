@@ -9,6 +9,7 @@ frequency or position it does to decoys, too.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -166,3 +167,48 @@ def offset_features(attention: Floats, text: InspectedText) -> tuple[Numbers, Fl
         of_offset[:, :, IS_STRONGEST] = ((strongest == keys) & is_there).T
         of_offset[:, :, IS_THERE] = is_there[:, None]
     return queries, features.reshape(len(queries), len(attention), -1)
+
+
+# ---------------------------------------------------------------------- special tokens, and pieces of one word
+
+SINKS = ("cls", "sep", "first")
+SINK_FEATURES = (*SINKS, "self", "punctuation", "entropy")
+
+
+def sink_features(attention: Floats, text: InspectedText, sinks: Mapping[str, Bools]) -> tuple[Numbers, Floats]:
+    """The queries (Q,) that are words, and of each what goes to special tokens, to itself and to signs, and how even
+    its attention is (1: all keys alike): (Q, H, features). `sinks`: the units of each, (U,)."""
+    queries = np.flatnonzero(text.units.is_word)
+    rows = attention[:, queries]  # (H, Q, U)
+    n_seen = text.sees[queries].sum(1)
+    entropy = -(rows * np.log(np.maximum(rows, 1e-30))).sum(2) / np.log(np.maximum(n_seen, 2))
+    features = [(rows * sinks[name]).sum(2) for name in SINKS]
+    features += [rows[:, np.arange(len(queries)), queries], (rows * text.units.is_punctuation).sum(2), entropy]
+    return queries, np.stack(features, axis=2).transpose(1, 0, 2)
+
+
+def piece_features(attention: Floats, text: InspectedText) -> tuple[Numbers, Floats] | None:
+    """Of attention between pieces (H, T, T): the words (Q,) of several pieces, one for each of their pieces, and what
+    goes from it to the others, on average; and what goes, in this text, as far into another word: (Q, H, 2)."""
+    units = text.units
+    owners = np.repeat(np.arange(len(units)), units.n_pieces)
+    is_word = units.is_word[owners]
+    pairs = is_word[:, None] & is_word[None] & (units.texts[owners][:, None] == units.texts[owners][None])
+    same = owners[:, None] == owners[None]
+    own = pairs & same & ~np.eye(len(owners), dtype=bool) & text.sees[owners][:, owners]
+    queries = np.flatnonzero(own.any(1))
+    if not len(queries):
+        return None
+    offsets = np.arange(len(owners))[None] - np.arange(len(owners))[:, None]
+    elsewhere: dict[int, Floats] = {}  # the mean of what goes so far into another word, (H,)
+    for offset in np.unique(offsets[own]).tolist():
+        rows, columns = np.nonzero(pairs & ~same & (offsets == offset))
+        elsewhere[offset] = attention[:, rows, columns].mean(1) if len(rows) else np.full(len(attention), np.nan)
+    values = []
+    for query in queries:
+        keys = np.flatnonzero(own[query])
+        decoys = np.mean([elsewhere[int(key - query)] for key in keys], axis=0)
+        values.append(np.stack([attention[:, query, keys].mean(1), decoys], axis=1))
+    features = np.stack(values)
+    known = np.isfinite(features).all((1, 2))
+    return (owners[queries[known]], features[known]) if known.any() else None
