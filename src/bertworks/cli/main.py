@@ -19,6 +19,7 @@ from bertworks.cli.fill import fill
 from bertworks.cli.finetune import TasksHelpCommand, finetune
 from bertworks.cli.import_ import import_
 from bertworks.cli.info import info
+from bertworks.cli.inspect import inspect
 from bertworks.cli.masks import masks
 from bertworks.cli.params import params
 from bertworks.cli.predict import compare, evaluate, predict
@@ -70,6 +71,9 @@ STAGES: dict[str, dict[str, tuple[Callable[..., None] | typer.Typer, str]]] = {
         "embed": (embed, "bertworks embed MODEL INPUT --out vectors.npy"),
         "fill": (fill, "bertworks fill MODEL 'a [MASK] of tea'"),
         "tokenize": (tokenize, "bertworks tokenize MODEL 'your text'"),
+    },
+    "Looking inside": {
+        "inspect": (inspect, "bertworks inspect MODEL --text 'your text' --out attention.html"),
     },
     "Models": {
         "info": (info, "bertworks info MODEL"),

@@ -7,19 +7,71 @@ import unicodedata
 import zlib
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bertworks.errors import BadConfig, TooLong, Unsupported
+from bertworks.files import atomic_write, read_json
 from bertworks.inspect.view import Array, AttentionView
 from bertworks.page.html import bilingual, escape, page, table
 from bertworks.page.modules import PARTS, joined_modules
 
+MAX_TOKENS = 1024  # of a page
+INITIALS = {
+    "next": "→",
+    "previous": "←",
+    "next2": "⇉",
+    "previous2": "⇇",
+    "same": "=",
+    "related": "≈",
+    "across": "⇄",
+    "pieces": "#",
+    "predicts": "?",
+    "cls": "C",
+    "sep": "S",
+    "first": "1",
+}
 MAX_QK_TOKENS = 128  # up to so many, queries and keys of every layer are in the page
 THUMBNAIL = 64  # pixels
 N_LINKS = 12  # listed without a script
 Bytes = NDArray[np.uint8]
+
+
+def write_attention_page(
+    path: Path, view: AttentionView, *, model: str, other: AttentionView | None = None, atlas: Path | None = None
+) -> Path:
+    """`atlas`: the JSON of one of this model, with the names of its heads."""
+    n_tokens = len(view.tokens.ids)
+    if n_tokens > MAX_TOKENS:
+        remedy = f"a shorter text; {MAX_TOKENS} tokens fit into a page"
+        raise TooLong(f"{n_tokens} tokens are too many for a page", remedy=remedy)
+    if other is not None and (other.tokens, other.probabilities.shape) != (view.tokens, view.probabilities.shape):
+        cause = "the two models have other tokens for this text, or another number of layers and heads"
+        raise Unsupported(cause, remedy="a model of the same size with the same tokenizer", code="not-comparable")
+    names = None if atlas is None else read_names(atlas)
+    html = attention_page(view, model=model, names=names, other=other)
+    with atomic_write(path) as file:
+        file.write(html.encode())
+    return path
+
+
+def read_names(atlas: Path) -> dict[tuple[int, int], list[dict[str, Any]]]:
+    """The names of heads in the JSON of an atlas."""
+    content = read_json(atlas)
+    try:
+        return {
+            (int(head["layer"]), int(head["head"])): [
+                {"name": name, "initial": INITIALS[name], **head["evidence"][name]} for name in head["names"]
+            ]
+            for head in content["heads"]
+            if head["names"]
+        }
+    except (KeyError, TypeError, ValueError):
+        remedy = "`bertworks atlas MODEL --corpus FILE --out ATLAS.html --json ATLAS.json` writes one"
+        raise BadConfig("not the JSON of an atlas", place=str(atlas), remedy=remedy, code="not-an-atlas") from None
 
 
 def attention_page(

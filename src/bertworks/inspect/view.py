@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -77,6 +78,12 @@ class AttentionView:
             flow = mixing[:, None] * (others @ flow) + (1 - mixing[:, None]) * flow
             flows.append(flow)
         return np.stack(flows)
+
+    def save(self, path: str | Path, *, model: str = "", other: AttentionView | None = None) -> Path:
+        """As a page, one file that needs nothing else; `other`: the same tokens in another model, to compare with."""
+        from bertworks.inspect.page import write_attention_page  # which imports this module
+
+        return write_attention_page(Path(path), self, model=model, other=other)
 
     def top(self, n: int = 20) -> list[Link]:
         """The strongest weights between tokens that are not special."""
