@@ -23,6 +23,7 @@ from bertworks.model.layout import Tokens
 from bertworks.model.model import Model
 from bertworks.model.transformer import Layer, Transformer
 from bertworks.model.weights import as_numpy
+from bertworks.predictor import check_segments
 from bertworks.text.tokenizer import Pieces
 
 Array = NDArray[np.float32]
@@ -102,9 +103,10 @@ def inspect_text(model: Model, tokens: Pieces, texts: tuple[str, ...]) -> Attent
     """Run a model on the tokens of a text or a pair."""
     encoder = model.encoder
     mixing: list[Array] = []
-    layers: list[AttentionLayer] = []
+    batch = Tokens.single(tokens.ids, tokens.segments, encoder.device)
+    check_segments(model, batch)
     with record_attention() as recording:
-        states = encoder(Tokens.single(tokens.ids, tokens.segments, encoder.device), keep_layers=True)
+        states = encoder(batch, keep_layers=True)
     layers = recording.layers
     if not layers or not isinstance(encoder, Transformer):
         raise Unsupported("this encoder has no attention", code="no-attention")
