@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from bertworks import __version__
+from bertworks.cli.atlas import atlas
 from bertworks.cli.corpus import app as corpus
 from bertworks.cli.embed import embed
 from bertworks.cli.fill import fill
@@ -74,6 +75,7 @@ STAGES: dict[str, dict[str, tuple[Callable[..., None] | typer.Typer, str]]] = {
     },
     "Looking inside": {
         "inspect": (inspect, "bertworks inspect MODEL --text 'your text' --out attention.html"),
+        "atlas": (atlas, "bertworks atlas MODEL --corpus FILE --out atlas.json"),
     },
     "Models": {
         "info": (info, "bertworks info MODEL"),

@@ -1,393 +1,183 @@
-"""What the heads of a model do over a corpus, and the names that follow from it.
-
-The model runs once over the passages, in batches; of each batch one layer at a time is in memory. Then it runs on
-passages that were changed, to confirm the names: words in another order, a word that was made to recur.
-"""
+"""An atlas: the heads of a model named over a corpus, as an object, as JSON and as a table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
 
-import numpy as np
-import torch
-
-from bertworks.errors import Unsupported
-from bertworks.inspect.evidence import Evidence
-from bertworks.inspect.naming import (
-    POSITIONAL,
-    Thresholds,
-    Verdict,
-    has_enough_text,
-    judge_across,
-    judge_offset,
-    judge_pieces,
-    judge_related,
-    judge_same,
-    judge_sink,
-)
-from bertworks.inspect.passages import Passage
-from bertworks.inspect.related import Relatedness
-from bertworks.inspect.relations import (
-    OFFSETS,
-    SINK_FEATURES,
-    SINKS,
-    InspectedText,
-    Sites,
-    find_sites,
-    offset_features,
-    piece_features,
-    same_word,
-    sink_features,
-    site_features,
-    within,
-)
-from bertworks.inspect.units import Bools, Floats, WordTypes
-from bertworks.model.attention import CONTENT, AttentionLayer, record_attention
-from bertworks.model.layout import Tokens
+from bertworks.errors import BadText
+from bertworks.files import atomic_write
+from bertworks.inspect.heads import Findings, find_names
+from bertworks.inspect.naming import Thresholds
+from bertworks.inspect.passages import WORD, Passages, read_passages
+from bertworks.inspect.related import MIN_CORPUS_WORDS, Relatedness, word_vectors
+from bertworks.inspect.running import Progress
 from bertworks.model.model import Model
-from bertworks.model.weights import as_numpy
-from bertworks.tasks.inference import token_batches
+from bertworks.text.tokenizer import Tokenizer
 
-BATCH_TOKENS = 2048
-Progress = Callable[[int, int], None]
-OnText = Callable[[int, int, Floats], None]
-"""Called with a layer, the index of a passage, and the attention between its tokens, (H, T, T)."""
-
-NAMES = ("next", "previous", "next2", "previous2", "same", "related", "across", "pieces", *SINKS)
-BY_SITES = ("same", "inside", "across", "related")  # relations with decoys
+FORMAT = 1
+MAX_RELATED_CHARACTERS = 6_000_000  # of the corpus, to tell which words are related
 
 
-def run_passages(model: Model, passages: Sequence[Passage], on_text: OnText, progress: Progress) -> None:
-    """The attention of every layer and passage; nothing is kept."""
-    encoder = model.encoder
-    n_done = n_layers = 0
-    for members in token_batches([len(passage.tokens.ids) for passage in passages], BATCH_TOKENS):
-        batch = [passages[member] for member in members]
+class LoadedModel(Protocol):
+    """A `Workbench`, which is above this package."""
 
-        def on_layer(layer: AttentionLayer, members: Sequence[int] = members.tolist()) -> None:
-            nonlocal n_layers
-            n_layers += 1
-            if layer.stream == CONTENT:
-                for member, probabilities in zip(members, layer.probabilities, strict=True):
-                    on_text(layer.layer, member, as_numpy(probabilities).astype(np.float64))
+    model: Model
 
-        ids, segments = (
-            torch.tensor([value for passage in batch for value in getattr(passage.tokens, name)], device=encoder.device)
-            for name in ("ids", "segments")
-        )
-        with torch.inference_mode(), record_attention(on_layer, fields=["probabilities"]):
-            encoder(Tokens.ragged(ids, [len(passage.tokens.ids) for passage in batch], segments))
-        n_done += len(members)
-        progress(n_done, len(passages))
-    if not n_layers:
-        raise Unsupported("this encoder has no attention", code="no-attention")
+    @property
+    def tokenizer(self) -> Tokenizer: ...
 
-
-# ---------------------------------------------------------------------- evidence
-
-
-@dataclass(frozen=True)
-class PreparedText:
-    """A passage with all that does not depend on a head."""
-
-    text: InspectedText
-    sites: Mapping[str, Sites | None]
-    sinks: Mapping[str, Bools]  # (U,)
-
-    @classmethod
-    def of(
-        cls,
-        passage: Passage,
-        words: WordTypes,
-        special: Mapping[str, int],
-        relatedness: Relatedness | None,
-        causal: bool,
-    ) -> PreparedText:
-        """`special`: the ids of [CLS] and [SEP], by their names."""
-        text = InspectedText.of(passage.units, words, passage.document, causal=causal)
-        twins, own = same_word(text), within(text)
-        targets = {"same": twins, "inside": twins & own, "across": twins & ~own}
-        if relatedness is not None:
-            targets["related"] = relatedness.pairs(text.types) & text.ordinary
-        sites = {name: find_sites(text, pairs, twins) for name, pairs in targets.items()}
-        ids = np.array(passage.tokens.ids)[passage.units.starts]
-        sinks = {name: (ids == special.get(name, -1)) & ~passage.units.is_word for name in ("cls", "sep")}
-        sinks["first"] = (np.arange(len(ids)) == 0) & passage.units.is_word
-        return cls(text, sites, sinks)
-
-
-@dataclass
-class LayerEvidence:
-    """What was gathered of the heads of one layer."""
-
-    offsets: Evidence = field(default_factory=Evidence)
-    sinks: Evidence = field(default_factory=Evidence)
-    pieces: Evidence = field(default_factory=Evidence)
-    by_sites: dict[str, Evidence] = field(default_factory=lambda: {name: Evidence() for name in BY_SITES})
-
-    def add(self, attention: Floats, prepared: PreparedText) -> None:
-        """Of attention (H, T, T) between the tokens of a text."""
-        text = prepared.text
-        of_pieces = piece_features(attention, text)
-        if of_pieces is not None:
-            self.pieces.add(text.types[of_pieces[0]], text.document, of_pieces[1])
-        words = text.units.attention(attention)
-        for evidence, (queries, features) in (
-            (self.offsets, offset_features(words, text)),
-            (self.sinks, sink_features(words, text, prepared.sinks)),
-        ):
-            evidence.add(text.types[queries], text.document, features)
-        for name, sites in prepared.sites.items():
-            if sites is not None:
-                features = site_features(words, text, sites)
-                self.by_sites[name].add(text.types[sites.queries], text.document, features)
-
-
-def best_offset_hit(prepared: Sequence[PreparedText], name: str) -> float:
-    """How often a relation's targets are found by always looking at one offset, the best one."""
-    hits, n_queries = np.zeros(len(OFFSETS)), 0
-    for item in prepared:
-        sites = item.sites.get(name)
-        if sites is None:
-            continue
-        n_queries += len(sites.queries)
-        for number, offset in enumerate(OFFSETS):
-            keys = sites.queries + offset
-            is_there = (keys >= 0) & (keys < sites.targets.shape[1])
-            hits[number] += sites.targets[np.flatnonzero(is_there), keys[is_there]].sum()
-    return float(hits.max() / n_queries) if n_queries else 0.0
-
-
-def judge_layer(evidence: LayerEvidence, related_baseline: float, thresholds: Thresholds) -> dict[str, Verdict | None]:
-    """By name; None: there is not enough text to see it."""
-
-    def enough(found: Evidence) -> bool:
-        return has_enough_text(found, thresholds)
-
-    same, inside, across, related = (evidence.by_sites[name] for name in BY_SITES)
-    fewer = replace(thresholds, min_types=thresholds.min_piece_types)
-    verdicts: dict[str, Verdict | None] = {
-        name: judge_offset(evidence.offsets, offset, thresholds) if enough(evidence.offsets) else None
-        for name, offset in POSITIONAL.items()
-    }
-    verdicts["same"] = judge_same(same, thresholds) if enough(same) else None
-    verdicts["related"] = judge_related(related, related_baseline, thresholds) if enough(related) else None
-    verdicts["across"] = (
-        judge_across(across, inside if enough(inside) else None, thresholds) if enough(across) else None
-    )
-    verdicts["pieces"] = judge_pieces(evidence.pieces, thresholds) if has_enough_text(evidence.pieces, fewer) else None
-    for number, name in enumerate(SINKS):
-        verdicts[name] = judge_sink(evidence.sinks, number, thresholds) if enough(evidence.sinks) else None
-    return verdicts
-
-
-# ---------------------------------------------------------------------- interventions
-
-
-def shuffled_words(passage: Passage, rng: np.random.Generator) -> Passage:
-    """The words of each text in another order, their pieces together."""
-    units = passage.units
-    order = np.arange(len(units))
-    for text in range(len(passage.texts)):
-        members = np.flatnonzero(units.texts == text)
-        order[members] = rng.permutation(members)
-    pieces = np.concatenate(
-        [np.arange(units.starts[unit], units.starts[unit] + units.n_pieces[unit]) for unit in order]
-    )
-    moved = {
-        name: [getattr(passage.tokens, name)[piece] for piece in pieces]
-        for name in ("ids", "pieces", "segments", "offsets", "special", "words", "texts")
-    }
-    return Passage(passage.texts, replace(passage.tokens, **moved), passage.document)
-
-
-def planted_twin(passage: Passage, text: InspectedText, rng: np.random.Generator) -> tuple[Passage, int, int] | None:
-    """One word copied over another, six words or more away; and where both are."""
-    units = text.units
-    is_candidate = (units.n_pieces == 1) & units.is_word & ~units.is_punctuation & (text.types >= 50)
-    candidates = [unit for unit in np.flatnonzero(is_candidate) if (text.types == text.types[unit]).sum() == 1]
-    pairs = [(a, b) for a in candidates for b in candidates if abs(a - b) >= 6]
-    if not pairs:
-        return None
-    query, key = pairs[rng.integers(len(pairs))]
-    ids = list(passage.tokens.ids)
-    ids[units.starts[key]] = ids[units.starts[query]]
-    return Passage(passage.texts, replace(passage.tokens, ids=ids), passage.document), int(query), int(key)
-
-
-@dataclass(frozen=True)
-class Interventions:
-    """By layer and head, (L, H) each."""
-
-    shuffled: Mapping[str, Floats]  # by positional name: its share after the words were shuffled, of that before
-    twin_before: Floats  # attention to a word, before the query was copied there and after
-    twin_after: Floats
-
-
-def intervene(
-    model: Model, passages: Sequence[Passage], texts: Sequence[InspectedText], n: int, progress: Progress
-) -> Interventions:
-    """On the first `n` passages."""
-    rng = np.random.default_rng(0)
-    chosen = range(min(n, len(passages)))
-    shares: dict[tuple[str, int], list[Floats]] = {}
-    shuffled = [shuffled_words(passages[index], rng) for index in chosen]
-
-    def add_offsets(kind: str, own_texts: Sequence[InspectedText]) -> OnText:
-        def on_text(layer: int, index: int, attention: Floats) -> None:
-            text = own_texts[index]
-            _, features = offset_features(text.units.attention(attention), text)
-            shares.setdefault((kind, layer), []).append(features.sum(0))
-
-        return on_text
-
-    run_passages(model, [passages[index] for index in chosen], add_offsets("before", texts), progress)
-    moved = [
-        replace(texts[index], units=passage.units)  # types do not matter for offsets
-        for index, passage in zip(chosen, shuffled, strict=True)
-    ]
-    run_passages(model, shuffled, add_offsets("after", moved), progress)
-    n_layers = 1 + max(layer for _, layer in shares)
-
-    def share(kind: str, offset: int) -> Floats:
-        rows = []
-        for layer in range(n_layers):
-            total = np.sum(shares[kind, layer], axis=0).reshape(-1, len(OFFSETS), 4)[:, OFFSETS.index(offset)]
-            rows.append(total[:, 0] / np.maximum(total[:, 1], 1e-30))
-        return np.stack(rows)
-
-    kept = {
-        name: share("after", offset) / np.maximum(share("before", offset), 1e-30) for name, offset in POSITIONAL.items()
-    }
-    before, after = _twins(model, passages, texts, chosen, rng, n_layers, progress)
-    return Interventions(kept, before, after)
-
-
-def _twins(
-    model: Model,
-    passages: Sequence[Passage],
-    texts: Sequence[InspectedText],
-    chosen: Sequence[int],
-    rng: np.random.Generator,
-    n_layers: int,
-    progress: Progress,
-) -> tuple[Floats, Floats]:
-    planted = [(index, planted_twin(passages[index], texts[index], rng)) for index in chosen]
-    found = [(index, twin) for index, twin in planted if twin is not None]
-    means = []
-    for changed in (False, True):
-        sums: dict[int, list[Floats]] = {}
-
-        def on_text(layer: int, at: int, attention: Floats, sums: dict[int, list[Floats]] = sums) -> None:
-            index, (_, query, key) = found[at]
-            sums.setdefault(layer, []).append(texts[index].units.attention(attention)[:, query, key])
-
-        run_passages(model, [twin[0] if changed else passages[index] for index, twin in found], on_text, progress)
-        means.append(np.stack([np.mean(sums[layer], axis=0) for layer in range(n_layers)]))
-    return means[0], means[1]
-
-
-# ---------------------------------------------------------------------- the atlas
-
-
-@dataclass(frozen=True)
-class NamedHead:
-    name: str
-    is_strong: bool
-    is_confirmed: bool | None  # by an intervention; None: there is none for this name
-    numbers: Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class HeadEntry:
-    layer: int
-    head: int
-    names: tuple[NamedHead, ...]
-    description: Mapping[str, float]  # shares of attention, and how even it is; everything has these
+    @property
+    def limit(self) -> int: ...
 
 
 @dataclass(frozen=True)
 class Atlas:
-    """The heads of a model, with their names and the evidence for them."""
+    """The heads of a model with their names, and the evidence for them."""
 
-    heads: tuple[HeadEntry, ...]
-    unseen: Mapping[str, str]  # names that this model or this text cannot show, and why
-    thresholds: Thresholds
+    findings: Findings
+    model_hash: str
+    corpus_hash: str
     n_passages: int
     n_documents: int
+    max_tokens: int
 
     def names(self, layer: int, head: int) -> list[str]:
-        entry = next(entry for entry in self.heads if (entry.layer, entry.head) == (layer, head))
-        return [named.name for named in entry.names]
+        return [named.name for named in self.findings.head(layer, head).names]
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """One for each head."""
+        return [
+            {
+                "layer": head.layer,
+                "head": head.head,
+                "names": [named.name for named in head.names],
+                "evidence": {
+                    named.name: {
+                        "strong": named.is_strong,
+                        "confirmed": named.is_confirmed,
+                        "numbers": _rounded(named.numbers),
+                    }
+                    for named in head.names
+                },
+                "description": _rounded(head.description),
+            }
+            for head in self.findings.heads
+        ]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same for the same input, to the byte."""
+        return {
+            "format": FORMAT,
+            "model": self.model_hash,
+            "corpus": self.corpus_hash,
+            "passages": self.n_passages,
+            "documents": self.n_documents,
+            "max_tokens": self.max_tokens,
+            "thresholds": asdict(self.findings.thresholds),
+            "unseen": dict(self.findings.unseen),
+            "heads": self.rows,
+        }
+
+    def to_pandas(self) -> Any:
+        from pandas import DataFrame  # type: ignore[import-untyped]
+
+        return DataFrame(self.rows)
+
+    def save(self, path: str | Path) -> Path:
+        """As JSON."""
+        with atomic_write(Path(path)) as file:
+            file.write((json.dumps(self.as_dict(), indent=1, ensure_ascii=False) + "\n").encode())
+        return Path(path)
 
 
-def make_atlas(
-    model: Model,
-    passages: Sequence[Passage],
-    words: WordTypes,
-    special: Mapping[str, int],
+def _rounded(numbers: Mapping[str, float]) -> dict[str, float]:
+    return {title: round(value, 6) for title, value in numbers.items()}
+
+
+def atlas(
+    model: LoadedModel,
+    texts: Iterable[str],
     *,
-    relatedness: Relatedness | None = None,
+    sentences: int = 500,
     thresholds: Thresholds | None = None,
-    n_intervened: int = 100,
     progress: Progress = lambda done, total: None,
 ) -> Atlas:
-    """`special`: the ids of [CLS] and [SEP]; `relatedness`: None, if there is too little text for it."""
-    thresholds = thresholds or Thresholds()
-    causal = bool(getattr(model.config.encoder, "causal", False))
-    prepared = [PreparedText.of(passage, words, special, relatedness, causal) for passage in passages]
-    layers: dict[int, LayerEvidence] = {}
-
-    def on_text(layer: int, index: int, attention: Floats) -> None:
-        layers.setdefault(layer, LayerEvidence()).add(attention, prepared[index])
-
-    run_passages(model, passages, on_text, progress)
-    texts = [item.text for item in prepared]
-    interventions = intervene(model, passages, texts, n_intervened, progress)
-    baseline = best_offset_hit(prepared, "related")
-    verdicts = [judge_layer(layers[layer], baseline, thresholds) for layer in sorted(layers)]
-    entries = list(_entries(layers, verdicts, interventions))
-    unseen = _unseen(verdicts[0], passages, relatedness, causal)
-    return Atlas(tuple(entries), unseen, thresholds, len(passages), len({passage.document for passage in passages}))
-
-
-MIN_KEPT_SHARE = 0.8  # of a positional head's share, after words were shuffled
-MIN_TWIN_RATIO = 5.0  # how much attention to a word grows when it becomes the query's twin
-
-
-def _entries(
-    layers: Mapping[int, LayerEvidence], verdicts: Sequence[Mapping[str, Verdict | None]], interventions: Interventions
-) -> Iterator[HeadEntry]:
-    for layer, by_name in enumerate(verdicts):
-        descriptions = layers[layer].sinks.means  # (H, features)
-        for head in range(len(descriptions)):
-            names = []
-            for name, verdict in by_name.items():
-                if verdict is None or not verdict.is_named[head]:
-                    continue
-                numbers = {title: float(values[head]) for title, values in verdict.numbers.items()}
-                confirmed: bool | None = None
-                if name in POSITIONAL:
-                    numbers["kept when shuffled"] = float(interventions.shuffled[name][layer, head])
-                    confirmed = numbers["kept when shuffled"] >= MIN_KEPT_SHARE
-                elif name in ("same", "across"):
-                    before, after = interventions.twin_before[layer, head], interventions.twin_after[layer, head]
-                    numbers["planted twin"] = float(after / max(before, 1e-9))
-                    confirmed = numbers["planted twin"] >= MIN_TWIN_RATIO
-                names.append(NamedHead(name, bool(verdict.is_strong[head]), confirmed, numbers))
-            description = {title: float(descriptions[head, number]) for number, title in enumerate(SINK_FEATURES)}
-            yield HeadEntry(layer, head, tuple(names), description)
+    """Name the heads of a model over documents; `sentences`: how many passages, or pairs of them, are read."""
+    documents = list(_counted(texts))
+    tokenizer = model.tokenizer
+    max_tokens = min(128, model.limit)
+    pairs = reads_pairs(model)
+    read = read_passages(documents, tokenizer, n=sentences, pairs=pairs, max_tokens=max_tokens)
+    if not read.passages:
+        cause = "no passages in this text"
+        remedy = "sentences, several in a document; a blank line ends one"
+        raise BadText(cause, remedy=remedy, code="no-passages")
+    special: dict[str, int] = {name: tokenizer.id_of(name) for name in ("cls", "sep") if name in tokenizer.special}
+    findings = find_names(
+        model.model,
+        read.passages,
+        read.words,
+        special,
+        relatedness=_relatedness(documents, read),
+        thresholds=thresholds,
+        progress=progress,
+    )
+    return Atlas(
+        findings,
+        model_hash=_model_hash(model.model),
+        corpus_hash=_corpus_hash(read),
+        n_passages=len(read.passages),
+        n_documents=len({passage.document for passage in read.passages}),
+        max_tokens=max_tokens,
+    )
 
 
-def _unseen(
-    verdicts: Mapping[str, Verdict | None], passages: Sequence[Passage], relatedness: Relatedness | None, causal: bool
-) -> dict[str, str]:
-    reasons = {name: "not enough text" for name, verdict in verdicts.items() if verdict is None}
-    if relatedness is None:
-        reasons["related"] = "not enough text to tell which words are related"
-    if all(len(passage.texts) < 2 for passage in passages):
-        reasons["across"] = "cannot be seen: this model reads no pairs"
-    if causal:
-        reasons |= dict.fromkeys(("next", "next2"), "cannot be seen: later words are hidden")
-    return reasons
+def reads_pairs(model: LoadedModel) -> bool:
+    """Whether it was made for pairs of texts: not from left to right, and with a segment for each."""
+    encoder = model.model.config.encoder
+    if getattr(encoder, "causal", False):
+        return False
+    n_segments = encoder.n_segments
+    return n_segments == 0 or max(model.tokenizer.pair_template.segments) < n_segments
+
+
+def _counted(texts: Iterable[str], max_characters: int = 20_000_000) -> Iterator[str]:
+    """As much of a corpus as is read."""
+    n_characters = 0
+    for text in texts:
+        if n_characters > max_characters:
+            return
+        n_characters += len(text)
+        yield text
+
+
+def _relatedness(documents: Sequence[str], read: Passages) -> Relatedness | None:
+    numbered: list[list[int]] = []
+    n_characters = n_words = 0
+    for document in documents:
+        if n_characters > MAX_RELATED_CHARACTERS:
+            break
+        n_characters += len(document)
+        numbered.append([read.words.index[word] for word in WORD.findall(document.lower()) if word in read.words.index])
+        n_words += len(numbered[-1])
+    if n_words < MIN_CORPUS_WORDS:
+        return None
+    return Relatedness(word_vectors(numbered, len(read.words.words)), read.words.words)
+
+
+def _corpus_hash(read: Passages) -> str:
+    return hashlib.sha256("\0".join(text for passage in read.passages for text in passage.texts).encode()).hexdigest()
+
+
+def _model_hash(model: Model) -> str:
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.encoder.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()

@@ -70,7 +70,7 @@ def read_names(atlas: Path) -> dict[tuple[int, int], list[dict[str, Any]]]:
             if head["names"]
         }
     except (KeyError, TypeError, ValueError):
-        remedy = "`bertworks atlas MODEL --corpus FILE --out ATLAS.html --json ATLAS.json` writes one"
+        remedy = "`bertworks atlas MODEL --corpus FILE --out atlas.json` writes one"
         raise BadConfig("not the JSON of an atlas", place=str(atlas), remedy=remedy, code="not-an-atlas") from None
 
 

@@ -403,7 +403,7 @@ class AttentionPage {
 
   async namesView() {
     if (!this.meta.names) {
-      return element("p", {}, bilingual("No atlas was given: `bertworks atlas MODEL --corpus FILE --out atlas.html --json` names heads over a corpus, and `bertworks inspect --atlas` shows its names here.", "未提供图谱：`bertworks atlas MODEL --corpus FILE --out atlas.html --json` 在语料上为注意力头命名，`bertworks inspect --atlas` 在此显示。"));
+      return element("p", {}, bilingual("No atlas was given: `bertworks atlas MODEL --corpus FILE --out atlas.json` names heads over a corpus, and `bertworks inspect --atlas` shows its names here.", "未提供图谱：`bertworks atlas MODEL --corpus FILE --out atlas.json` 在语料上为注意力头命名，`bertworks inspect --atlas` 在此显示。"));
     }
     const header = [["head", "头"], ["name", "名称"], ["evidence", "证据"]].map((title) => element("th", {}, bilingual(...title)));
     const rows = Object.entries(this.meta.names).map(([key, names]) => {

@@ -1,0 +1,66 @@
+"""`bertworks atlas`: what the heads of a model do over a corpus."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bertworks.cli.options import Column, Device, LineDocs, ModelArgument, SkipBad, Threads, load_model
+from bertworks.cli.show import AsJson, Quiet, progress_bar, say, show_json, show_table
+
+if TYPE_CHECKING:
+    from bertworks.inspect.atlas import Atlas
+
+
+def atlas(
+    model: ModelArgument,
+    corpus: Annotated[list[str], typer.Option(help="Text to judge the heads on, a blank line between documents.")],
+    sentences: Annotated[int, typer.Option(min=1, help="How many passages, or pairs of them.")] = 500,
+    out: Annotated[Path | None, typer.Option(help="Write the names and their evidence as JSON.")] = None,
+    column: Column = None,
+    line_docs: LineDocs = False,
+    skip_bad: SkipBad = False,
+    device: Device = "auto",
+    threads: Threads = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Name the heads of a model by what they attend to, over a corpus: next and previous words, the same word, pieces
+    of one word, special tokens; each name against decoys, and confirmed by texts that were changed."""
+    from bertworks.data.corpus import Corpus, ReadOptions
+    from bertworks.inspect.atlas import atlas as make_atlas
+
+    bench = load_model(model, device, threads)
+    documents = Corpus(corpus, ReadOptions(column, line_docs, skip_bad))
+    with progress_bar("passages") as progress:
+        found = make_atlas(bench, documents, sentences=sentences, progress=progress)
+    if as_json:
+        show_json(found.as_dict())
+    else:
+        _print(found)
+    if out is not None:
+        found.save(out)
+        say(f"atlas     {out}")
+
+
+def _print(found: Atlas) -> None:
+    heads = found.findings.heads
+    rows = [
+        (
+            f"L{head.layer}H{head.head}",
+            named.name,
+            "strong" if named.is_strong else "",
+            {True: "yes", False: "no", None: ""}[named.is_confirmed],
+            ", ".join(f"{title} {value:.2f}" for title, value in named.numbers.items()),
+        )
+        for head in heads
+        for named in head.names
+    ]
+    show_table(("head", "name", "", "confirmed", "evidence"), rows)
+    n_named = sum(bool(head.names) for head in heads)
+    text = f"{found.n_passages} passages of {found.n_documents} documents"
+    say(f"{n_named} of {len(heads)} heads have a name, over {text}")
+    for name, reason in found.findings.unseen.items():
+        say(f"{name}: {reason}")

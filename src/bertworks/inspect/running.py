@@ -1,0 +1,48 @@
+"""The attention of a model over passages, a layer of a batch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+
+from bertworks.errors import Unsupported
+from bertworks.inspect.passages import Passage
+from bertworks.inspect.units import Floats
+from bertworks.model.attention import CONTENT, AttentionLayer, record_attention
+from bertworks.model.layout import Tokens
+from bertworks.model.model import Model
+from bertworks.model.weights import as_numpy
+from bertworks.tasks.inference import token_batches
+
+BATCH_TOKENS = 2048
+Progress = Callable[[int, int], None]
+OnText = Callable[[int, int, Floats], None]
+"""Called with a layer, the index of a passage, and the attention between its tokens, (H, T, T)."""
+
+
+def run_passages(model: Model, passages: Sequence[Passage], on_text: OnText, progress: Progress) -> None:
+    """The attention of every layer and passage; nothing is kept."""
+    encoder = model.encoder
+    n_done = n_layers = 0
+    for members in token_batches([len(passage.tokens.ids) for passage in passages], BATCH_TOKENS):
+        batch = [passages[member] for member in members]
+
+        def on_layer(layer: AttentionLayer, members: Sequence[int] = members.tolist()) -> None:
+            nonlocal n_layers
+            n_layers += 1
+            if layer.stream == CONTENT:
+                for member, probabilities in zip(members, layer.probabilities, strict=True):
+                    on_text(layer.layer, member, as_numpy(probabilities).astype(np.float64))
+
+        ids, segments = (
+            torch.tensor([value for passage in batch for value in getattr(passage.tokens, name)], device=encoder.device)
+            for name in ("ids", "segments")
+        )
+        with torch.inference_mode(), record_attention(on_layer, fields=["probabilities"]):
+            encoder(Tokens.ragged(ids, [len(passage.tokens.ids) for passage in batch], segments))
+        n_done += len(members)
+        progress(n_done, len(passages))
+    if not n_layers:
+        raise Unsupported("this encoder has no attention", code="no-attention")
