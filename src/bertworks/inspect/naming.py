@@ -84,7 +84,8 @@ def judge_offset(evidence: Evidence, offset: int, thresholds: Thresholds) -> Ver
     means = evidence.means.reshape(-1, len(OFFSETS), N_OFFSET_FEATURES)[:, OFFSETS.index(offset)]
     mass, to_words, hit, there = means.T
     is_named = np.min(conditions, axis=0) > 0
-    numbers = {"share": mass / to_words, "mass": mass / there, "hit": hit / there}
+    there = np.maximum(there, 1e-30)  # from left to right, there is no next word
+    numbers = {"share": mass / np.maximum(to_words, 1e-30), "mass": mass / there, "hit": hit / there}
     return Verdict(is_named, is_named & (strong > 0), numbers)
 
 
