@@ -30,6 +30,7 @@ from bertworks.cli.show import RemarkHandler, checked_output, exit_process, show
 from bertworks.cli.tokenize import tokenize
 from bertworks.cli.tour import tour
 from bertworks.cli.vocab import app as vocab
+from bertworks.cli.words import similar, words
 from bertworks.errors import BertworksError, NotFound
 
 
@@ -76,6 +77,8 @@ STAGES: dict[str, dict[str, tuple[Callable[..., None] | typer.Typer, str]]] = {
     "Looking inside": {
         "inspect": (inspect, "bertworks inspect MODEL --text 'your text' --out attention.html"),
         "atlas": (atlas, "bertworks atlas MODEL --corpus FILE --out atlas.json"),
+        "words": (words, "bertworks words MODEL bank --corpus FILE --out words.html"),
+        "similar": (similar, "bertworks similar MODEL 'a text' 'another'"),
     },
     "Models": {
         "info": (info, "bertworks info MODEL"),

@@ -117,8 +117,8 @@ def attention_page(
         _help(),
         f"<h2>{bilingual('Tokens', '标记')}</h2>{_tokens(view)}",
         f"<h2>{bilingual('Strongest links between words', '词间最强的连接')}</h2>{_links(view)}",
-        f'<script type="application/json" id="meta">{_json(meta)}</script>',
-        *(_block(name, content) for name, content in blocks.items()),
+        json_block("meta", meta),
+        *(data_block(name, content) for name, content in blocks.items()),
     ]
     style = (PARTS / "attention.css").read_text(encoding="utf-8")
     title = " / ".join(text if len(text) <= 60 else f"{text[:59]}…" for text in view.texts)
@@ -194,14 +194,15 @@ def _qk_codes(view: AttentionView, layer: int) -> bytes:
     return b"".join(codes)
 
 
-def _block(name: str, content: bytes) -> str:
+def data_block(name: str, content: bytes) -> str:
     text = b64encode(zlib.compress(content, 9)).decode()
     return f'<script type="application/octet-stream" id="{name}">{text}</script>'
 
 
-def _json(value: object) -> str:
+def json_block(name: str, value: object) -> str:
     """Numbers and names of ours; a `<` would end the element."""
-    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
+    text = json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
+    return f'<script type="application/json" id="{name}">{text}</script>'
 
 
 # ---------------------------------------------------------------------- text
