@@ -673,15 +673,14 @@ def test_names_that_are_nearly_right(args: list[str], code: str, suggestion: str
     assert error["code"] == code and suggestion in error["what to do"]
 
 
-def test_one_text_is_not_a_list_of_texts(base_model: Path) -> None:
+def test_what_is_not_a_list_of_texts() -> None:
+    sizes = {"labels": ("a", "b"), "n_positions": 48}
+    bench = bertworks.new("bert-tiny", tokenizer=tiny_tokenizer(), heads=["sequence"], **sizes)
     with refused("not-a-list", kind=BadText):
-        bertworks.load(base_model).predict("ba de")
-
-
-def test_a_table_is_not_a_list_of_texts(base_model: Path) -> None:
+        bench.predict("ba de")
     for inputs in ({"text": "ba de"}, SimpleNamespace(columns=["text"]), None, 7):
         with refused("not-a-list", kind=BadText) as error:
-            bertworks.load(base_model).predict(inputs)  # type: ignore[arg-type]
+            bench.predict(inputs)  # type: ignore[arg-type]
         assert type(inputs).__name__ in error.value.cause
 
 
