@@ -48,7 +48,7 @@ from bertworks.runs.finetune import (
     token_subset,
 )
 from bertworks.runs.predictions import inputs_for, open_output
-from bertworks.runs.results import remarks_if_unfinished
+from bertworks.runs.results import remarks_on_model
 from bertworks.runs.seeds import SeedPruner, finetune_seeds
 from bertworks.runs.seeds import resume as resume_seeds
 from bertworks.runs.settings import (
@@ -353,14 +353,24 @@ def test_resume_repeats_a_last_save_that_failed(
     assert (out / "model/model.safetensors").read_bytes() == (uninterrupted / "model/model.safetensors").read_bytes()
 
 
+def test_a_model_that_never_trained_a_step_says_so(base_model: Path, table: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    run_finetune(base_model, table, out, steps=2)
+    assert remarks_on_model(out) == []
+    results = json.loads((out / "results.json").read_text())
+    results["selection"]["step"] = 0
+    (out / "results.json").write_text(json.dumps(results))
+    assert [remark.code for remark in remarks_on_model(out)] == ["untrained-model"]
+
+
 def test_remarks_about_unfinished_runs(base_model: Path, table: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     run_finetune(base_model, table, out, steps=4)
     (out / "results.json").unlink()
-    assert [remark.code for remark in remarks_if_unfinished(out)] == ["unfinished-run"]
+    assert [remark.code for remark in remarks_on_model(out)] == ["unfinished-run"]
     lines = (out / "metrics.jsonl").read_text().splitlines()
     (out / "metrics.jsonl").write_text("\n".join(line for line in lines if json.loads(line)["kind"] != "eval") + "\n")
-    assert [remark.code for remark in remarks_if_unfinished(out)] == ["unfinished-run-not-evaluated"]
+    assert [remark.code for remark in remarks_on_model(out)] == ["unfinished-run-not-evaluated"]
     shutil.rmtree(out / "model")
     with refused("no-model-yet", place=str(out)):
         bertworks.load(out)
@@ -693,10 +703,9 @@ def test_with_a_time_budget_evaluations_read_a_subset_of_a_large_dev(
     assert token_subset(dev, 10**6) == list(range(64))
     assert 10 < len(subset) < 20
     assert subset == token_subset(dev, sum(feature.length for feature in dev) // 4)
-    monkeypatch.setattr(finetune_module, "EVALUATION_TOKENS", 50)
     n_evaluated: list[int] = []
     monkeypatch.setattr(DevEvaluation, "_progress", lambda self, done, total: n_evaluated.append(total))
-    data, _ = run_finetune(base_model, table, tmp_path / "run", budget=3.0)
+    data, _ = run_finetune(base_model, table, tmp_path / "run", "train.evaluate_tokens=50", budget=3.0)
     (remark,) = (event for event in events(tmp_path / "run", "remark") if event["code"] == "dev-sampled")
     assert len(set(n_evaluated)) == 1
     assert max(n_evaluated) < len(data.dev)
@@ -1258,7 +1267,7 @@ def test_finetune_predict_and_evaluate_from_the_command_line(base_model: Path, t
     eval_table.write_text("a,b\nba de,first\nku de,second\n")
     assert "1.0000" in run("evaluate", out, eval_table, "--text", "a", "--label", "b").stdout
     (out / "results.json").unlink()
-    assert remarks_if_unfinished(out)[0].text in run("predict", out, texts).stderr
+    assert remarks_on_model(out)[0].text in run("predict", out, texts).stderr
     assert refusal("compare", out, out)["code"] == "unfinished-run"
     unknown_key = refusal("finetune", "classify", "--train", table, "--model", base_model, "--set", "lr=1", "--show")
     assert unknown_key["code"] == "unknown-key" and "'optim.lr'" in unknown_key["what to do"]

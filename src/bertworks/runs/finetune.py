@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bertworks.config import FinetuneConfig, TaskArtifact, check_finetune
+from bertworks.config import FinetuneConfig, FinetuneLoop, TaskArtifact, check_finetune
 from bertworks.data.batches import BatchStream, RankShard
 from bertworks.data.rng import Stream, rng
 from bertworks.datasets.checks import TaskData, fingerprint
@@ -60,8 +60,6 @@ from bertworks.train.runtime import choose_device
 from bertworks.train.trainer import Trainer
 from bertworks.workbench import Workbench, load
 
-EVALUATION_TOKENS = 65_536  # of dev: what evaluations during a run with a time budget read
-
 
 @dataclass(frozen=True)
 class FinetuneJob:
@@ -85,6 +83,7 @@ class FinetuneJob:
         n_seeds: int = 1,
     ) -> FinetuneJob:
         """`n_seeds`: that share a time budget."""
+        began = monotonic()
         data = read_data(source)
         start = load(model)
         config = resolve_finetune(
@@ -101,6 +100,7 @@ class FinetuneJob:
                 data.train,
                 user_keys=settings.keys(),
                 n_runs=n_seeds,
+                began=began,
                 may_measure=from_environment().world_size == 1,
             )
         data.remarks.extend(remarks)
@@ -159,10 +159,11 @@ class EncodedSplits:
     dev_sample: list[int]  # indices of the dev examples that evaluations during training read
 
     @classmethod
-    def encode(cls, task: AnyTask, data: TaskData, windows: SlidingWindows, *, sample_dev: bool) -> EncodedSplits:
+    def encode(cls, task: AnyTask, data: TaskData, windows: SlidingWindows, loop: FinetuneLoop) -> EncodedSplits:
         train = task.features(data.train, windows)
         dev = task.features(data.dev, windows)
-        return cls(train, dev, token_subset(dev, EVALUATION_TOKENS) if sample_dev else list(range(len(dev))))
+        sample = list(range(len(dev))) if loop.budget is None else token_subset(dev, loop.evaluate_tokens)
+        return cls(train, dev, sample)
 
     def epochs_read(self, batch_size: int, state: State) -> float:
         return state.epoch + min(1.0, state.batch * batch_size / len(self.train))
@@ -225,7 +226,7 @@ class _Finetuning:
             raise Unsupported("a fine-tuning starts from a model", place=str(run.folder))
         task = build_task(config, start, data.train)
         windows = SlidingWindows.from_config(start.tokenizer, config.data)
-        splits = EncodedSplits.encode(task, data, windows, sample_dev=config.train.budget is not None)
+        splits = EncodedSplits.encode(task, data, windows, config.train)
         use_partial_embedding(task.model, torch.from_numpy(token_ids([*splits.train, *splits.dev])))
         return cls(run, config, data, start, task.to(run.device), splits)
 
