@@ -161,6 +161,11 @@ class Classify(SequenceTask[str, ClassPrediction]):
     def metric_values(self, scores: Floats) -> MetricValues:
         return metrics.class_metrics(scores[:, 0], scores[:, 1], len(self.labels))
 
+    def resampled_metrics(self, scores: Floats) -> Callable[[Floats], MetricValues]:
+        n_classes = len(self.labels)
+        absent_f1 = metrics.f1_by_class(scores[:, 0], scores[:, 1], n_classes)
+        return lambda rows: metrics.class_metrics(rows[:, 0], rows[:, 1], n_classes, absent_f1)
+
     @property
     def confusion_labels(self) -> tuple[str, ...]:
         return self.labels
