@@ -472,6 +472,30 @@ def test_rare_labels_stay_in_train(tmp_path: Path) -> None:
             assert data.dev
 
 
+def test_a_regression_reads_a_column_of_numbers(tmp_path: Path) -> None:
+    """Not one of words that is called as usual, and not one that counts the rows."""
+    rows = [f"{n},text {n},{'good' if n % 2 else 'bad'},{n % 7 / 2}" for n in range(30)]
+    guessed = read_table(write_lines(tmp_path / "a.csv", "id,text,label,grade", *rows), "regress")
+    assert guessed.columns is not None and guessed.columns.labels == ("grade",)
+    named = read_table(
+        write_lines(tmp_path / "b.csv", "id,text,grade,score", *rows[:-1], "30,a,b,?"), "regress", skip_bad=True
+    )
+    assert named.columns is not None and named.columns.labels == ("score",)
+
+
+def test_if_all_rows_are_skipped_columns_and_cause_are_said(tmp_path: Path) -> None:
+    table = write_lines(
+        tmp_path / "a.csv", "text,label", *[f"text {n},{'good' if n % 3 else 'bad'}" for n in range(30)]
+    )
+    with refused("no-examples", kind=BadRows) as error:
+        read_table(table, "regress", skip_bad=True)
+    assert "all 30 rows" in error.value.cause and "(20): 'good' is not a number" in error.value.cause
+    assert "text -> label" in error.value.cause and "--label NAME" in str(error.value.remedy)
+    with refused("bad-rows", kind=BadRows) as error:
+        read_table(table, "regress")
+    assert "text -> label" in str(error.value.place)
+
+
 def test_regression_dev_split_has_several_examples(tmp_path: Path) -> None:
     data = read_table(write_lines(tmp_path / "r.csv", "text,score", *[f"text {n},{n}" for n in range(14)]), "regress")
     assert (len(data.train), len(data.dev)) == (9, 5)

@@ -11,7 +11,7 @@ from unicodedata import category, normalize
 
 from bertworks.datasets.columns import Columns
 from bertworks.datasets.example import Example
-from bertworks.datasets.report import ReadReport
+from bertworks.datasets.report import BadRows, ReadReport
 from bertworks.datasets.schema import Schema
 from bertworks.errors import BadText, Remark
 
@@ -68,17 +68,29 @@ def check_data(
         if not examples
     ]
     data.train = labelled(data.train, "train")
-    report.check_rows(skip=skip_bad)
+    report.check_rows(skip=skip_bad, columns=data.columns)
     data.remarks += report.remarks()
     schema.check_labels(labels, len(data.train) + len(data.dev), place=place)
     for name, examples in (("train", data.train), ("dev", data.dev)):
         if not examples:
-            raise BadText(f"no examples for {name}", place=place, remedy="add more rows", code="no-examples")
+            raise _no_examples(name, data, report, place)
     schema.check_learnable(data.train, labels, len(data.train) + len(data.dev), place=place, max_rows=max_rows)
     data.remarks += [*_label_counts(data.train), *_similar_labels(labels)]
     data.remarks += schema.data_remarks(data.train, data.dev, labels)
     data.remarks += [*_contradictions(data.train), *_labels_not_in_dev(data.dev, labels)]
     _find_copies(data)
+
+
+def _no_examples(split: str, data: TaskData, report: ReadReport, place: str | None) -> BadText:
+    cause, remedy = f"no examples for {split}", "add more rows"
+    if report.bad and not data.train and not data.dev:
+        frequent, n = report.frequent_causes(1)[0]
+        cause = f"all {len(report.bad):,} rows were skipped, most often ({n:,}): {frequent}"
+        remedy = "correct them"
+        if data.columns is not None:
+            cause += f"\n  columns: {data.columns}"
+            remedy = "other columns: --label NAME, --text NAME, in Python label=, text="
+    return BadRows(cause, report.bad, place=place, remedy=remedy, code="no-examples")
 
 
 def with_known_labels(
