@@ -301,6 +301,9 @@ def test_a_signal_interrupts_an_evaluation_and_resume_repeats_it(
     assert not (stopped / "results.json").exists()
     resume(stopped, ProcessContext.library())
     assert digest(stopped) == digest(uninterrupted)
+    assert not {event["code"] for event in events(stopped, "remark")} & {"head-kept", "head-replaced"}, "it had none"
+    run_finetune(stopped, table, tmp_path / "further")
+    assert "head-kept" in {event["code"] for event in events(tmp_path / "further", "remark")}
     evaluations = [
         [(event["step"], event["metrics"]) for event in events(out, "eval")] for out in (stopped, uninterrupted)
     ]

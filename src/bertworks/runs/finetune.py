@@ -280,10 +280,12 @@ class _Finetuning:
                 dev_examples=len(data.dev),
             )
         )
-        if task.head in self.start.model.heads and keeps_head(self.config, self.start):
-            trainer.remark(Remark("head-kept", "the model's own head is fine-tuned further"))
-        elif task.head in self.start.model.heads:
-            trainer.remark(Remark("head-replaced", "the model's own head is replaced by a new one"))
+        # A resumed run starts from its own model, whose head is not the one that the run began with.
+        if trainer.saved_state is None and task.head in self.start.model.heads:
+            if keeps_head(self.config, self.start):
+                trainer.remark(Remark("head-kept", "the model's own head is fine-tuned further"))
+            else:
+                trainer.remark(Remark("head-replaced", "the model's own head is replaced by a new one"))
         if len(splits.dev_sample) < len(splits.dev):
             sample = f"{len(splits.dev_sample):,} of {len(splits.dev):,} dev examples"
             text = f"evaluations during training read {sample}, to save time; the last one reads all"
