@@ -579,6 +579,36 @@ def test_a_missing_header_is_refused(tmp_path: Path) -> None:
     )
 
 
+def test_labels_that_look_like_missing_values_are_reported(tmp_path: Path) -> None:
+    labels = ["good", "bad", "nan", "good", "bad", "N/A"]
+    lines = [f"text {i},{labels[i % 6]}" for i in range(60)]
+    data = read_table(write_lines(tmp_path / "a.csv", "text,label", *lines))
+    counts = Counter(example.answer for example in data.train)
+    remark = remark_text(data.remarks, "labels-like-missing-values")
+    assert f"nan ({counts['nan']})" in remark and f"N/A ({counts['N/A']})" in remark and "good" not in remark
+    rows = [f"text {i},{'good' if i % 2 else 'bad'}" for i in range(20)]
+    clean = read_table(write_lines(tmp_path / "b.csv", "text,label", *rows))
+    assert "labels-like-missing-values" not in {remark.code for remark in clean.remarks}
+
+
+def test_remarks_on_entities_name_their_types(tmp_path: Path) -> None:
+    """Not the tags: of one-word and of longer entities, and outside of all."""
+    lines = [f"Anna Bell{n} lives in Bonn,S-PER O O O S-LOC" for n in range(40)]
+    lines += ["the United Nations met,O B-ORG E-ORG O"]
+    data = read_table(write_lines(tmp_path / "a.csv", "words,tags", *lines), "tag")
+    assert sum(example.texts[0] == "the" for example in data.train) == 1
+    n_train = len(data.train) - 1
+    assert set(remark_text(data.remarks, "labels").removeprefix("labels: ").split(", ")) == {
+        f"PER {n_train}",
+        f"LOC {n_train}",
+        "ORG 1",
+    }
+    assert remark_text(data.remarks, "labels-not-in-dev").endswith(": ORG")
+    words = [f"the dog{n} barks,DET NOUN VERB" for n in range(20)]
+    tagged = read_table(write_lines(tmp_path / "b.csv", "words,tags", *words), "tag")
+    assert "NOUN" in remark_text(tagged.remarks, "labels")
+
+
 def test_suspicious_labels_are_reported(tmp_path: Path) -> None:
     labels = ["good", "bad", "Good ", "1", "1.0", "not good", "notgood"]
     data = read_table(write_lines(tmp_path / "a.csv", "text,label", *[f"text {i},{labels[i % 7]}" for i in range(70)]))
