@@ -356,6 +356,21 @@ def test_resume_repeats_a_last_save_that_failed(
     assert (out / "model/model.safetensors").read_bytes() == (uninterrupted / "model/model.safetensors").read_bytes()
 
 
+def test_evaluate_says_which_examples_were_trained_on(base_model: Path, table: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    own = tmp_path / "own.csv"
+    shutil.copy(table, own)
+    data, _ = run_finetune(base_model, own, out, steps=2)
+    n_trained = sum(example.texts in {trained.texts for trained in data.train} for example in [*data.train, *data.dev])
+    (remark,) = (remark for remark in evaluate(out, own).remarks if remark.code == "evaluated-on-train")
+    assert figures(remark.text.partition(" examples")[0]) == {str(n_trained), str(len(data.train) + len(data.dev))}
+    other = tmp_path / "other.csv"
+    other.write_text("text,label\nquite another text,first\nand one more,second\n")
+    assert "evaluated-on-train" not in {remark.code for remark in evaluate(out, other).remarks}
+    shutil.move(own, tmp_path / "moved.csv")
+    assert "evaluated-on-train" not in {remark.code for remark in evaluate(out, tmp_path / "moved.csv").remarks}
+
+
 def test_a_model_that_never_trained_a_step_says_so(base_model: Path, table: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     run_finetune(base_model, table, out, steps=2)

@@ -17,7 +17,7 @@ from bertworks.data.rng import Stream, rng
 from bertworks.datasets.checks import TaskData, fingerprint
 from bertworks.datasets.columns import NamedColumns
 from bertworks.datasets.example import Example
-from bertworks.errors import BadText, NotFound, Remark, SaveFailed, Unsupported
+from bertworks.errors import BadText, BertworksError, NotFound, Remark, SaveFailed, Unsupported
 from bertworks.files import write_json
 from bertworks.measure.metrics import Floats, nan_to_zero
 from bertworks.model.attention import set_attention_dropout
@@ -396,7 +396,8 @@ def evaluate(
     progress: Progress = no_progress,
 ) -> Evaluation:
     """A run's model on further examples for its task; `columns`: those that the user names."""
-    source = Source.model_validate({**(RunRecord.read(out, FINETUNE, SEEDS).source or {}), "skip_bad": skip_bad})
+    record = RunRecord.read(out, FINETUNE, SEEDS)
+    source = Source.model_validate({**(record.source or {}), "skip_bad": skip_bad})
     bench = load(out, device=choose_device(device))
     predictor = bench.predictor
     named_columns = columns if columns is not None and columns.by_option() else None
@@ -413,7 +414,21 @@ def evaluate(
     results, features = run_and_score(eval_data.dev, progress)
     extra = {name: run_and_score(examples)[0] for name, examples in eval_data.extra_eval.items() if examples}
     ledger = count_tokens(predictor.task, features, eval_data.dev)[""]
-    return Evaluation(replace(results, extra_eval=extra), ledger, eval_data.remarks)
+    remarks = [*eval_data.remarks, *_seen_in_training(record, out, eval_data.dev)]
+    return Evaluation(replace(results, extra_eval=extra), ledger, remarks)
+
+
+def _seen_in_training(record: RunRecord, out: Path, examples: Sequence[Example]) -> list[Remark]:
+    """A remark on examples that the run was trained on, if those can still be read."""
+    try:
+        train = {example.texts: example.place for example in read_again(record, out).train}
+    except BertworksError:
+        return []
+    seen = [train[example.texts] for example in examples if example.texts in train]
+    if not seen:
+        return []
+    text = f"{len(seen):,} of {len(examples):,} examples are also in train, the first: {seen[0]}"
+    return [Remark("evaluated-on-train", f"{text}; the metrics do not show how the model does on new ones")]
 
 
 def token_subset(features: list[Features], max_tokens: int) -> list[int]:
