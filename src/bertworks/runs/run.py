@@ -153,6 +153,9 @@ def finetune(
     `columns` names columns that are not called as usual: `text=`, `text2=`, `question=`, `context=`, `choices=`,
     `label=`. `settings` are the keys of `--set`, such as `{"optim.lr": 1e-4}`. Rows are kept in the run's folder, so
     that it can be resumed.
+
+    Labels are names: those that are numbers or booleans are written as text, 1 and 1.0 as "1", True as "True", and
+    predictions have them so (`int(prediction.label)`).
     """
     _check_single_process()
     folder = Path(out)

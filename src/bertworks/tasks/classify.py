@@ -32,7 +32,7 @@ MANY_NUMERIC_LABELS = 12  # from there on they are probably a quantity, not clas
 
 @dataclass(frozen=True)
 class ClassPrediction(Prediction):
-    label: str | None  # None: not confident enough
+    label: str | None  # as text, also where labels were numbers or booleans; None: not confident enough
     confidence: float
     scores: dict[str, float]
 
