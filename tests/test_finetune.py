@@ -48,7 +48,7 @@ from bertworks.runs.finetune import (
     token_subset,
 )
 from bertworks.runs.predictions import inputs_for, open_output
-from bertworks.runs.results import remarks_if_unfinished
+from bertworks.runs.results import remarks_on_model
 from bertworks.runs.seeds import SeedPruner, finetune_seeds
 from bertworks.runs.seeds import resume as resume_seeds
 from bertworks.runs.settings import (
@@ -301,6 +301,9 @@ def test_a_signal_interrupts_an_evaluation_and_resume_repeats_it(
     assert not (stopped / "results.json").exists()
     resume(stopped, ProcessContext.library())
     assert digest(stopped) == digest(uninterrupted)
+    assert not {event["code"] for event in events(stopped, "remark")} & {"head-kept", "head-replaced"}, "it had none"
+    run_finetune(stopped, table, tmp_path / "further")
+    assert "head-kept" in {event["code"] for event in events(tmp_path / "further", "remark")}
     evaluations = [
         [(event["step"], event["metrics"]) for event in events(out, "eval")] for out in (stopped, uninterrupted)
     ]
@@ -353,14 +356,39 @@ def test_resume_repeats_a_last_save_that_failed(
     assert (out / "model/model.safetensors").read_bytes() == (uninterrupted / "model/model.safetensors").read_bytes()
 
 
+def test_evaluate_says_which_examples_were_trained_on(base_model: Path, table: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    own = tmp_path / "own.csv"
+    shutil.copy(table, own)
+    data, _ = run_finetune(base_model, own, out, steps=2)
+    n_trained = sum(example.texts in {trained.texts for trained in data.train} for example in [*data.train, *data.dev])
+    (remark,) = (remark for remark in evaluate(out, own).remarks if remark.code == "evaluated-on-train")
+    assert figures(remark.text.partition(" examples")[0]) == {str(n_trained), str(len(data.train) + len(data.dev))}
+    other = tmp_path / "other.csv"
+    other.write_text("text,label\nquite another text,first\nand one more,second\n")
+    assert "evaluated-on-train" not in {remark.code for remark in evaluate(out, other).remarks}
+    shutil.move(own, tmp_path / "moved.csv")
+    assert "evaluated-on-train" not in {remark.code for remark in evaluate(out, tmp_path / "moved.csv").remarks}
+
+
+def test_a_model_that_never_trained_a_step_says_so(base_model: Path, table: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    run_finetune(base_model, table, out, steps=2)
+    assert remarks_on_model(out) == []
+    results = json.loads((out / "results.json").read_text())
+    results["selection"]["step"] = 0
+    (out / "results.json").write_text(json.dumps(results))
+    assert [remark.code for remark in remarks_on_model(out)] == ["untrained-model"]
+
+
 def test_remarks_about_unfinished_runs(base_model: Path, table: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     run_finetune(base_model, table, out, steps=4)
     (out / "results.json").unlink()
-    assert [remark.code for remark in remarks_if_unfinished(out)] == ["unfinished-run"]
+    assert [remark.code for remark in remarks_on_model(out)] == ["unfinished-run"]
     lines = (out / "metrics.jsonl").read_text().splitlines()
     (out / "metrics.jsonl").write_text("\n".join(line for line in lines if json.loads(line)["kind"] != "eval") + "\n")
-    assert [remark.code for remark in remarks_if_unfinished(out)] == ["unfinished-run-not-evaluated"]
+    assert [remark.code for remark in remarks_on_model(out)] == ["unfinished-run-not-evaluated"]
     shutil.rmtree(out / "model")
     with refused("no-model-yet", place=str(out)):
         bertworks.load(out)
@@ -692,10 +720,9 @@ def test_with_a_time_budget_evaluations_read_a_subset_of_a_large_dev(
     assert token_subset(dev, 10**6) == list(range(64))
     assert 10 < len(subset) < 20
     assert subset == token_subset(dev, sum(feature.length for feature in dev) // 4)
-    monkeypatch.setattr(finetune_module, "EVALUATION_TOKENS", 50)
     n_evaluated: list[int] = []
     monkeypatch.setattr(DevEvaluation, "_progress", lambda self, done, total: n_evaluated.append(total))
-    data, _ = run_finetune(base_model, table, tmp_path / "run", budget=3.0)
+    data, _ = run_finetune(base_model, table, tmp_path / "run", "train.evaluate_tokens=50", budget=3.0)
     (remark,) = (event for event in events(tmp_path / "run", "remark") if event["code"] == "dev-sampled")
     assert len(set(n_evaluated)) == 1
     assert max(n_evaluated) < len(data.dev)
@@ -1257,7 +1284,7 @@ def test_finetune_predict_and_evaluate_from_the_command_line(base_model: Path, t
     eval_table.write_text("a,b\nba de,first\nku de,second\n")
     assert "1.0000" in run("evaluate", out, eval_table, "--text", "a", "--label", "b").stdout
     (out / "results.json").unlink()
-    assert remarks_if_unfinished(out)[0].text in run("predict", out, texts).stderr
+    assert remarks_on_model(out)[0].text in run("predict", out, texts).stderr
     assert refusal("compare", out, out)["code"] == "unfinished-run"
     unknown_key = refusal("finetune", "classify", "--train", table, "--model", base_model, "--set", "lr=1", "--show")
     assert unknown_key["code"] == "unknown-key" and "'optim.lr'" in unknown_key["what to do"]

@@ -499,6 +499,12 @@ def test_an_existing_run_is_not_overwritten(base_model: Path, tmp_path: Path) ->
     before = (tmp_path / "run/data/train.jsonl").read_bytes()
     with refused("run-exists"):
         bertworks.finetune(make_rows(40), model=base_model, out=tmp_path / "run", steps=1)
+    wrong: tuple[dict[str, Any], ...] = ({"epochs": 0}, {"seeds": 0}, {"first": 0}, {"settings": {"optim.rate": 1}})
+    for arguments in wrong:  # these are said first: another folder would not help
+        with refused("unknown-key" if "settings" in arguments else "out-of-range"):
+            bertworks.finetune(make_rows(40), model=base_model, out=tmp_path / "run", **arguments)
+    with pytest.raises(TypeError, match="step"):
+        bertworks.finetune(make_rows(40), model=base_model, out=tmp_path / "run", epochs=1, step="3")
     assert (tmp_path / "run/data/train.jsonl").read_bytes() == before
     (tmp_path / "other").mkdir()
     (tmp_path / "other/notes.txt").write_text("mine")

@@ -487,6 +487,11 @@ class FinetuneLoop(LoopConfig):
         ge=8,
         description="tokens of a micro-batch (gradient accumulation), about, of whole examples; null: the whole batch",
     )
+    evaluate_tokens: int = Field(
+        65_536,
+        ge=1,
+        description="with a time budget: tokens of dev that an evaluation on the way reads; a short budget has fewer",
+    )
     patience: int | None = Field(
         None, ge=1, description="early stopping: evaluations without improvement before the run stops; null: none"
     )

@@ -250,6 +250,8 @@ class Workbench:
         confident than `min_confidence`, it abstains: None for a label, an answer, a choice, or the tag of a word; of
         several labels, which are undecided.
 
+        Labels are text, also where those of the training were numbers or booleans: "1", "True".
+
         With `logits=True`, `logits` of the result has an array for each input, calibrated as the confidence is: of the
         classes (classify, multilabel, regress), of the choices (choice), of each word that was read (tag: words, tags),
         or of the first and the last token of an answer (span: rows, 2; each window has a row for "no answer", then one

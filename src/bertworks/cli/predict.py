@@ -83,7 +83,7 @@ def predict(
     """Predictions of a fine-tuned model, one for each text."""
     from bertworks.datasets.tables import check_file
     from bertworks.runs.predictions import check_output, inputs_for, open_output, predict_file
-    from bertworks.runs.results import remarks_if_unfinished
+    from bertworks.runs.results import remarks_on_model
 
     is_text = _is_text(file)
     check_output(out, "-" if is_text else file, as_json=json, raw=raw)
@@ -102,7 +102,7 @@ def predict(
         ledger, n_abstained = predict_file(
             predictor, inputs, write, on_long=on_long, min_confidence=min_confidence, progress=advance
         )
-    for remark in (*remarks_if_unfinished(Path(run)), *inputs.remarks, *write.remarks):
+    for remark in (*remarks_on_model(Path(run)), *inputs.remarks, *write.remarks):
         say(str(remark))
     if n_abstained:
         say(f"{n_abstained:,} of {ledger.texts:,} {predictor.task.abstained_help.format(min_confidence)}")
@@ -156,7 +156,7 @@ def evaluate(
     """How good a fine-tuned model is on other examples, with 95 % confidence intervals."""
     from bertworks.runs.finetune import evaluate as evaluate_run
     from bertworks.runs.record import FINETUNE, SEEDS, RunRecord
-    from bertworks.runs.results import remarks_if_unfinished
+    from bertworks.runs.results import remarks_on_model
     from bertworks.tasks.source import Source
     from bertworks.train.runtime import choose_device, set_threads
 
@@ -192,7 +192,7 @@ def evaluate(
         for split, split_results in results.extra_eval.items():
             rows += _score_rows(f"{split}: ", split_results)
         show_table(("metric", "value", f"95 % CI, n={len(results.example_scores):,}"), rows)
-    for remark in (*remarks_if_unfinished(run), *evaluation.remarks, evaluation.ledger):
+    for remark in (*remarks_on_model(run), *evaluation.remarks, evaluation.ledger):
         say(str(remark))
 
 

@@ -47,6 +47,7 @@ WORD = re.compile(rf"[{CJK}]|[^\s{CJK}]+")
 MAX_NAME_SHOWN = 40  # characters of a column's name in a message
 MAX_UNUSED_SHOWN = 5  # unused columns named in a message
 MAX_CLASS_SHARE = 0.2  # different values per row in a column that is guessed to be the label
+NUMBER = re.compile(r"\s*[-+]?(\d+([.,]\d*)?|[.,]\d+)(e[-+]?\d+)?\s*", re.IGNORECASE)  # a decimal comma is said later
 LIST_ELEMENT = re.compile(r"""'([^']*)'|"([^"]*)"|(-?\d+)""")
 NUMPY_LIST = re.compile(rf"\[\s*(?:{LIST_ELEMENT.pattern})(?:\s+(?:{LIST_ELEMENT.pattern}))+\s*\]")
 
@@ -138,6 +139,16 @@ class TableSample:
             if texts and len(set(texts)) > min_rows and sum(len(WORD.findall(cell)) > 1 for cell in texts) > min_rows
         }
         return max(mean_lengths, key=lambda name: mean_lengths[name], default=None)
+
+    def numeric(self) -> TableSample:
+        """With columns only that mostly hold numbers; whole numbers that are all different rather count the rows."""
+        cells = {name: [str(row[name]) for row in self.rows if not is_missing(row.get(name))] for name in self.columns}
+        n_numbers = {name: sum(map(bool, map(NUMBER.fullmatch, values))) for name, values in cells.items()}
+        counts_rows = {
+            name for name, values in cells.items() if len(set(values)) == len(self.rows) and "".join(values).isdigit()
+        }
+        names = (name for name in self.columns if 2 * n_numbers[name] > len(cells[name]) and name not in counts_rows)
+        return replace(self, columns=tuple(names))
 
     def fewest_values_column(self) -> str | None:
         """The column with the fewest different values, if they are few enough to be classes."""

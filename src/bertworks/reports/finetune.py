@@ -236,9 +236,11 @@ def _prediction_notes(results: EvalResults, task: AnyTask) -> list[Title]:
         temperature = f"{calibration.temperature:.2f}"
         used = ("it is part of the saved weights", "已并入保存的权重")
         if not calibration.helps:
+            error_falls = calibration.error_after < calibration.error_before
             used = (
-                "it is not used, since the error does not fall, or the right answers become less likely",
-                "误差没有降低，或正确答案的似然下降，故不采用",
+                ("it is not used, since the right answers become less likely", "但正确答案的似然下降，故不采用")
+                if error_falls
+                else ("it is not used, since the error does not fall", "误差没有降低，故不采用")
             )
         notes.append(
             (

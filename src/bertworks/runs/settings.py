@@ -37,7 +37,7 @@ from bertworks.presets import recipe
 from bertworks.tasks.shapes import SHAPES, task_class, task_model_config
 from bertworks.text.ledger import OnLong
 from bertworks.text.tokenizer import Tokenizer
-from bertworks.train.policy import EVALUATION_SHARE
+from bertworks.train.policy import EVALUATION_SHARE, EVALUATION_SPEED
 from bertworks.workbench import Workbench, fit_to
 
 Sections = Mapping[str, tuple[type[Frozen], ...]]
@@ -262,6 +262,8 @@ def resolve_finetune(
         _refuse_unused(["data.train_windows"])
     if "cooldown" in user_settings["optim"] and optim.get("schedule") != "constant":
         _refuse_unused(["optim.cooldown"], "leave it out, or optim.schedule=constant")
+    if "evaluate_tokens" in user_settings["train"] and train.get("budget") is None:
+        _refuse_unused(["train.evaluate_tokens"], "leave it out: without a time budget evaluations read all of dev")
     if train.get("patience") is not None and train.get("evaluations") == 0:
         _refuse_unused(["train.patience"], "leave it out, or train.evaluations=4")
     values = {"task": {**task.model_dump(), **user_settings["task"]}, "data": data, "optim": optim, "train": train}
@@ -282,12 +284,11 @@ def _check_overlap(user_settings: Mapping[str, Any], max_length: object) -> None
 
 
 def _n_evaluations(loop: FinetuneLoop, n_train: int, n_dev: int) -> int:
-    """As many as take a small share of the time, given that training on an example takes three times as long as
-    evaluating one."""
+    """As many as take a small share of the time."""
     if loop.epochs is None and loop.steps is None:
         return loop.evaluations
     n_trained = loop.epochs * n_train if loop.epochs is not None else (loop.steps or 0) * loop.batch_size
-    return max(2, min(loop.evaluations, round(EVALUATION_SHARE * 3 * n_trained / n_dev)))
+    return max(2, min(loop.evaluations, round(EVALUATION_SHARE * EVALUATION_SPEED * n_trained / n_dev)))
 
 
 def _check_task(task: TaskConfig, user_settings: Mapping[str, Any]) -> None:

@@ -32,7 +32,7 @@ MANY_NUMERIC_LABELS = 12  # from there on they are probably a quantity, not clas
 
 @dataclass(frozen=True)
 class ClassPrediction(Prediction):
-    label: str | None  # None: not confident enough
+    label: str | None  # as text, also where labels were numbers or booleans; None: not confident enough
     confidence: float
     scores: dict[str, float]
 
@@ -160,6 +160,11 @@ class Classify(SequenceTask[str, ClassPrediction]):
 
     def metric_values(self, scores: Floats) -> MetricValues:
         return metrics.class_metrics(scores[:, 0], scores[:, 1], len(self.labels))
+
+    def resampled_metrics(self, scores: Floats) -> Callable[[Floats], MetricValues]:
+        n_classes = len(self.labels)
+        absent_f1 = metrics.f1_by_class(scores[:, 0], scores[:, 1], n_classes)
+        return lambda rows: metrics.class_metrics(rows[:, 0], rows[:, 1], n_classes, absent_f1)
 
     @property
     def confusion_labels(self) -> tuple[str, ...]:

@@ -193,3 +193,13 @@ class Multilabel(SequenceTask[tuple[str, ...], MultilabelPrediction]):
     def metric_values(self, scores: Floats) -> MetricValues:
         targets, predicted = np.split(scores > 0, 2, axis=1)
         return metrics.multilabel_metrics(targets, predicted)
+
+    def resampled_metrics(self, scores: Floats) -> Callable[[Floats], MetricValues]:
+        targets, predicted = np.split(scores > 0, 2, axis=1)
+        absent_f1 = metrics.multilabel_f1_by_class(targets, predicted)
+
+        def of_resample(rows: Floats) -> MetricValues:
+            targets, predicted = np.split(rows > 0, 2, axis=1)
+            return metrics.multilabel_metrics(targets, predicted, absent_f1)
+
+        return of_resample

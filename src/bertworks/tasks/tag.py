@@ -238,6 +238,12 @@ class TagSchema(Schema):
         in_dev = {label for example in dev for label in example.labels}
         return labels | {label for label in in_dev if _entity_types([label]) & types}
 
+    def shown_labels(self, example: Example, labels: Set[str]) -> tuple[str, ...]:
+        """The types of its entities, if they have any: tags such as B-LOC may be ours, where users labelled spans."""
+        if not metrics.has_entity_tags(labels) or _entity_types(labels) == {""}:
+            return example.labels
+        return tuple(entity_type for entity_type, _, _ in metrics.entities(example.labels))
+
     def to_tag_scheme(self, example: Example, labels: Set[str]) -> Example:
         """Entities whose tags are not among the labels are written in the scheme that these have."""
         if example.answer is None or labels >= set(example.answer):

@@ -193,6 +193,10 @@ class Task(Trainable, Generic[Answer, PredictionT]):
         this shape has no such answer."""
         return None
 
+    def resampled_metrics(self, scores: Floats) -> Callable[[Floats], MetricValues]:
+        """The metrics of resamples of these scores."""
+        return self.metric_values
+
     def exported(self, config: TaskConfig) -> tuple[Model, TaskConfig]:
         """The model to save, whose logits are in the user's units as far as possible, and the config of what remains to
         be done to them."""

@@ -11,6 +11,7 @@ from bertworks.train.checkpoint import State
 from bertworks.train.clock import Clock
 
 EVALUATION_SHARE = 0.3  # of a time budget that evaluations during training may take
+EVALUATION_SPEED = 3  # how many tokens are evaluated in the time of training on one
 Evaluate = Callable[[int], dict[str, float]]
 """Called with the step; returns metrics. A signal may interrupt it, unless several processes evaluate; a resumed run
 repeats it."""
