@@ -23,7 +23,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import bertworks
-from bertworks.cli.live import LiveView
+from bertworks.cli.live import STOPPING, LiveView
 from bertworks.cli.main import app
 from bertworks.cli.show import console, show_table
 from bertworks.cli.tour_stages import BLANKS
@@ -31,6 +31,7 @@ from bertworks.runs.context import Outcome
 from bertworks.runs.tour_task import next_sentence_task
 from bertworks.text.ledger import Ledger
 from bertworks.text.tokenizer import Tokenizer
+from bertworks.train.runtime import StopRequest
 from commands import refusal, run, run_json
 from texts import tiny_tokenizer
 
@@ -657,6 +658,37 @@ def test_a_call_from_python_leaves_logging_alone() -> None:
         [sys.executable, "-c", code + "assert log.propagate and not log.handlers"], capture_output=True, text=True
     )
     assert process.returncode == 0, process.stderr
+
+
+@pytest.mark.parametrize("module", ["typer", "torch"])
+def test_an_interrupt_during_startup_is_one_plain_line(module: str) -> None:
+    """Before the verbs are known, and while one imports what it needs."""
+    code = f"""
+import runpy, sys
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupt())
+sys.argv = ["bertworks", "params", "bert-mini"]
+runpy.run_module("bertworks", run_name="__main__")
+"""
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (process.returncode, process.stdout, process.stderr) == (130, "", "interrupted\n")
+
+
+def test_a_stop_is_announced_in_the_panel() -> None:
+    stop = StopRequest()
+    view = LiveView(Path("run"), stop)
+
+    def shown() -> str:
+        with (screen := console()).capture() as capture:
+            screen.print(view)
+        return capture.get()
+
+    assert STOPPING not in shown()
+    stop.handle(signal.SIGINT, None)
+    assert STOPPING in shown()
 
 
 def test_bad_options_exit_with_2() -> None:

@@ -33,7 +33,7 @@ from bertworks.datasets.report import BadRows
 from bertworks.errors import BadConfig, BadText, SaveFailed, Unsupported
 from bertworks.measure.metrics import entities
 from bertworks.model.folder import config_values
-from bertworks.page.html import escape
+from bertworks.page.html import paragraph
 from bertworks.reports.finetune import SPLIT_TITLES_ZH, _confusion
 from bertworks.runs import finetune as finetune_module
 from bertworks.runs.compare import compare
@@ -182,8 +182,8 @@ def test_remarks_about_the_data_are_in_the_report(base_model: Path, tmp_path: Pa
     finetune(FinetuneJob(config, data, source, str(base_model)), tmp_path / "run", ProcessContext.library())
     page = (tmp_path / "run/report.html").read_text()
     assert {"bad-rows", "labels"} <= {remark.code for remark in data.remarks}
-    assert all(escape(remark) in page for remark in data.remarks)
-    assert all(remark.chinese and escape(remark.chinese) in page for remark in data.remarks)
+    assert all(paragraph(remark.text) in page for remark in data.remarks)
+    assert all(remark.chinese and paragraph(remark.chinese) in page for remark in data.remarks)
     assert "rows.csv, line 42" in page
     assert all(f"{label} {sum(example.answer == label for example in data.train)}" in page for label in "ab")
 
@@ -634,6 +634,11 @@ def test_a_text_on_the_command_line(argument: str, is_text: bool, classifier: Pa
     result = run("predict", classifier, argument, "--on-long", "truncate")
     assert result.stdout == run("predict", classifier, "-", "--on-long", "truncate", stdin=argument.encode()).stdout
     assert "read as a text" in result.stderr
+
+
+@pytest.mark.parametrize("text", ["", "  "])
+def test_an_empty_text_is_no_folder(text: str, classifier: Path) -> None:
+    assert refusal("predict", classifier, text)["code"] == "empty-text"
 
 
 def test_a_file_is_not_taken_for_a_text(classifier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from bertworks.config import DataConfig
 from bertworks.data.shards import Shards
 from bertworks.measure.metrics import METRICS
 from bertworks.page.curves import Curve, figure
-from bertworks.page.html import bilingual, escape, page, table
+from bertworks.page.html import bilingual, escape, page, paragraph, table
 from bertworks.reports.masks import LABELS, count_states, terminal_line, view_masks, write_masks_page
 from bertworks.reports.page import key_figures
 from bertworks.text.tokenizer import Tokenizer
@@ -49,6 +49,15 @@ def test_html_helpers() -> None:
     assert '<td class="number">9.5%</td>' in html
     assert "<td>7</td>" in html, "by columns"
     assert page(("<t>", "题"), "body").count("&lt;t&gt;") == 2
+
+
+def test_lines_below_the_first_are_a_list_and_backticks_are_code() -> None:
+    text = "skipped 2 rows:\n  a.csv, line 5: <i>\n  a.csv, line 7: no label\n`--skip-bad` skips"
+    assert paragraph(text) == (
+        "skipped 2 rows:<ul><li>a.csv, line 5: &lt;i&gt;</li><li>a.csv, line 7: no label</li>"
+        "<li><code>--skip-bad</code> skips</li></ul>"
+    )
+    assert paragraph("a `b` c") == "a <code>b</code> c"
 
 
 @pytest.mark.parametrize(("n", "columns"), [(3, 3), (6, 6), (7, 4), (8, 4), (10, 5), (11, 6), (13, 5)])

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from bertworks.runs.context import ProcessContext
     from bertworks.train.distributed import Distributed
     from bertworks.train.events import Evaluated, Event, Finished, Started, Trained
+    from bertworks.train.runtime import StopRequest
 
 SPARKLINE_BARS = "▁▂▃▄▅▆▇█"
+STOPPING = "stopping after this step; Ctrl-C again ends at once"
 LOG_SECONDS = 15.0  # between training lines where there is no terminal
 
 
@@ -31,7 +33,7 @@ def live_training(
     from bertworks.runs.context import ProcessContext
     from bertworks.train.runtime import own_process
 
-    with own_process(began) as runtime, live_view(run, quiet=not distributed.is_main) as show:
+    with own_process(began) as runtime, live_view(run, runtime.stop, quiet=not distributed.is_main) as show:
 
         def on_event(event: Event) -> None:
             with suppress(OSError, ValueError):  # a closed terminal is no reason to stop
@@ -41,10 +43,10 @@ def live_training(
 
 
 @contextmanager
-def live_view(run: Path, *, quiet: bool = False) -> Iterator[Callable[[Event], None]]:
-    """An event handler; afterwards the outcome is printed. Processes of a training other than the main one are
-    `quiet`."""
-    view = LiveView(run)
+def live_view(run: Path, stop: StopRequest | None = None, *, quiet: bool = False) -> Iterator[Callable[[Event], None]]:
+    """An event handler; afterwards the outcome is printed. `stop`: is said at once, where it is requested. Processes of
+    a training other than the main one are `quiet`."""
+    view = LiveView(run, stop)
     if quiet:
         yield lambda event: None
         return
@@ -53,6 +55,8 @@ def live_view(run: Path, *, quiet: bool = False) -> Iterator[Callable[[Event], N
     elif sys.stderr is not None and sys.stderr.isatty():
         yield from _on_terminal(view)
     else:
+        if stop is not None:
+            stop.notice = f"{STOPPING}\n"
         yield from _as_log_lines(view)
     with suppress(OSError):  # a closed terminal is no reason to fail
         _print_outcome(view)
@@ -226,8 +230,9 @@ def duration(seconds: float) -> str:
 class LiveView:
     """The latest events of a run, as a panel for the terminal."""
 
-    def __init__(self, run: Path) -> None:
+    def __init__(self, run: Path, stop: StopRequest | None = None) -> None:
         self.run = run
+        self.stop = stop
         self.step = 0
         self.started: Started | None = None
         self.trained: Trained | None = None
@@ -280,7 +285,8 @@ class LiveView:
             mfu = f", MFU {trained.mfu:.0%}" if trained.mfu is not None else ""
             rows.add_row("speed", f"{trained.tokens_per_second:,.0f} tokens/s{mfu}")
             rows.add_row("time left", duration(trained.seconds_left))
-        messages = Text("\n".join(self.messages), style="dim")
+        stopping = [STOPPING] if self.stop is not None and self.stop.signal else []
+        messages = Text("\n".join([*self.messages, *stopping]), style="dim")
         return Panel(Group(rows, messages), title=Text(str(self.run)), title_align="left")
 
 

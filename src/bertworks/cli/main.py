@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from io import TextIOWrapper
 from typing import Any
@@ -31,8 +33,27 @@ from bertworks.cli.vocab import app as vocab
 from bertworks.errors import BertworksError, NotFound
 
 
+@contextmanager
+def _interrupt_said() -> Iterator[None]:
+    """typer would exit without a word."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo("interrupted", err=True)
+        exit_process(128 + signal.SIGINT)
+
+
 class VerbGroup(TyperGroup):
-    """Who names a task where a verb is expected is told the verb; typer itself suggests verbs."""
+    """Who names a task where a verb is expected is told the verb; typer itself suggests verbs. Ctrl-C is said, unless
+    the verb has done so."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        with _interrupt_said():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _interrupt_said():
+            return super().invoke(ctx)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if not get_close_matches(args[0], self.commands, n=1):

@@ -85,6 +85,8 @@ def predict(
     from bertworks.runs.predictions import check_output, inputs_for, open_output, predict_file
     from bertworks.runs.results import remarks_if_unfinished
 
+    if not file.strip():
+        raise BadText("empty text", remedy="name a file, or give a text; - for standard input", code="empty-text")
     is_text = _is_text(file)
     check_output(out, "-" if is_text else file, as_json=json, raw=raw)
     predictor = load_model(run, device, threads).predictor
@@ -113,7 +115,7 @@ def _is_text(argument: str) -> bool:
     """Whether it is a text to predict for: no file has this name, and it does not look like one's."""
     from bertworks.data.tables import table_format
 
-    if argument == "-" or not argument.strip() or os.access(argument, os.F_OK):
+    if argument == "-" or os.access(argument, os.F_OK):
         return False
     if any(map(str.isspace, argument)):
         return table_format(Path(argument)) is None

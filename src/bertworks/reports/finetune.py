@@ -17,7 +17,7 @@ from bertworks.model.locate import RUN
 from bertworks.model.loss import Title
 from bertworks.page.curves import STYLE as CURVE_STYLE
 from bertworks.page.curves import Curve, figure
-from bertworks.page.html import bilingual, escape, page, table
+from bertworks.page.html import bilingual, escape, page, paragraph, table
 from bertworks.reports.page import REPORT, STEPS, curve_points, duration, key_figures, settings_sections, write_page
 from bertworks.reports.page import STYLE as REPORT_STYLE
 from bertworks.tasks.evaluation import MAX_CLASSES_SHOWN, EvalResults, SeedSummary, metrics_of
@@ -95,7 +95,7 @@ def _data(source: dict[str, Any], remarks: Sequence[Remark]) -> str:
     """Data set and files, and the remarks of reading them."""
     names = [source["dataset"], *(Path(path).name for key in ("folder", "train", "dev") if (path := source[key]))]
     lines = [escape(", ".join(name for name in names if name))]
-    lines += [bilingual(escape(remark.text), escape(remark.chinese or remark.text)) for remark in remarks]
+    lines += [bilingual(paragraph(remark.text), paragraph(remark.chinese or remark.text)) for remark in remarks]
     items = "".join(f"<li>{line}</li>" for line in lines)
     return f'<h2>{bilingual("Data", "数据")}</h2><ul class="dim">{items}</ul>'
 
