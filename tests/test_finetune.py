@@ -807,6 +807,65 @@ def test_wrong_settings_are_refused(
     assert error.value.fields == fields and expected_in_message in str(error.value)  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize(
+    ("key", "suggestion"),
+    [
+        ("optim.learning_rate", "optim.lr"),
+        ("learning_rate", "optim.lr"),
+        ("train.num_train_epochs", "train.epochs"),
+        ("train.per_device_train_batch_size", "train.batch_size"),
+        ("batch_size", "train.batch_size"),
+        ("optim.decay", "optim.weight_decay"),
+        ("train.warmup_ratio", "optim.warmup"),
+        ("dropout", "model.dropout"),
+        ("max_len", "data.max_length"),
+        ("random_state", "train.seed"),
+    ],
+)
+def test_usual_names_of_settings_are_understood(key: str, suggestion: str) -> None:
+    with refused("unknown-key") as error:
+        parse_settings([f"{key}=1"], FINETUNE)
+    assert error.value.remedy == f"did you mean {suggestion!r}?"
+
+
+def test_only_the_settable_keys_of_a_section_are_listed() -> None:
+    for key, listed, hidden in (
+        ("optim.zzz", "optim.lr", "train.seed"),
+        ("model.zzz", "model.dropout", "n_layers"),
+        ("zzz", "optim", "train.seed"),
+    ):
+        with refused("unknown-key") as error:
+            parse_settings([f"{key}=1"], FINETUNE)
+        assert listed in str(error.value.remedy) and hidden not in str(error.value.remedy), error.value
+
+
+@pytest.mark.parametrize(
+    ("settings", "cause", "remedy"),
+    [
+        ({"train.epochs": 0}, "train.epochs = 0: must be at least 1", "train.epochs (--epochs)"),
+        (
+            {"train.steps": 3, "train.epochs": 2},
+            "train.steps = 3, train.epochs = 2: exactly one of steps, epochs and budget is needed",
+            "train.steps (--steps), train.epochs (--epochs)",
+        ),
+        ({"optim.lr": "fast"}, "optim.lr = 'fast': must be a number", "optim.lr"),
+        ({"train.batch_size": 1.5}, "train.batch_size = 1.5: must be a whole number", "train.batch_size"),
+        (
+            {"train.precision": "half"},
+            "train.precision = 'half': must be 'float32' or 'bfloat16'",
+            "train.precision",
+        ),
+    ],
+)
+def test_wrong_values_are_refused_in_our_words(
+    settings: dict[str, Any], cause: str, remedy: str, base_model: Path, table: Path
+) -> None:
+    source = find_source("classify", train=str(table))
+    with refused("bad-config", kind=BadConfig) as error:
+        resolve_finetune(bertworks.load(base_model), describe_task(read_data(source), source), settings=settings)
+    assert (error.value.cause, error.value.remedy) == (cause, f"correct {remedy}")
+
+
 def test_transitions_may_be_turned_off_but_not_set(base_model: Path) -> None:
     transitions = (("O", "B", False), ("B", "O", False))
     task = TaskConfig(shape="tag", labels=("B-x", "I-x", "O"), metric="entity_f1", transitions=transitions)

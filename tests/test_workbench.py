@@ -91,7 +91,7 @@ def test_long_texts_are_truncated_or_refused_on_request(bench: Workbench) -> Non
     truncated = bench.encode([text], on_long="truncate", ledger=ledger)
     assert np.allclose(truncated, bench.encode([" ".join(WORDS)]), atol=1e-6)
     assert (ledger.cut_texts, ledger.cut_tokens) == (1, 10)
-    with refused("too-long", place="text 1") as error:
+    with refused("too-long", place="text 2") as error:
         bench.encode(["red", text], on_long="error")
     assert figures(error.value.cause) == {"20", "10"}
 
@@ -119,7 +119,7 @@ def test_wrong_arguments(bench: Workbench) -> None:
     with refused("out-of-range") as error:
         bench.encode(["the"], batch_tokens=0)
     assert error.value.fields == ["batch_tokens"] and "batch_tokens" in error.value.cause
-    with refused("empty-text", place="text 1"):
+    with refused("empty-text", place="text 2"):
         bench.encode(["the", ""])
     with refused("unknown-value") as error:
         bench.encode(["the"], on_long="trunc")  # type: ignore[arg-type]

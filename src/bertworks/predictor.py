@@ -108,13 +108,13 @@ class Predictor:
                 raise BadText(row.cause, place=row.place, remedy="leave it out, or on_bad='skip'", code=row.code)
             return examples
         examples = []
-        for index, item in enumerate(items):
+        for number, item in enumerate(items, start=1):
             try:
-                examples.append(item if isinstance(item, Example) else as_example(item, schema, pairs, index))
+                examples.append(item if isinstance(item, Example) else as_example(item, schema, pairs, number))
             except BadText as error:
                 if on_bad == "error":
                     raise
-                report.bad_row(error.cause, f"input {index}", error.code)
+                report.bad_row(error.cause, f"input {number}", error.code)
                 examples.append(None)
         return examples
 
@@ -239,7 +239,7 @@ class Embedder:
         prompted = [prompt + (text.lower() if self.pooling.lower_case else text) for text in texts]
         encoded = self.tokenizer.encode(prompted, places)
         windows = SlidingWindows(self.tokenizer, self.limit, WindowConfig().overlap, on_long)
-        places = places or [f"text {index}" for index in range(len(texts))]
+        places = places or [f"text {number}" for number in range(1, len(texts) + 1)]
         prepared = [
             self._features(ids.astype(np.int64), windows, place) for ids, place in zip(encoded, places, strict=True)
         ]

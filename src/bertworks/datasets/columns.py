@@ -10,7 +10,7 @@ import json
 import math
 import re
 from ast import literal_eval
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -173,15 +173,16 @@ def find_columns(
             labels = schema.label_columns(table.without(texts))
             _check_header(rows, labels, place)
     except MissingColumn as missing:
-        shown = ", ".join(
-            name if len(name) <= MAX_NAME_SHOWN else f"{name[:MAX_NAME_SHOWN]}..." for name in all_columns
-        )
-        remedy = f"name it with --{missing.option}; the header line has: {shown}"
+        remedy = f"name it with --{missing.option}; the header line has: {shown_names(all_columns)}"
         code = "no-label-column" if missing.option == "label" else "no-text-column"
         raise BadText(f"no column found for {missing.content}", place=place, remedy=remedy, code=code) from None
     unused = tuple(name for name in all_columns if name not in (*texts, *labels))
     columns = Columns(texts, labels, unused=unused)
     return schema.label_format(rows, columns) if labels else columns
+
+
+def shown_names(names: Iterable[str]) -> str:
+    return ", ".join(name if len(name) <= MAX_NAME_SHOWN else f"{name[:MAX_NAME_SHOWN]}..." for name in names)
 
 
 def check_options(schema: Schema, named: NamedColumns, place: str | None = None) -> None:
