@@ -31,10 +31,10 @@ from bertworks.datasets.example import Example
 from bertworks.datasets.inputs import INPUT_BATCH_SIZE, InputBatch, as_example
 from bertworks.datasets.report import BadRows
 from bertworks.errors import BadConfig, BadText, SaveFailed, Unsupported
-from bertworks.measure.metrics import entities
+from bertworks.measure.metrics import ClassCounts, entities
 from bertworks.model.folder import config_values
 from bertworks.page.html import paragraph
-from bertworks.reports.finetune import SPLIT_TITLES_ZH, _confusion
+from bertworks.reports.finetune import SPLIT_TITLES_ZH, _classes, _confusion
 from bertworks.runs import finetune as finetune_module
 from bertworks.runs.compare import compare
 from bertworks.runs.context import ProcessContext
@@ -64,7 +64,7 @@ from bertworks.tasks.evaluation import EvalResults, calibrate_and_score, count_t
 from bertworks.tasks.features import ShuffledExamples
 from bertworks.tasks.source import Source, describe_task, find_source, read_data
 from bertworks.tasks.span import SpanTask
-from bertworks.tasks.tag import Tag, TagPrediction, entity_of
+from bertworks.tasks.tag import EntityPrediction, Tag, TagPrediction, entity_of
 from bertworks.train.checkpoint import State
 from bertworks.train.events import Event, Finished
 from bertworks.train.policy import EvaluationPolicy
@@ -409,9 +409,14 @@ def test_multilabel_from_the_command_line(base_model: Path, tmp_path: Path) -> N
     assert prediction["predicted_labels"] == ["even", "odd"]
     assert not prediction["predicted_undecided"]
     process = run("predict", tmp_path / "run", tmp_path / "inputs.txt", "--min-confidence", "1")
-    assert process.stdout == "\teven, odd\n" and low_confidence_counts(process.stderr) == (1, 1)
+    assert re.fullmatch(r"none\tundecided: even 0\.\d\d, odd 0\.\d\d\n", process.stdout)
+    assert low_confidence_counts(process.stderr) == (1, 1)
     process = run("predict", tmp_path / "run", tmp_path / "inputs.txt", "--min-confidence", "0.01")
     assert "0.01" not in process.stderr, "nothing is said of none"
+    assert re.fullmatch(r"even 0\.\d\d, odd 0\.\d\d\n", process.stdout)
+    run("predict", tmp_path / "run", tmp_path / "inputs.txt", "--out", tmp_path / "predictions.csv")
+    (row,) = csv.DictReader((tmp_path / "predictions.csv").open())
+    assert {name: float(row[f"predicted_score_{name}"]) for name in ("even", "odd")} == prediction["predicted_scores"]
 
 
 def test_min_confidence_out_of_range_is_refused(base_model: Path, table: Path, tmp_path: Path) -> None:
@@ -668,6 +673,9 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         (["classify"], "unknown-verb", "bertworks finetune classify"),
         (["ner"], "unknown-verb", "bertworks finetune tag"),
+        (["similarity"], "unknown-verb", "bertworks embed"),
+        (["encode"], "unknown-verb", "bertworks embed"),
+        (["train"], "unknown-verb", "bertworks finetune"),
         (["finetune", "clasify", "--model", "minilm"], "unknown-task", "'classify'"),
         (["finetune", "NER", "--model", "minilm"], "unknown-task", "'tag'"),
         (["finetune", "sst-2", "--model", "minilm"], "unknown-task", "'sst2'"),
@@ -1140,6 +1148,14 @@ def test_predictions_are_written_beside_the_columns_of_a_table(base_model: Path,
     assert run("predict", tmp_path / "run", inputs, "--json").stdout.startswith('{"place"')
 
 
+def test_entities_are_printed_readably() -> None:
+    example = as_example("Jean Paul Sartre of Rome", Tag.schema, False, 1)
+    found = [entity_of(example, "PERSON", 0, 2, 0.971), replace(entity_of(example, "LOC", 4, 4, 0.5), start=None)]
+    prediction = EntityPrediction(list(example.texts), ["B-PERSON"], [1.0], found)
+    assert prediction.shown()["entities"] == "PERSON 0-16 Jean Paul Sartre (0.97); LOC Rome (0.50)"
+    assert "entities" not in TagPrediction(["Ba"], ["NOUN"], [1.0], []).cells()
+
+
 def test_entities_have_offsets_into_the_text() -> None:
     example = as_example("Mr. Li of New-York, Inc.!", Tag.schema, False, 0)
     words = list(example.texts)
@@ -1223,7 +1239,10 @@ def test_other_shapes_predict_files(shape: str, tmp_path: Path) -> None:
     if shape == "tag":
         assert line["predicted_words"] == ["Ba", "de", ",", "fi", "!"]
         assert row["predicted_tags"] == " ".join(line["predicted_tags"])
-        assert row["text"] == "Ba de, fi!" and "predicted_entities" not in row
+        assert row["text"] == "Ba de, fi!"
+        names = ("type", "text", "start", "end", "confidence")
+        cell = [{name: entity[name] for name in names} for entity in line["predicted_entities"]]
+        assert json.loads(row["predicted_entities"]) == cell
         process = run("predict", folder, inputs, "--min-confidence", "1")
         assert process.stdout.split("\t")[1].strip() == "? ? ? ? ?"
         assert low_confidence_counts(process.stderr) == (1, 1)
@@ -1329,6 +1348,14 @@ def test_finetune_predict_and_evaluate_from_the_command_line(base_model: Path, t
     missing_out = refusal("finetune", "classify", "--train", "nowhere.csv", "--model", base_model)
     assert missing_out["code"] == "missing-option"
     assert "--out" in missing_out["what to do"], "before anything is read"
+
+
+def test_classes_that_are_never_predicted_are_named() -> None:
+    results = EvalResults({"f1": 0.5}, {"f1": (0.4, 0.6)}, (), confusion=[], example_scores=np.zeros((1, 2)))
+    seen = replace(results, classes={"a": ClassCounts(2, 3, 2), "<b>": ClassCounts(0, 3, 0), "c": ClassCounts(0, 0, 0)})
+    page = "".join(_classes(seen))
+    assert "Never predicted on dev: &lt;b&gt;." in page and "&lt;b&gt;。" in page
+    assert "Never" not in "".join(_classes(replace(seen, classes={"a": ClassCounts(2, 3, 2)})))
 
 
 def test_confusion_of_many_labels_is_a_list_not_a_matrix() -> None:

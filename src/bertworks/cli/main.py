@@ -32,6 +32,15 @@ from bertworks.cli.tour import tour
 from bertworks.cli.vocab import app as vocab
 from bertworks.errors import BertworksError, NotFound
 
+MAKES_VECTORS = "`bertworks embed MODEL INPUT --out vectors.npy` makes vectors"
+OTHER_VERBS = {  # what others call a verb, or what Python alone has: what to do
+    "similarity": f"{MAKES_VECTORS}; in Python, `bertworks.load(MODEL).similarity(texts, texts)` compares texts",
+    **dict.fromkeys(("encode", "vectors", "vectorize"), MAKES_VECTORS),
+    "train": "`bertworks finetune` trains a model for a task, `bertworks pretrain` one on plain text",
+    **dict.fromkeys(("infer", "run"), "`bertworks predict RUN INPUT` predicts with a fine-tuned model"),
+    **dict.fromkeys(("test", "score"), "`bertworks evaluate RUN ROWS.csv` scores a fine-tuned model"),
+}
+
 
 @contextmanager
 def _interrupt_said() -> Iterator[None]:
@@ -56,6 +65,8 @@ class VerbGroup(TyperGroup):
             return super().invoke(ctx)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] in OTHER_VERBS:
+            raise NotFound(f"no verb {args[0]!r}", remedy=OTHER_VERBS[args[0]], code="unknown-verb")
         if not get_close_matches(args[0], self.commands, n=1):
             from bertworks.tasks.source import similar_task
 

@@ -345,7 +345,10 @@ def _classes(results: EvalResults) -> list[str]:
         )
         for name, counts in results.classes.items()
     ]
-    return [f"<h2>{bilingual('By class', '逐类结果')}</h2>{table(header, rows)}"]
+    never = [name for name, counts in results.classes.items() if counts.support and not counts.predicted]
+    shown = ", ".join(map(escape, never))
+    notes = [(f"Never predicted on dev: {shown}.", f"在开发集上从未被预测：{shown}。")] if never else []
+    return [f"<h2>{bilingual('By class', '逐类结果')}</h2>{table(header, rows)}{_notes(notes)}"]
 
 
 def _errors(results: EvalResults, task: AnyTask) -> list[str]:
