@@ -1082,6 +1082,7 @@ def test_two_runs_are_compared(base_model: Path, table: Path, tmp_path: Path) ->
     verdicts = [re.search(r"^ *accuracy .*\d\b(.*)$", process.stdout, re.MULTILINE) for process in processes]
     assert all(verdicts)
     assert len({verdict[1] for verdict in verdicts if verdict}) == 2
+    assert all(len(line.rstrip()) <= 80 for process in processes for line in process.stdout.splitlines())
     assert remarks[0].text in processes[0].stderr
     output = run_json("compare", tmp_path / "bad", tmp_path / "good")
     assert output["metrics"]["accuracy"]["significant"] and output["remarks"] == [remark.text for remark in remarks]

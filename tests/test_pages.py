@@ -72,6 +72,13 @@ def test_every_metric_is_explained_in_both_languages() -> None:
         assert english.isascii() and re.search("[\u4e00-\u9fff]{4}", chinese), metric.name
 
 
+def test_shares_are_in_percent_on_the_axis() -> None:
+    curve = Curve(("a", "甲"), [(0.0, 0.4), (1.0, 0.6)])
+    shares = figure(("t", "题"), [curve], x_title=("x", "横"), y_percent=True)
+    assert ">50%</text>" in shares and ">0.5</text>" not in shares and ">1</text>" in shares
+    assert ">100%</text>" in figure(("t", "题"), [curve], x_title=("x", "横"), x_percent=True, y_percent=True)
+
+
 def test_a_single_point_is_drawn() -> None:
     figures = [
         figure(("t", "题"), [Curve(("a", "甲"), points)], x_title=("x", "横"))

@@ -225,7 +225,8 @@ def test_truncation_is_counted_and_refusal_names_the_text(tmp_path: Path) -> Non
         (["fine", " \n\t\u3000"], "empty-text", ""),
         (["ok", "half \ud83d here"], "lone-surrogate", "U+D83D"),
         (["ok", None], "not-a-string", "NoneType"),
-        (["ok", 3.5], "not-a-string", "float"),
+        (["ok", 3.5], "not-a-string", "a float"),
+        (["ok", 3], "not-a-string", "an int"),
         (["ok", b"bytes"], "not-a-string", "bytes"),
     ],
 )

@@ -17,6 +17,7 @@ from bertworks.model.layout import Tokens
 from bertworks.text.cached_encoder import HAN
 from bertworks.text.tokenizer import Tokenizer
 from refusals import figures, refused
+from texts import tiny_tokenizer
 
 WORDS = ["the", "a", "cat", "dog", "sat", "ran", "on", "mat", "red", "big"]
 VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
@@ -83,6 +84,13 @@ def test_long_texts_are_window_means_weighted_by_tokens(bench: Workbench) -> Non
     assert (ledger.texts, ledger.tokens, ledger.windowed_texts, ledger.windowed_tokens) == (2, 24, 1, 23)
     assert ledger.limit == 10 and (ledger.cut_texts, ledger.cut_tokens) == (0, 0)
     assert figures(ledger) >= {"1", "23", "10"}
+
+
+def test_a_workbench_says_what_it_is() -> None:
+    bench = bertworks.new("bert-tiny", tokenizer=tiny_tokenizer(), heads=["sequence"], n_positions=48)
+    n_parameters = sum(parameter.numel() for parameter in bench.model.parameters())
+    assert repr(bench) == f"<Workbench: bert, 2 layers of 128, {n_parameters:,} parameters, heads: sequence>"
+    assert repr(bertworks.new("bert-tiny", heads=[])).endswith("no head, no tokenizer>")
 
 
 def test_long_texts_are_truncated_or_refused_on_request(bench: Workbench) -> None:

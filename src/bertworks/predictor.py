@@ -27,7 +27,7 @@ from bertworks.datasets.example import Example
 from bertworks.datasets.inputs import as_example, row_examples, table_rows
 from bertworks.datasets.report import ReadReport
 from bertworks.datasets.schema import Input
-from bertworks.errors import BadConfig, BadText, Remark, TooLong, Unsupported
+from bertworks.errors import BadConfig, BadText, Remark, TooLong, Unsupported, with_article
 from bertworks.model.layout import Tokens
 from bertworks.model.model import Model
 from bertworks.model.pooling import Pooling
@@ -207,7 +207,8 @@ def check_inputs(inputs: object) -> None:
         raise BadText("one text, where a list of texts is expected", remedy="predict([text])[0]", code="not-a-list")
     if not fits(inputs, Iterable) and not hasattr(inputs, "to_dicts"):
         remedy = "a list of texts, or a DataFrame"
-        raise BadText(f"a {type(inputs).__name__}, where a list of texts is expected", remedy=remedy, code="not-a-list")
+        cause = f"{with_article(type(inputs).__name__)}, where a list of texts is expected"
+        raise BadText(cause, remedy=remedy, code="not-a-list")
 
 
 class Embedder:

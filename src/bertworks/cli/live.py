@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertworks.cli.show import console, is_json_requested, is_quiet, metric_title, say, show_json
+from bertworks.errors import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -143,16 +144,15 @@ def _choice_lines(finished: Finished, metric: str) -> list[str]:
     """Which evaluations the metrics are of."""
     last = f"; the last: {_format(metric, finished.last[metric])}" if metric in finished.last else ""
     if finished.n_evaluations is not None:
-        return [
-            f"          the best of {finished.n_evaluations} evaluations on dev, at step {finished.best_step:,}{last}"
-        ]
+        best_of = counted(finished.n_evaluations, "evaluation")
+        return [f"          the best of {best_of} on dev, at step {finished.best_step:,}{last}"]
     return [f"          of the best evaluation of each seed on dev{last}"] if last else []
 
 
 def _estimate_lines(finished: Finished, metric: str, interval: tuple[float, float]) -> list[str]:
     """What to expect on new examples: the 95 % CI, and what it is around if that is not the metric itself."""
     low, high = (_format(metric, edge) for edge in interval)
-    seeds = f", {finished.n_seeds} seeds" if finished.n_seeds is not None else ""
+    seeds = f", {counted(finished.n_seeds, 'seed')}" if finished.n_seeds is not None else ""
     size = f"(n={finished.dev_examples:,}{seeds})"
     if metric not in finished.cross_fitted:
         return [f"95 % CI   {metric_title(metric)} {low} to {high} {size}"]
@@ -172,8 +172,8 @@ def event_line(event: Event) -> str | None:
         case events.Started():
             machine = event.machine
             speed = f"{event.peak_gflops:,.0f} GFLOP/s in matrix products"
-            where = f"{machine['device']}, {machine['threads']} threads x {machine['world_size']} processes"
-            return f"{where}, {speed}, torch {machine['torch']}"
+            where = f"{counted(machine['threads'], 'thread')} x {counted(machine['world_size'], 'process')}"
+            return f"{machine['device']}, {where}, {speed}, torch {machine['torch']}"
         case events.Trained():
             speed = f"{event.tokens_per_second:,.0f} tokens/s"
             return f"{step}: {metrics_line(event.terms)}, {speed}, {duration(event.seconds_left)} left"
@@ -196,12 +196,23 @@ def event_line(event: Event) -> str | None:
 
 
 def metrics_line(metrics: Mapping[str, float], std: Mapping[str, float] | None = None) -> str:
-    """`std`: of each metric, over seeds."""
+    """`std`: of each metric, over seeds. A loss is called so, with its name where there are several."""
+    shown = {
+        name: value for name, value in metrics.items() if name not in ("loss", "error") and isinstance(value, float)
+    }
+    losses = [name for name in shown if _is_loss(name)]
+    titles = {name: f"{metric_title(name)} loss" if len(losses) > 1 else "loss" for name in losses}
     return ", ".join(
-        f"{metric_title(name)} {_format(name, value)}{_format_std(name, std or {})}"
-        for name, value in metrics.items()
-        if name not in ("loss", "error") and isinstance(value, float)
+        f"{titles.get(name) or metric_title(name)} {_format(name, value)}{_format_std(name, std or {})}"
+        for name, value in shown.items()
     )
+
+
+def _is_loss(name: str) -> bool:
+    """Of a model's terms, whose accuracies are beside them; the others are metrics of a task."""
+    from bertworks.measure.metrics import METRICS
+
+    return name not in METRICS and name != "perplexity" and not name.endswith("_accuracy")
 
 
 def _format_std(name: str, std: Mapping[str, float]) -> str:

@@ -22,6 +22,7 @@ from bertworks.cli.finetune import TasksHelpCommand, finetune
 from bertworks.cli.import_ import import_
 from bertworks.cli.info import info
 from bertworks.cli.masks import masks
+from bertworks.cli.options import InputCommand
 from bertworks.cli.params import params
 from bertworks.cli.predict import compare, evaluate, predict
 from bertworks.cli.prepare import prepare
@@ -110,7 +111,11 @@ STAGES: dict[str, dict[str, tuple[Callable[..., None] | typer.Typer, str]]] = {
     },
 }
 VERBS = {name: verb for verbs in STAGES.values() for name, (verb, _) in verbs.items()}
-COMMAND_CLASSES = {"pretrain": SettingsHelpCommand, "finetune": TasksHelpCommand}  # with more help than others
+COMMAND_CLASSES = {  # with other help than usual
+    "pretrain": SettingsHelpCommand,
+    "finetune": TasksHelpCommand,
+    **dict.fromkeys(("embed", "fill", "tokenize"), InputCommand),
+}
 for stage, verbs in STAGES.items():
     for name, (verb, _) in verbs.items():
         if isinstance(verb, typer.Typer):

@@ -226,13 +226,22 @@ def compare(
             f"{metric.second:.4f}",
             f"{metric.second - metric.first:+.4f}",
             _format_interval(metric.interval, "+"),
-            "significant (95 %)" if metric.significant else "not significant (95 %)",
+            "significant" if metric.significant else "not significant",
         )
         for metric in comparison.metrics
     ]
-    show_table(("metric", str(first), str(second), "difference", "95 % CI", ""), rows)
+    show_table(("metric", *_short_names(first, second), "difference", "95 % CI", ""), rows)
     for remark in comparison.remarks:
         say(str(remark))
+
+
+def _short_names(first: Path, second: Path) -> tuple[str, str]:
+    """Of two folders: as much of their paths as tells them apart, so that a table fits on the screen."""
+    first, second = first.resolve(), second.resolve()
+    if first.name != second.name or first == second:
+        return first.name, second.name
+    shared = os.path.commonpath([first, second])
+    return str(first.relative_to(shared)), str(second.relative_to(shared))
 
 
 def _scores(results: EvalResults) -> dict[str, object]:

@@ -19,7 +19,7 @@ from pydantic import Field
 from bertworks.config import CountedFrom, Frozen
 from bertworks.data.tables import Row
 from bertworks.datasets.example import InvalidRow, is_blank
-from bertworks.errors import BadText, Remark, nearest
+from bertworks.errors import BadText, Remark, nearest, with_article
 from bertworks.text.words import CJK
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ def text_cell(row: Row, name: str) -> str:
     if value is None or is_nan(value):
         raise InvalidRow(f"no text in column {name!r}", "no-text")
     if not isinstance(value, str):
-        raise InvalidRow(f"column {name!r} holds a {type(value).__name__}, not a text", "not-text")
+        raise InvalidRow(f"column {name!r} holds {with_article(type(value).__name__)}, not a text", "not-text")
     if is_blank(value):
         raise InvalidRow(f"empty text in column {name!r}", "empty-text")
     return value

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from bertworks.datasets.checks import WITHOUT_COPIES
 from bertworks.datasets.example import Example
-from bertworks.errors import Remark
+from bertworks.errors import Remark, counted
 from bertworks.files import read_json
 from bertworks.measure.intervals import Interval
 from bertworks.measure.metrics import Metric
@@ -174,13 +174,15 @@ def _curves(events: list[Event], metric: Metric, results: EvalResults, task: Any
         figures.append(figure((f"Training loss: {english}", f"训练损失：{chinese}"), [curve], x_title=STEPS))
     dev_values = curve_points(evaluated, [event.metrics.get(metric.name) for event in evaluated])
     dev_title = (f"Dev {metric.title[0]}", f"开发集{metric.title[1]}")
-    figures.append(figure(dev_title, [Curve(metric.title, dev_values, dots=True)], x_title=STEPS))
+    dev_curve = Curve(metric.title, dev_values, dots=True)
+    figures.append(figure(dev_title, [dev_curve], x_title=STEPS, y_percent=metric.is_percentage))
     if results.calibration is not None:
         bins = [(bin.confidence, bin.accuracy) for bin in results.calibration.bins]
         ideal = Curve(("perfect calibration", "完美校准"), [(0.0, 0.0), (1.0, 1.0)])
         model = Curve(("this model", "本模型"), bins, dots=True)
         title = ("Accuracy by confidence", "各置信度下的准确率")
-        figures.append(figure(title, [ideal, model], x_title=("confidence", "置信度")))
+        confidence = ("confidence", "置信度")
+        figures.append(figure(title, [ideal, model], x_title=confidence, x_percent=True, y_percent=True))
     return ['<div class="figures">', *figures, "</div>"]
 
 
@@ -267,7 +269,8 @@ def _selection_notes(results: EvalResults) -> list[Title]:
     if selection is not None:
         notes.append(
             (
-                f"The model is that of step {selection.step:,}, the best of {selection.n_evaluations} evaluations.",
+                f"The model is that of step {selection.step:,}, the best of "
+                f"{counted(selection.n_evaluations, 'evaluation')}.",
                 f"模型取自第 {selection.step:,} 步，是 {selection.n_evaluations} 次评估中最好的一次。",
             )
         )

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from tokenizers import Encoding, decoders
 from tokenizers import Tokenizer as Backend
 
-from bertworks.errors import BadConfig, BadText, BertworksError, Remark, Unsupported
+from bertworks.errors import BadConfig, BadText, BertworksError, Remark, Unsupported, with_article
 from bertworks.files import parse_json, read_file
 from bertworks.text.backends import FAIRSEQ_MODEL, fast_config, from_vocabulary, special_names
 
@@ -322,7 +322,7 @@ def check_texts(texts: Sequence[str], places: Sequence[str] | None = None) -> No
     for index, text in enumerate(texts):
         place = places[index] if places is not None else f"text {index + 1}"
         if not isinstance(text, str):
-            cause = f"a {type(text).__name__}, not a string"
+            cause = f"{with_article(type(text).__name__)}, not a string"
             raise BadText(cause, place=place, remedy="texts are strings", code="not-a-string")
         if not text.strip():
             raise BadText("empty text", place=place, remedy="leave empty texts out", code="empty-text")

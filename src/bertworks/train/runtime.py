@@ -240,7 +240,7 @@ def busy_machine(cores_of_others: float) -> Remark | None:
     """If other processes and our threads do not fit on the cores together."""
     if cores_of_others + torch.get_num_threads() < n_cores() + MIN_BUSY_CORES:
         return None
-    remedy = "`top` shows them, `kill -STOP PID` pauses one until `kill -CONT PID`"
+    remedy = "`top` shows them; wait for them, or leave them their cores with `--threads N`"
     if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
         remedy = "less so with GOMP_SPINCOUNT=1000 in the environment, or `import bertworks` before torch"
     text = f"other processes keep {cores_of_others:.1f} of {n_cores()} cores busy and slow this training down; {remedy}"
