@@ -31,10 +31,10 @@ from bertworks.datasets.example import Example
 from bertworks.datasets.inputs import INPUT_BATCH_SIZE, InputBatch, as_example
 from bertworks.datasets.report import BadRows
 from bertworks.errors import BadConfig, BadText, SaveFailed, Unsupported
-from bertworks.measure.metrics import entities
+from bertworks.measure.metrics import ClassCounts, entities
 from bertworks.model.folder import config_values
-from bertworks.page.html import escape
-from bertworks.reports.finetune import SPLIT_TITLES_ZH, _confusion
+from bertworks.page.html import paragraph
+from bertworks.reports.finetune import SPLIT_TITLES_ZH, _classes, _confusion
 from bertworks.runs import finetune as finetune_module
 from bertworks.runs.compare import compare
 from bertworks.runs.context import ProcessContext
@@ -64,7 +64,7 @@ from bertworks.tasks.evaluation import EvalResults, calibrate_and_score, count_t
 from bertworks.tasks.features import ShuffledExamples
 from bertworks.tasks.source import Source, describe_task, find_source, read_data
 from bertworks.tasks.span import SpanTask
-from bertworks.tasks.tag import Tag, TagPrediction, entity_of
+from bertworks.tasks.tag import EntityPrediction, Tag, TagPrediction, entity_of
 from bertworks.train.checkpoint import State
 from bertworks.train.events import Event, Finished
 from bertworks.train.policy import EvaluationPolicy
@@ -182,8 +182,8 @@ def test_remarks_about_the_data_are_in_the_report(base_model: Path, tmp_path: Pa
     finetune(FinetuneJob(config, data, source, str(base_model)), tmp_path / "run", ProcessContext.library())
     page = (tmp_path / "run/report.html").read_text()
     assert {"bad-rows", "labels"} <= {remark.code for remark in data.remarks}
-    assert all(escape(remark) in page for remark in data.remarks)
-    assert all(remark.chinese and escape(remark.chinese) in page for remark in data.remarks)
+    assert all(paragraph(remark.text) in page for remark in data.remarks)
+    assert all(remark.chinese and paragraph(remark.chinese) in page for remark in data.remarks)
     assert "rows.csv, line 42" in page
     assert all(f"{label} {sum(example.answer == label for example in data.train)}" in page for label in "ab")
 
@@ -437,9 +437,14 @@ def test_multilabel_from_the_command_line(base_model: Path, tmp_path: Path) -> N
     assert prediction["predicted_labels"] == ["even", "odd"]
     assert not prediction["predicted_undecided"]
     process = run("predict", tmp_path / "run", tmp_path / "inputs.txt", "--min-confidence", "1")
-    assert process.stdout == "\teven, odd\n" and low_confidence_counts(process.stderr) == (1, 1)
+    assert re.fullmatch(r"none\tundecided: even 0\.\d\d, odd 0\.\d\d\n", process.stdout)
+    assert low_confidence_counts(process.stderr) == (1, 1)
     process = run("predict", tmp_path / "run", tmp_path / "inputs.txt", "--min-confidence", "0.01")
     assert "0.01" not in process.stderr, "nothing is said of none"
+    assert re.fullmatch(r"even 0\.\d\d, odd 0\.\d\d\n", process.stdout)
+    run("predict", tmp_path / "run", tmp_path / "inputs.txt", "--out", tmp_path / "predictions.csv")
+    (row,) = csv.DictReader((tmp_path / "predictions.csv").open())
+    assert {name: float(row[f"predicted_score_{name}"]) for name in ("even", "odd")} == prediction["predicted_scores"]
 
 
 def test_min_confidence_out_of_range_is_refused(base_model: Path, table: Path, tmp_path: Path) -> None:
@@ -664,6 +669,11 @@ def test_a_text_on_the_command_line(argument: str, is_text: bool, classifier: Pa
     assert "read as a text" in result.stderr
 
 
+@pytest.mark.parametrize("text", ["", "  "])
+def test_an_empty_text_is_no_folder(text: str, classifier: Path) -> None:
+    assert refusal("predict", classifier, text)["code"] == "empty-text"
+
+
 def test_a_file_is_not_taken_for_a_text(classifier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("ba de").write_text("fi\ngo\nku\n")
@@ -691,6 +701,9 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         (["classify"], "unknown-verb", "bertworks finetune classify"),
         (["ner"], "unknown-verb", "bertworks finetune tag"),
+        (["similarity"], "unknown-verb", "bertworks embed"),
+        (["encode"], "unknown-verb", "bertworks embed"),
+        (["train"], "unknown-verb", "bertworks finetune"),
         (["finetune", "clasify", "--model", "minilm"], "unknown-task", "'classify'"),
         (["finetune", "NER", "--model", "minilm"], "unknown-task", "'tag'"),
         (["finetune", "sst-2", "--model", "minilm"], "unknown-task", "'sst2'"),
@@ -826,6 +839,65 @@ def test_wrong_settings_are_refused(
             sizes=(9, 9),
         )
     assert error.value.fields == fields and expected_in_message in str(error.value)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("key", "suggestion"),
+    [
+        ("optim.learning_rate", "optim.lr"),
+        ("learning_rate", "optim.lr"),
+        ("train.num_train_epochs", "train.epochs"),
+        ("train.per_device_train_batch_size", "train.batch_size"),
+        ("batch_size", "train.batch_size"),
+        ("optim.decay", "optim.weight_decay"),
+        ("train.warmup_ratio", "optim.warmup"),
+        ("dropout", "model.dropout"),
+        ("max_len", "data.max_length"),
+        ("random_state", "train.seed"),
+    ],
+)
+def test_usual_names_of_settings_are_understood(key: str, suggestion: str) -> None:
+    with refused("unknown-key") as error:
+        parse_settings([f"{key}=1"], FINETUNE)
+    assert error.value.remedy == f"did you mean {suggestion!r}?"
+
+
+def test_only_the_settable_keys_of_a_section_are_listed() -> None:
+    for key, listed, hidden in (
+        ("optim.zzz", "optim.lr", "train.seed"),
+        ("model.zzz", "model.dropout", "n_layers"),
+        ("zzz", "optim", "train.seed"),
+    ):
+        with refused("unknown-key") as error:
+            parse_settings([f"{key}=1"], FINETUNE)
+        assert listed in str(error.value.remedy) and hidden not in str(error.value.remedy), error.value
+
+
+@pytest.mark.parametrize(
+    ("settings", "cause", "remedy"),
+    [
+        ({"train.epochs": 0}, "train.epochs = 0: must be at least 1", "train.epochs (--epochs)"),
+        (
+            {"train.steps": 3, "train.epochs": 2},
+            "train.steps = 3, train.epochs = 2: exactly one of steps, epochs and budget is needed",
+            "train.steps (--steps), train.epochs (--epochs)",
+        ),
+        ({"optim.lr": "fast"}, "optim.lr = 'fast': must be a number", "optim.lr"),
+        ({"train.batch_size": 1.5}, "train.batch_size = 1.5: must be a whole number", "train.batch_size"),
+        (
+            {"train.precision": "half"},
+            "train.precision = 'half': must be 'float32' or 'bfloat16'",
+            "train.precision",
+        ),
+    ],
+)
+def test_wrong_values_are_refused_in_our_words(
+    settings: dict[str, Any], cause: str, remedy: str, base_model: Path, table: Path
+) -> None:
+    source = find_source("classify", train=str(table))
+    with refused("bad-config", kind=BadConfig) as error:
+        resolve_finetune(bertworks.load(base_model), describe_task(read_data(source), source), settings=settings)
+    assert (error.value.cause, error.value.remedy) == (cause, f"correct {remedy}")
 
 
 def test_transitions_may_be_turned_off_but_not_set(base_model: Path) -> None:
@@ -1036,6 +1108,7 @@ def test_two_runs_are_compared(base_model: Path, table: Path, tmp_path: Path) ->
     verdicts = [re.search(r"^ *accuracy .*\d\b(.*)$", process.stdout, re.MULTILINE) for process in processes]
     assert all(verdicts)
     assert len({verdict[1] for verdict in verdicts if verdict}) == 2
+    assert all(len(line.rstrip()) <= 80 for process in processes for line in process.stdout.splitlines())
     assert remarks[0].text in processes[0].stderr
     output = run_json("compare", tmp_path / "bad", tmp_path / "good")
     assert output["metrics"]["accuracy"]["significant"] and output["remarks"] == [remark.text for remark in remarks]
@@ -1100,6 +1173,14 @@ def test_predictions_are_written_beside_the_columns_of_a_table(base_model: Path,
     assert f"{INPUT_BATCH_SIZE + 4:,}" in process.stderr
     inputs.write_text("body\nde ba\n")
     assert run("predict", tmp_path / "run", inputs, "--json").stdout.startswith('{"place"')
+
+
+def test_entities_are_printed_readably() -> None:
+    example = as_example("Jean Paul Sartre of Rome", Tag.schema, False, 1)
+    found = [entity_of(example, "PERSON", 0, 2, 0.971), replace(entity_of(example, "LOC", 4, 4, 0.5), start=None)]
+    prediction = EntityPrediction(list(example.texts), ["B-PERSON"], [1.0], found)
+    assert prediction.shown()["entities"] == "PERSON 0-16 Jean Paul Sartre (0.97); LOC Rome (0.50)"
+    assert "entities" not in TagPrediction(["Ba"], ["NOUN"], [1.0], []).cells()
 
 
 def test_entities_have_offsets_into_the_text() -> None:
@@ -1185,7 +1266,10 @@ def test_other_shapes_predict_files(shape: str, tmp_path: Path) -> None:
     if shape == "tag":
         assert line["predicted_words"] == ["Ba", "de", ",", "fi", "!"]
         assert row["predicted_tags"] == " ".join(line["predicted_tags"])
-        assert row["text"] == "Ba de, fi!" and "predicted_entities" not in row
+        assert row["text"] == "Ba de, fi!"
+        names = ("type", "text", "start", "end", "confidence")
+        cell = [{name: entity[name] for name in names} for entity in line["predicted_entities"]]
+        assert json.loads(row["predicted_entities"]) == cell
         process = run("predict", folder, inputs, "--min-confidence", "1")
         assert process.stdout.split("\t")[1].strip() == "? ? ? ? ?"
         assert low_confidence_counts(process.stderr) == (1, 1)
@@ -1291,6 +1375,14 @@ def test_finetune_predict_and_evaluate_from_the_command_line(base_model: Path, t
     missing_out = refusal("finetune", "classify", "--train", "nowhere.csv", "--model", base_model)
     assert missing_out["code"] == "missing-option"
     assert "--out" in missing_out["what to do"], "before anything is read"
+
+
+def test_classes_that_are_never_predicted_are_named() -> None:
+    results = EvalResults({"f1": 0.5}, {"f1": (0.4, 0.6)}, (), confusion=[], example_scores=np.zeros((1, 2)))
+    seen = replace(results, classes={"a": ClassCounts(2, 3, 2), "<b>": ClassCounts(0, 3, 0), "c": ClassCounts(0, 0, 0)})
+    page = "".join(_classes(seen))
+    assert "Never predicted on dev: &lt;b&gt;." in page and "&lt;b&gt;。" in page
+    assert "Never" not in "".join(_classes(replace(seen, classes={"a": ClassCounts(2, 3, 2)})))
 
 
 def test_confusion_of_many_labels_is_a_list_not_a_matrix() -> None:

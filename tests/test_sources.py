@@ -1529,8 +1529,8 @@ def test_many_blank_lines_before_the_first_text(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("shape", ["classify", "tag", "span", "choice"])
 @pytest.mark.parametrize("value", [{"text": "hello"}, None, 5, [["a"]], {"a", "b"}])
 def test_inputs_that_are_not_texts_are_refused(shape: str, value: Any) -> None:
-    with refused("wrong-input", place="input 0"):
-        as_example(value, task_class(shape).schema, False, 0)
+    with refused("wrong-input", place="input 1"):
+        as_example(value, task_class(shape).schema, False, 1)
 
 
 HANDMADE_DATASETS = {  # file -> lines, in the official format

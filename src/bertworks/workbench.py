@@ -83,6 +83,14 @@ class Workbench:
         self.generator: Workbench | None = None  # of an ELECTRA discriminator
         self.artifact: TaskArtifact | None = None  # of a fine-tuned model
 
+    def __repr__(self) -> str:
+        encoder = self.config.encoder
+        n_parameters = sum(parameter.numel() for parameter in self.model.parameters())
+        parts = [self.config.family, f"{encoder.n_layers} layers of {encoder.hidden_size}"]
+        parts += [f"{n_parameters:,} parameters"]
+        parts += [f"heads: {' '.join(self.model.heads)}" if len(self.model.heads) else "no head"]
+        return f"<Workbench: {', '.join(parts)}{'' if self.has_tokenizer else ', no tokenizer'}>"
+
     @property
     def config(self) -> ModelConfig:
         return self.model.config

@@ -85,6 +85,8 @@ def predict(
     from bertworks.runs.predictions import check_output, inputs_for, open_output, predict_file
     from bertworks.runs.results import remarks_on_model
 
+    if not file.strip():
+        raise BadText("empty text", remedy="name a file, or give a text; - for standard input", code="empty-text")
     is_text = _is_text(file)
     check_output(out, "-" if is_text else file, as_json=json, raw=raw)
     predictor = load_model(run, device, threads).predictor
@@ -113,7 +115,7 @@ def _is_text(argument: str) -> bool:
     """Whether it is a text to predict for: no file has this name, and it does not look like one's."""
     from bertworks.data.tables import table_format
 
-    if argument == "-" or not argument.strip() or os.access(argument, os.F_OK):
+    if argument == "-" or os.access(argument, os.F_OK):
         return False
     if any(map(str.isspace, argument)):
         return table_format(Path(argument)) is None
@@ -224,13 +226,22 @@ def compare(
             f"{metric.second:.4f}",
             f"{metric.second - metric.first:+.4f}",
             _format_interval(metric.interval, "+"),
-            "significant (95 %)" if metric.significant else "not significant (95 %)",
+            "significant" if metric.significant else "not significant",
         )
         for metric in comparison.metrics
     ]
-    show_table(("metric", str(first), str(second), "difference", "95 % CI", ""), rows)
+    show_table(("metric", *_short_names(first, second), "difference", "95 % CI", ""), rows)
     for remark in comparison.remarks:
         say(str(remark))
+
+
+def _short_names(first: Path, second: Path) -> tuple[str, str]:
+    """Of two folders: as much of their paths as tells them apart, so that a table fits on the screen."""
+    first, second = first.resolve(), second.resolve()
+    if first.name != second.name or first == second:
+        return first.name, second.name
+    shared = os.path.commonpath([first, second])
+    return str(first.relative_to(shared)), str(second.relative_to(shared))
 
 
 def _scores(results: EvalResults) -> dict[str, object]:

@@ -10,7 +10,7 @@ import json
 import math
 import re
 from ast import literal_eval
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from pydantic import Field
 from bertworks.config import CountedFrom, Frozen
 from bertworks.data.tables import Row
 from bertworks.datasets.example import InvalidRow, is_blank
-from bertworks.errors import BadText, Remark, nearest
+from bertworks.errors import BadText, Remark, nearest, with_article
 from bertworks.text.words import CJK
 
 if TYPE_CHECKING:
@@ -184,15 +184,16 @@ def find_columns(
             labels = schema.label_columns(table.without(texts))
             _check_header(rows, labels, place)
     except MissingColumn as missing:
-        shown = ", ".join(
-            name if len(name) <= MAX_NAME_SHOWN else f"{name[:MAX_NAME_SHOWN]}..." for name in all_columns
-        )
-        remedy = f"name it with --{missing.option}; the header line has: {shown}"
+        remedy = f"name it with --{missing.option}; the header line has: {shown_names(all_columns)}"
         code = "no-label-column" if missing.option == "label" else "no-text-column"
         raise BadText(f"no column found for {missing.content}", place=place, remedy=remedy, code=code) from None
     unused = tuple(name for name in all_columns if name not in (*texts, *labels))
     columns = Columns(texts, labels, unused=unused)
     return schema.label_format(rows, columns) if labels else columns
+
+
+def shown_names(names: Iterable[str]) -> str:
+    return ", ".join(name if len(name) <= MAX_NAME_SHOWN else f"{name[:MAX_NAME_SHOWN]}..." for name in names)
 
 
 def check_options(schema: Schema, named: NamedColumns, place: str | None = None) -> None:
@@ -232,7 +233,7 @@ def text_cell(row: Row, name: str) -> str:
     if value is None or is_nan(value):
         raise InvalidRow(f"no text in column {name!r}", "no-text")
     if not isinstance(value, str):
-        raise InvalidRow(f"column {name!r} holds a {type(value).__name__}, not a text", "not-text")
+        raise InvalidRow(f"column {name!r} holds {with_article(type(value).__name__)}, not a text", "not-text")
     if is_blank(value):
         raise InvalidRow(f"empty text in column {name!r}", "empty-text")
     return value

@@ -25,7 +25,7 @@ from bertworks.data.shards import Shards
 from bertworks.datasets.columns import NamedColumns
 from bertworks.datasets.inputs import table_rows
 from bertworks.datasets.report import BadRows
-from bertworks.errors import BadConfig, BadText, BertworksError, SaveFailed, Unsupported
+from bertworks.errors import BadConfig, BadText, BertworksError, SaveFailed, Unsupported, with_article
 from bertworks.model.locate import RUN, locate
 from bertworks.predictor import Predictions
 from bertworks.reports.page import REPORT
@@ -342,7 +342,7 @@ def _named_rows(files: Mapping[str, Path]) -> Iterator[None]:
 def _write_rows(data: Rows, file: Path) -> None:
     rows = table_rows(data)
     if rows is None:
-        cause = f"a {type(data).__name__}, where rows are expected"
+        cause = f"{with_article(type(data).__name__)}, where rows are expected"
         raise BadText(cause, remedy="a list of dicts, or a DataFrame", code="not-rows")
     if not rows:
         raise BadText("no rows", remedy="a list of dicts, or a DataFrame", code="no-rows")

@@ -18,7 +18,7 @@ from bertworks.datasets.checks import as_number
 from bertworks.datasets.columns import Columns, is_missing
 from bertworks.datasets.example import Example, InvalidRow
 from bertworks.datasets.schema import Schema, one_label_error
-from bertworks.errors import BadText, Remark
+from bertworks.errors import BadText, Remark, with_article
 from bertworks.measure import metrics
 from bertworks.measure.metrics import Floats, MetricValues
 from bertworks.model.loss import Loss, Term, accuracy
@@ -57,7 +57,7 @@ class ClassifySchema(Schema):
         if is_missing(value):
             raise InvalidRow("no label", "no-label")
         if not isinstance(value, str | int | float | bool):
-            raise InvalidRow(f"a label that is a {type(value).__name__}", "bad-label")
+            raise InvalidRow(f"a label that is {with_article(type(value).__name__)}", "bad-label")
         name = str(int(value) if isinstance(value, float) and value.is_integer() else value).strip()
         if columns.label_map and name not in columns.label_map:
             raise InvalidRow(f"label {name!r}; expected: {', '.join(columns.label_map)}", "unknown-label")

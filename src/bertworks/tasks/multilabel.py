@@ -44,7 +44,15 @@ class MultilabelPrediction(Prediction):
         return replace(self, labels=[label for label in self.labels if label not in undecided], undecided=undecided)
 
     def cells(self) -> dict[str, Any]:
-        return {"labels": ", ".join(self.labels), "undecided": ", ".join(self.undecided)}
+        scores = {f"score_{label}": score for label, score in self.scores.items()}
+        return {"labels": ", ".join(self.labels), "undecided": ", ".join(self.undecided), **scores}
+
+    def shown(self) -> dict[str, Any]:
+        undecided = {"undecided": f"undecided: {self._with_scores(self.undecided)}"} if self.undecided else {}
+        return {"labels": self._with_scores(self.labels) or "none", **undecided}
+
+    def _with_scores(self, labels: Sequence[str]) -> str:
+        return ", ".join(f"{label} {self.scores[label]:.2f}" for label in labels)
 
 
 class MultilabelSchema(Schema):

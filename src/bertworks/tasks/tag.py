@@ -79,6 +79,10 @@ class Entity:
     start: int | None = None  # character, where the input was a text and not words
     end: int | None = None
 
+    def __str__(self) -> str:
+        place = f"{self.start}-{self.end} " if self.start is not None else ""
+        return f"{self.type} {place}{self.text} ({self.confidence:.2f})"
+
 
 @dataclass(frozen=True)
 class TagPrediction(Prediction):
@@ -101,6 +105,19 @@ class TagPrediction(Prediction):
 
     def cells(self) -> dict[str, Any]:
         return {"words": _cell(self.words), "tags": _cell(["?" if tag is None else tag for tag in self.tags])}
+
+
+@dataclass(frozen=True)
+class EntityPrediction(TagPrediction):
+    """Of tags that mark entities."""
+
+    def cells(self) -> dict[str, Any]:
+        names = ("type", "text", "start", "end", "confidence")
+        entities = [{name: getattr(entity, name) for name in names} for entity in self.entities]
+        return {**super().cells(), "entities": json.dumps(entities, ensure_ascii=False)}
+
+    def shown(self) -> dict[str, Any]:
+        return {**super().cells(), "entities": "; ".join(map(str, self.entities))}
 
 
 class TagSchema(Schema):
@@ -358,7 +375,8 @@ class Tag(Task[tuple[str, ...], TagPrediction]):
             entity_of(example, entity_type, first, last, float(confidences[first : last + 1].min()))
             for entity_type, first, last in metrics.entities(_none_as_outside(tags))
         ]
-        return TagPrediction(list(example.texts), tags, confidences.tolist(), entities)
+        prediction = EntityPrediction if self.marks_entities else TagPrediction
+        return prediction(list(example.texts), tags, confidences.tolist(), entities)
 
     def class_logits(self, outputs: Outputs, features: Features) -> Array:
         rows: Array = np.concatenate(outputs).astype(np.float64)

@@ -53,6 +53,10 @@ class Prediction:
             name: "" if value is None else value for name, value in values.items() if not isinstance(value, list | dict)
         }
 
+    def shown(self) -> dict[str, Any]:
+        """The fields for a line on the terminal."""
+        return self.cells()
+
 
 @dataclass(frozen=True)
 class Score:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from bertworks.errors import Remark
+from bertworks.errors import Remark, counted
 from bertworks.train.checkpoint import State
 from bertworks.train.clock import Clock
 
@@ -54,6 +54,6 @@ class EvaluationPolicy:
     def stop_reason(self, state: State) -> Remark | None:
         """None: continue training."""
         if self.patience is not None and state.evaluations_without_improvement >= self.patience:
-            text = f"early stopping: no improvement in {state.evaluations_without_improvement} evaluations"
+            text = f"early stopping: no improvement in {counted(state.evaluations_without_improvement, 'evaluation')}"
             return Remark("early-stopping", text)
         return Remark("pruned", "pruned: far behind other seeds") if state.pruned else None
