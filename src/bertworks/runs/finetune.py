@@ -81,9 +81,9 @@ class FinetuneJob:
         model: str,
         settings: Settings,
         n_seeds: int = 1,
+        began: float | None = None,
     ) -> FinetuneJob:
-        """`n_seeds`: that share a time budget."""
-        began = monotonic()
+        """`n_seeds`: that share a time budget. `began`: since when it counts; None: it will count from the run on."""
         data = read_data(source)
         start = load(model)
         config = resolve_finetune(

@@ -123,12 +123,15 @@ def planned(
     *,
     user_keys: Set[str],
     n_runs: int = 1,
-    began: float,
+    began: float | None = None,
     may_measure: bool = True,
 ) -> tuple[FinetuneConfig, list[Remark]]:
     """A config whose steps are bounded in tokens and fit its budget, which is for `n_runs` seeds together and counts
-    from `began`. What the user set stays. Where several processes train, none may measure: they would not agree."""
+    from `began`, if it has begun. What the user set stays. Where several processes train, none may measure: they would
+    not agree."""
+    before = time.monotonic()
     features = _sample_features(task, tokenizer, config, train)
+    encoding_seconds = (time.monotonic() - before) / len(features) * len(train)  # of all of them, by each run
     remarks = _unknown_tokens(features)
     lengths = [item.length for item in features]
     loop = config.train
@@ -136,7 +139,8 @@ def planned(
     pace = None
     if loop.budget is not None and may_measure:
         seconds_per_token = measure_pace(task, features, loop)
-        seconds = (loop.budget - (time.monotonic() - began)) / n_runs - END_SECONDS
+        seconds_spent = time.monotonic() - began if began is not None else 0.0
+        seconds = (loop.budget - seconds_spent) / n_runs - encoding_seconds - END_SECONDS
         pace = Pace(seconds_per_token, max(0.0, seconds))
         if "train.evaluate_tokens" not in user_keys:
             plan = replace(plan, evaluate_tokens=min(plan.evaluate_tokens, pace.evaluate_tokens))
