@@ -276,12 +276,14 @@ class ChangedSpans:
         remarks = []
         if self.widened:
             n, shown = len(self.widened), _first(self.widened)
-            text = f"{counted(n, 'span')} that began or ended inside of a word widened to all of it, the first: {shown}"
+            spans = counted(n, "entity span")
+            text = f"{spans} that began or ended inside of a word widened to all of it, the first: {shown}"
             chinese = f"{n:,} 个片段的边界落在词内，已扩展到整个词，例如：{shown}"
             remarks.append(Remark("spans-cut-words", text, chinese))
         if self.overlapping:
             n, shown = len(self.overlapping), _first(self.overlapping)
-            text = f"{counted(n, 'span')} that overlapped with a longer or an earlier one left out, the first: {shown}"
+            spans = counted(n, "entity span")
+            text = f"{spans} that overlapped with a longer or an earlier one left out, the first: {shown}"
             chinese = f"{n:,} 个片段与更长或更早的片段重叠，已舍去，例如：{shown}"
             remarks.append(Remark("overlapping-spans", text, chinese))
         return remarks
