@@ -1,4 +1,5 @@
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,10 @@ if (worker := os.environ.get("PYTEST_XDIST_WORKER")) and hasattr(os, "sched_seta
     n_workers = int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, set(cores[index::n_workers]) or set(cores))
+# Under nohup, or in the background of a script, signals are ignored, and commands that tests start would ignore them.
+for number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 runtime.PEAK_FLOPS_SECONDS = 0.02  # short: the measured peak is only displayed
 # CI runs the same examples every time, developers run new ones. No deadline, since machines may be slow.
 settings.register_profile("ci", derandomize=True, deadline=None)

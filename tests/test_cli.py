@@ -10,6 +10,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import bertworks
-from bertworks.cli.live import LiveView
+from bertworks.cli.live import STOPPING, LiveView, event_line, metrics_line
 from bertworks.cli.main import app
 from bertworks.cli.show import console, show_table
 from bertworks.cli.tour_stages import BLANKS
@@ -31,7 +32,10 @@ from bertworks.runs.context import Outcome
 from bertworks.runs.tour_task import next_sentence_task
 from bertworks.text.ledger import Ledger
 from bertworks.text.tokenizer import Tokenizer
+from bertworks.train.events import Started
+from bertworks.train.runtime import StopRequest
 from commands import refusal, run, run_json
+from test_trainer import trained_event
 from texts import tiny_tokenizer
 
 BERTWORKS = str(Path(sys.executable).parent / "bertworks")
@@ -657,6 +661,62 @@ def test_a_call_from_python_leaves_logging_alone() -> None:
         [sys.executable, "-c", code + "assert log.propagate and not log.handlers"], capture_output=True, text=True
     )
     assert process.returncode == 0, process.stderr
+
+
+@pytest.mark.parametrize("module", ["typer", "torch"])
+def test_an_interrupt_during_startup_is_one_plain_line(module: str) -> None:
+    """Before the verbs are known, and while one imports what it needs."""
+    code = f"""
+import runpy, sys
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupt())
+sys.argv = ["bertworks", "params", "bert-mini"]
+runpy.run_module("bertworks", run_name="__main__")
+"""
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (process.returncode, process.stdout, process.stderr) == (130, "", "interrupted\n")
+
+
+def test_a_stop_is_announced_in_the_panel() -> None:
+    stop = StopRequest()
+    view = LiveView(Path("run"), stop)
+
+    def shown() -> str:
+        with (screen := console()).capture() as capture:
+            screen.print(view)
+        return capture.get()
+
+    assert STOPPING not in shown()
+    stop.handle(signal.SIGINT, None)
+    assert STOPPING in shown()
+
+
+def test_lines_of_a_training_say_what_is_a_loss() -> None:
+    one = replace(trained_event(1), terms={"class": 2.561, "class_accuracy": 0.25})
+    several = replace(one, terms={"masked": 3.0, "masked_accuracy": 0.5, "pair": 0.7})
+    assert "step 1: loss 2.561, class accuracy 25.0%," in str(event_line(one))
+    assert "masked loss 3.000, masked accuracy 50.0%, pair loss 0.700," in str(event_line(several))
+    assert metrics_line({"pearson_spearman": 0.5}) == "mean of pearson and spearman 0.500"
+
+
+@pytest.mark.parametrize(
+    ("threads", "processes", "shown"), [(1, 1, "1 thread x 1 process,"), (4, 2, "4 threads x 2 processes,")]
+)
+def test_one_is_not_several(threads: int, processes: int, shown: str) -> None:
+    machine = {"device": "cpu", "threads": threads, "world_size": processes, "torch": "2"}
+    assert shown in str(event_line(Started(machine=machine, peak_gflops=1.0)))
+
+
+def test_an_input_that_is_needed_is_shown_so(folder: Path) -> None:
+    for verb, argument in (("embed", "INPUT"), ("fill", "TEXT"), ("tokenize", "TEXT")):
+        usage = next(line for line in run(verb, "--help").stdout.splitlines() if "Usage:" in line)
+        assert usage.split()[-1] == f"{{{argument}}}", usage
+    error = refusal("embed", folder, "a text", "--out", "z.npy")
+    assert error["code"] == "not-found"
+    assert error["what to do"] == f"a text itself is piped in: echo 'a text' | bertworks embed {folder} - --out z.npy"
 
 
 def test_bad_options_exit_with_2() -> None:

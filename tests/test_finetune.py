@@ -31,10 +31,10 @@ from bertworks.datasets.example import Example
 from bertworks.datasets.inputs import INPUT_BATCH_SIZE, InputBatch, as_example
 from bertworks.datasets.report import BadRows
 from bertworks.errors import BadConfig, BadText, SaveFailed, Unsupported
-from bertworks.measure.metrics import entities
+from bertworks.measure.metrics import ClassCounts, entities
 from bertworks.model.folder import config_values
-from bertworks.page.html import escape
-from bertworks.reports.finetune import SPLIT_TITLES_ZH, _confusion
+from bertworks.page.html import paragraph
+from bertworks.reports.finetune import SPLIT_TITLES_ZH, _classes, _confusion
 from bertworks.runs import finetune as finetune_module
 from bertworks.runs.compare import compare
 from bertworks.runs.context import ProcessContext
@@ -48,7 +48,7 @@ from bertworks.runs.finetune import (
     token_subset,
 )
 from bertworks.runs.predictions import inputs_for, open_output
-from bertworks.runs.results import remarks_if_unfinished
+from bertworks.runs.results import remarks_on_model
 from bertworks.runs.seeds import SeedPruner, finetune_seeds
 from bertworks.runs.seeds import resume as resume_seeds
 from bertworks.runs.settings import (
@@ -64,7 +64,7 @@ from bertworks.tasks.evaluation import EvalResults, calibrate_and_score, count_t
 from bertworks.tasks.features import ShuffledExamples
 from bertworks.tasks.source import Source, describe_task, find_source, read_data
 from bertworks.tasks.span import SpanTask
-from bertworks.tasks.tag import Tag, TagPrediction, entity_of
+from bertworks.tasks.tag import EntityPrediction, Tag, TagPrediction, entity_of
 from bertworks.train.checkpoint import State
 from bertworks.train.events import Event, Finished
 from bertworks.train.policy import EvaluationPolicy
@@ -182,8 +182,8 @@ def test_remarks_about_the_data_are_in_the_report(base_model: Path, tmp_path: Pa
     finetune(FinetuneJob(config, data, source, str(base_model)), tmp_path / "run", ProcessContext.library())
     page = (tmp_path / "run/report.html").read_text()
     assert {"bad-rows", "labels"} <= {remark.code for remark in data.remarks}
-    assert all(escape(remark) in page for remark in data.remarks)
-    assert all(remark.chinese and escape(remark.chinese) in page for remark in data.remarks)
+    assert all(paragraph(remark.text) in page for remark in data.remarks)
+    assert all(remark.chinese and paragraph(remark.chinese) in page for remark in data.remarks)
     assert "rows.csv, line 42" in page
     assert all(f"{label} {sum(example.answer == label for example in data.train)}" in page for label in "ab")
 
@@ -301,6 +301,9 @@ def test_a_signal_interrupts_an_evaluation_and_resume_repeats_it(
     assert not (stopped / "results.json").exists()
     resume(stopped, ProcessContext.library())
     assert digest(stopped) == digest(uninterrupted)
+    assert not {event["code"] for event in events(stopped, "remark")} & {"head-kept", "head-replaced"}, "it had none"
+    run_finetune(stopped, table, tmp_path / "further")
+    assert "head-kept" in {event["code"] for event in events(tmp_path / "further", "remark")}
     evaluations = [
         [(event["step"], event["metrics"]) for event in events(out, "eval")] for out in (stopped, uninterrupted)
     ]
@@ -353,14 +356,39 @@ def test_resume_repeats_a_last_save_that_failed(
     assert (out / "model/model.safetensors").read_bytes() == (uninterrupted / "model/model.safetensors").read_bytes()
 
 
+def test_evaluate_says_which_examples_were_trained_on(base_model: Path, table: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    own = tmp_path / "own.csv"
+    shutil.copy(table, own)
+    data, _ = run_finetune(base_model, own, out, steps=2)
+    n_trained = sum(example.texts in {trained.texts for trained in data.train} for example in [*data.train, *data.dev])
+    (remark,) = (remark for remark in evaluate(out, own).remarks if remark.code == "evaluated-on-train")
+    assert figures(remark.text.partition(" examples")[0]) == {str(n_trained), str(len(data.train) + len(data.dev))}
+    other = tmp_path / "other.csv"
+    other.write_text("text,label\nquite another text,first\nand one more,second\n")
+    assert "evaluated-on-train" not in {remark.code for remark in evaluate(out, other).remarks}
+    shutil.move(own, tmp_path / "moved.csv")
+    assert "evaluated-on-train" not in {remark.code for remark in evaluate(out, tmp_path / "moved.csv").remarks}
+
+
+def test_a_model_that_never_trained_a_step_says_so(base_model: Path, table: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    run_finetune(base_model, table, out, steps=2)
+    assert remarks_on_model(out) == []
+    results = json.loads((out / "results.json").read_text())
+    results["selection"]["step"] = 0
+    (out / "results.json").write_text(json.dumps(results))
+    assert [remark.code for remark in remarks_on_model(out)] == ["untrained-model"]
+
+
 def test_remarks_about_unfinished_runs(base_model: Path, table: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     run_finetune(base_model, table, out, steps=4)
     (out / "results.json").unlink()
-    assert [remark.code for remark in remarks_if_unfinished(out)] == ["unfinished-run"]
+    assert [remark.code for remark in remarks_on_model(out)] == ["unfinished-run"]
     lines = (out / "metrics.jsonl").read_text().splitlines()
     (out / "metrics.jsonl").write_text("\n".join(line for line in lines if json.loads(line)["kind"] != "eval") + "\n")
-    assert [remark.code for remark in remarks_if_unfinished(out)] == ["unfinished-run-not-evaluated"]
+    assert [remark.code for remark in remarks_on_model(out)] == ["unfinished-run-not-evaluated"]
     shutil.rmtree(out / "model")
     with refused("no-model-yet", place=str(out)):
         bertworks.load(out)
@@ -409,9 +437,14 @@ def test_multilabel_from_the_command_line(base_model: Path, tmp_path: Path) -> N
     assert prediction["predicted_labels"] == ["even", "odd"]
     assert not prediction["predicted_undecided"]
     process = run("predict", tmp_path / "run", tmp_path / "inputs.txt", "--min-confidence", "1")
-    assert process.stdout == "\teven, odd\n" and low_confidence_counts(process.stderr) == (1, 1)
+    assert re.fullmatch(r"none\tundecided: even 0\.\d\d, odd 0\.\d\d\n", process.stdout)
+    assert low_confidence_counts(process.stderr) == (1, 1)
     process = run("predict", tmp_path / "run", tmp_path / "inputs.txt", "--min-confidence", "0.01")
     assert "0.01" not in process.stderr, "nothing is said of none"
+    assert re.fullmatch(r"even 0\.\d\d, odd 0\.\d\d\n", process.stdout)
+    run("predict", tmp_path / "run", tmp_path / "inputs.txt", "--out", tmp_path / "predictions.csv")
+    (row,) = csv.DictReader((tmp_path / "predictions.csv").open())
+    assert {name: float(row[f"predicted_score_{name}"]) for name in ("even", "odd")} == prediction["predicted_scores"]
 
 
 def test_min_confidence_out_of_range_is_refused(base_model: Path, table: Path, tmp_path: Path) -> None:
@@ -636,6 +669,11 @@ def test_a_text_on_the_command_line(argument: str, is_text: bool, classifier: Pa
     assert "read as a text" in result.stderr
 
 
+@pytest.mark.parametrize("text", ["", "  "])
+def test_an_empty_text_is_no_folder(text: str, classifier: Path) -> None:
+    assert refusal("predict", classifier, text)["code"] == "empty-text"
+
+
 def test_a_file_is_not_taken_for_a_text(classifier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("ba de").write_text("fi\ngo\nku\n")
@@ -663,6 +701,9 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         (["classify"], "unknown-verb", "bertworks finetune classify"),
         (["ner"], "unknown-verb", "bertworks finetune tag"),
+        (["similarity"], "unknown-verb", "bertworks embed"),
+        (["encode"], "unknown-verb", "bertworks embed"),
+        (["train"], "unknown-verb", "bertworks finetune"),
         (["finetune", "clasify", "--model", "minilm"], "unknown-task", "'classify'"),
         (["finetune", "NER", "--model", "minilm"], "unknown-task", "'tag'"),
         (["finetune", "sst-2", "--model", "minilm"], "unknown-task", "'sst2'"),
@@ -673,15 +714,14 @@ def test_names_that_are_nearly_right(args: list[str], code: str, suggestion: str
     assert error["code"] == code and suggestion in error["what to do"]
 
 
-def test_one_text_is_not_a_list_of_texts(base_model: Path) -> None:
+def test_what_is_not_a_list_of_texts() -> None:
+    sizes = {"labels": ("a", "b"), "n_positions": 48}
+    bench = bertworks.new("bert-tiny", tokenizer=tiny_tokenizer(), heads=["sequence"], **sizes)
     with refused("not-a-list", kind=BadText):
-        bertworks.load(base_model).predict("ba de")
-
-
-def test_a_table_is_not_a_list_of_texts(base_model: Path) -> None:
+        bench.predict("ba de")
     for inputs in ({"text": "ba de"}, SimpleNamespace(columns=["text"]), None, 7):
         with refused("not-a-list", kind=BadText) as error:
-            bertworks.load(base_model).predict(inputs)  # type: ignore[arg-type]
+            bench.predict(inputs)  # type: ignore[arg-type]
         assert type(inputs).__name__ in error.value.cause
 
 
@@ -693,10 +733,9 @@ def test_with_a_time_budget_evaluations_read_a_subset_of_a_large_dev(
     assert token_subset(dev, 10**6) == list(range(64))
     assert 10 < len(subset) < 20
     assert subset == token_subset(dev, sum(feature.length for feature in dev) // 4)
-    monkeypatch.setattr(finetune_module, "EVALUATION_TOKENS", 50)
     n_evaluated: list[int] = []
     monkeypatch.setattr(DevEvaluation, "_progress", lambda self, done, total: n_evaluated.append(total))
-    data, _ = run_finetune(base_model, table, tmp_path / "run", budget=3.0)
+    data, _ = run_finetune(base_model, table, tmp_path / "run", "train.evaluate_tokens=50", budget=3.0)
     (remark,) = (event for event in events(tmp_path / "run", "remark") if event["code"] == "dev-sampled")
     assert len(set(n_evaluated)) == 1
     assert max(n_evaluated) < len(data.dev)
@@ -800,6 +839,65 @@ def test_wrong_settings_are_refused(
             sizes=(9, 9),
         )
     assert error.value.fields == fields and expected_in_message in str(error.value)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("key", "suggestion"),
+    [
+        ("optim.learning_rate", "optim.lr"),
+        ("learning_rate", "optim.lr"),
+        ("train.num_train_epochs", "train.epochs"),
+        ("train.per_device_train_batch_size", "train.batch_size"),
+        ("batch_size", "train.batch_size"),
+        ("optim.decay", "optim.weight_decay"),
+        ("train.warmup_ratio", "optim.warmup"),
+        ("dropout", "model.dropout"),
+        ("max_len", "data.max_length"),
+        ("random_state", "train.seed"),
+    ],
+)
+def test_usual_names_of_settings_are_understood(key: str, suggestion: str) -> None:
+    with refused("unknown-key") as error:
+        parse_settings([f"{key}=1"], FINETUNE)
+    assert error.value.remedy == f"did you mean {suggestion!r}?"
+
+
+def test_only_the_settable_keys_of_a_section_are_listed() -> None:
+    for key, listed, hidden in (
+        ("optim.zzz", "optim.lr", "train.seed"),
+        ("model.zzz", "model.dropout", "n_layers"),
+        ("zzz", "optim", "train.seed"),
+    ):
+        with refused("unknown-key") as error:
+            parse_settings([f"{key}=1"], FINETUNE)
+        assert listed in str(error.value.remedy) and hidden not in str(error.value.remedy), error.value
+
+
+@pytest.mark.parametrize(
+    ("settings", "cause", "remedy"),
+    [
+        ({"train.epochs": 0}, "train.epochs = 0: must be at least 1", "train.epochs (--epochs)"),
+        (
+            {"train.steps": 3, "train.epochs": 2},
+            "train.steps = 3, train.epochs = 2: exactly one of steps, epochs and budget is needed",
+            "train.steps (--steps), train.epochs (--epochs)",
+        ),
+        ({"optim.lr": "fast"}, "optim.lr = 'fast': must be a number", "optim.lr"),
+        ({"train.batch_size": 1.5}, "train.batch_size = 1.5: must be a whole number", "train.batch_size"),
+        (
+            {"train.precision": "half"},
+            "train.precision = 'half': must be 'float32' or 'bfloat16'",
+            "train.precision",
+        ),
+    ],
+)
+def test_wrong_values_are_refused_in_our_words(
+    settings: dict[str, Any], cause: str, remedy: str, base_model: Path, table: Path
+) -> None:
+    source = find_source("classify", train=str(table))
+    with refused("bad-config", kind=BadConfig) as error:
+        resolve_finetune(bertworks.load(base_model), describe_task(read_data(source), source), settings=settings)
+    assert (error.value.cause, error.value.remedy) == (cause, f"correct {remedy}")
 
 
 def test_transitions_may_be_turned_off_but_not_set(base_model: Path) -> None:
@@ -1010,6 +1108,7 @@ def test_two_runs_are_compared(base_model: Path, table: Path, tmp_path: Path) ->
     verdicts = [re.search(r"^ *accuracy .*\d\b(.*)$", process.stdout, re.MULTILINE) for process in processes]
     assert all(verdicts)
     assert len({verdict[1] for verdict in verdicts if verdict}) == 2
+    assert all(len(line.rstrip()) <= 80 for process in processes for line in process.stdout.splitlines())
     assert remarks[0].text in processes[0].stderr
     output = run_json("compare", tmp_path / "bad", tmp_path / "good")
     assert output["metrics"]["accuracy"]["significant"] and output["remarks"] == [remark.text for remark in remarks]
@@ -1074,6 +1173,14 @@ def test_predictions_are_written_beside_the_columns_of_a_table(base_model: Path,
     assert f"{INPUT_BATCH_SIZE + 4:,}" in process.stderr
     inputs.write_text("body\nde ba\n")
     assert run("predict", tmp_path / "run", inputs, "--json").stdout.startswith('{"place"')
+
+
+def test_entities_are_printed_readably() -> None:
+    example = as_example("Jean Paul Sartre of Rome", Tag.schema, False, 1)
+    found = [entity_of(example, "PERSON", 0, 2, 0.971), replace(entity_of(example, "LOC", 4, 4, 0.5), start=None)]
+    prediction = EntityPrediction(list(example.texts), ["B-PERSON"], [1.0], found)
+    assert prediction.shown()["entities"] == "PERSON 0-16 Jean Paul Sartre (0.97); LOC Rome (0.50)"
+    assert "entities" not in TagPrediction(["Ba"], ["NOUN"], [1.0], []).cells()
 
 
 def test_entities_have_offsets_into_the_text() -> None:
@@ -1159,7 +1266,10 @@ def test_other_shapes_predict_files(shape: str, tmp_path: Path) -> None:
     if shape == "tag":
         assert line["predicted_words"] == ["Ba", "de", ",", "fi", "!"]
         assert row["predicted_tags"] == " ".join(line["predicted_tags"])
-        assert row["text"] == "Ba de, fi!" and "predicted_entities" not in row
+        assert row["text"] == "Ba de, fi!"
+        names = ("type", "text", "start", "end", "confidence")
+        cell = [{name: entity[name] for name in names} for entity in line["predicted_entities"]]
+        assert json.loads(row["predicted_entities"]) == cell
         process = run("predict", folder, inputs, "--min-confidence", "1")
         assert process.stdout.split("\t")[1].strip() == "? ? ? ? ?"
         assert low_confidence_counts(process.stderr) == (1, 1)
@@ -1258,13 +1368,21 @@ def test_finetune_predict_and_evaluate_from_the_command_line(base_model: Path, t
     eval_table.write_text("a,b\nba de,first\nku de,second\n")
     assert "1.0000" in run("evaluate", out, eval_table, "--text", "a", "--label", "b").stdout
     (out / "results.json").unlink()
-    assert remarks_if_unfinished(out)[0].text in run("predict", out, texts).stderr
+    assert remarks_on_model(out)[0].text in run("predict", out, texts).stderr
     assert refusal("compare", out, out)["code"] == "unfinished-run"
     unknown_key = refusal("finetune", "classify", "--train", table, "--model", base_model, "--set", "lr=1", "--show")
     assert unknown_key["code"] == "unknown-key" and "'optim.lr'" in unknown_key["what to do"]
     missing_out = refusal("finetune", "classify", "--train", "nowhere.csv", "--model", base_model)
     assert missing_out["code"] == "missing-option"
     assert "--out" in missing_out["what to do"], "before anything is read"
+
+
+def test_classes_that_are_never_predicted_are_named() -> None:
+    results = EvalResults({"f1": 0.5}, {"f1": (0.4, 0.6)}, (), confusion=[], example_scores=np.zeros((1, 2)))
+    seen = replace(results, classes={"a": ClassCounts(2, 3, 2), "<b>": ClassCounts(0, 3, 0), "c": ClassCounts(0, 0, 0)})
+    page = "".join(_classes(seen))
+    assert "Never predicted on dev: &lt;b&gt;." in page and "&lt;b&gt;。" in page
+    assert "Never" not in "".join(_classes(replace(seen, classes={"a": ClassCounts(2, 3, 2)})))
 
 
 def test_confusion_of_many_labels_is_a_list_not_a_matrix() -> None:

@@ -361,20 +361,31 @@ def test_logits_of_each_shape(head: str, labels: tuple[str, ...], value: Any, sh
 
 def test_bad_inputs_are_raised_or_skipped(trained: bertworks.Run) -> None:
     inputs: list[Any] = ["de ba", "", 7, ("a", "b"), "go ku", None, "x" * 20_000]
-    with refused("empty-text", place="input 1"):
+    with refused("empty-text", place="input 2"):
         trained.predict(inputs)
     predictions = trained.predict(inputs, on_bad="skip", logits=True)
     assert [prediction is None for prediction in predictions] == [False, True, True, True, False, True, True]
     assert [item is None for item in predictions.logits or ()] == [prediction is None for prediction in predictions]
     assert [p.confidence for p in predictions if p] == [p.confidence for p in trained.predict(["de ba", "go ku"])]
     (remark,) = predictions.remarks
-    assert remark.code == "bad-rows" and "input 1" in remark.text and "5" in remark.text
+    assert remark.code == "bad-rows" and "input 2" in remark.text and "5" in remark.text
     assert predictions.ledger.texts == 2 and not trained.predict(["de ba"]).remarks
-    with refused("too-long", place="input 1"):
+    with refused("too-long", place="input 2"):
         trained.predict(["de", "ba " * 100], on_long="error")
     assert trained.predict(["de", "ba " * 100], on_long="error", on_bad="skip")[1] is None
     with refused("unknown-value"):
         trained.predict(["de"], on_bad="skipp")
+
+
+@pytest.mark.parametrize(
+    ("value", "received"),
+    [(None, "None"), (float("nan"), "nan"), (3, "3"), (("a", "b"), "('a', 'b')"), (("x" * 9999, "b"), "xxx...")],
+)
+def test_a_wrong_input_is_shown(value: Any, received: str, trained: bertworks.Run) -> None:
+    with refused("wrong-input") as error:
+        trained.predict([value])
+    cause = error.value.cause
+    assert cause.startswith("this model expects a text, not ") and received in cause and len(cause) < 200
 
 
 def test_predict_rows_and_dataframes(trained: bertworks.Run, base_model: Path, tmp_path: Path) -> None:
@@ -386,12 +397,13 @@ def test_predict_rows_and_dataframes(trained: bertworks.Run, base_model: Path, t
     for inputs in (rows, pandas.DataFrame(rows), pandas.DataFrame({"sentence": texts})):
         assert [prediction.confidence for prediction in trained.predict(inputs)] == expected
     frame = pandas.DataFrame({"text": ["de ba", None, float("nan")]})
-    with refused("no-text", place="input 1"):
+    with refused("no-text", place="inputs, row 2"):
         trained.predict(frame)
     assert [prediction is None for prediction in trained.predict(frame, on_bad="skip")] == [False, True, True]
     with refused("no-text-column") as error:
         trained.predict(pandas.DataFrame({"n": [1, 2]}))
     assert "predict(list(table['text']))" in str(error.value.remedy)
+    assert "trained on: text;" in error.value.cause and "the table has: n" in error.value.cause
     pairs = [{"first": row["text"], "second": "mo", "label": row["label"]} for row in make_rows(40)]
     out = tmp_path / "pairs"
     run = bertworks.finetune(pairs, model=base_model, out=out, steps=1, text="first", text2="second", settings=SETTINGS)
@@ -400,7 +412,7 @@ def test_predict_rows_and_dataframes(trained: bertworks.Run, base_model: Path, t
     with refused("no-text-column") as error:
         run.predict(pandas.DataFrame({"text": texts}))
     assert "zip(table['text'], table['text2'])" in str(error.value.remedy)
-    with refused("wrong-input", place="input 0") as error:
+    with refused("wrong-input", place="input 1") as error:
         run.predict(["de ba"])
     assert "predict([(text, text2)])" in str(error.value.remedy)
 
@@ -499,6 +511,12 @@ def test_an_existing_run_is_not_overwritten(base_model: Path, tmp_path: Path) ->
     before = (tmp_path / "run/data/train.jsonl").read_bytes()
     with refused("run-exists"):
         bertworks.finetune(make_rows(40), model=base_model, out=tmp_path / "run", steps=1)
+    wrong: tuple[dict[str, Any], ...] = ({"epochs": 0}, {"seeds": 0}, {"first": 0}, {"settings": {"optim.rate": 1}})
+    for arguments in wrong:  # these are said first: another folder would not help
+        with refused("unknown-key" if "settings" in arguments else "out-of-range"):
+            bertworks.finetune(make_rows(40), model=base_model, out=tmp_path / "run", **arguments)
+    with pytest.raises(TypeError, match="step"):
+        bertworks.finetune(make_rows(40), model=base_model, out=tmp_path / "run", epochs=1, step="3")
     assert (tmp_path / "run/data/train.jsonl").read_bytes() == before
     (tmp_path / "other").mkdir()
     (tmp_path / "other/notes.txt").write_text("mine")

@@ -23,6 +23,7 @@ from bertworks.measure.calibration import (
 )
 from bertworks.measure.intervals import difference_intervals, intervals, seed_mean
 from bertworks.measure.metrics import METRICS
+from test_tasks import small_task
 
 CLASSES = st.integers(2, 5).flatmap(
     lambda n: st.tuples(
@@ -197,6 +198,27 @@ def test_rare_classes_do_not_bias_an_interval() -> None:
     (low, high) = intervals(lambda rows: metrics.class_metrics(rows[:, 0], rows[:, 1], 21), METRICS, [rows])["f1"]
     f1 = metrics.class_metrics(targets, predicted, 21)["f1"]
     assert low < f1 < high
+
+
+@pytest.mark.parametrize("shape", ["classify", "multilabel"])
+def test_the_interval_of_macro_f1_is_about_the_same_classes(shape: str) -> None:
+    """Frequent classes are mostly right, classes of one example wrong: resamples without these are not better ones."""
+    task = small_task("bert-mini", shape)
+    task.labels = tuple(map(str, range(12)))
+    generator = np.random.default_rng(0)
+    targets = np.concatenate([np.repeat([0, 1, 2, 3], 50), np.arange(4, 12)])
+    predicted = np.where((generator.random(len(targets)) < 0.85) & (targets < 4), targets, (targets + 1) % 4)
+    rows = np.stack([targets, predicted], 1).astype(float)
+    if shape == "multilabel":
+        rows = np.concatenate([np.eye(12)[targets], np.eye(12)[predicted]], 1)
+    name = "f1" if shape == "classify" else "f1_macro"
+    f1 = task.metric_values(rows)[name]
+    results = task.resampled_metrics(rows)
+    resampled = [results(rows[generator.integers(0, len(rows), len(rows))])[name] for _ in range(300)]
+    assert np.mean(resampled) == pytest.approx(f1, abs=0.01), "not shifted"
+    low, high = intervals(task.metric_values, METRICS, [rows], task.resampled_metrics)[name]
+    assert high - f1 == pytest.approx(f1 - low, rel=0.5) and high - low < 0.1
+    assert results(rows) == task.metric_values(rows)
 
 
 def test_interval_of_a_correlation_with_constant_predictions() -> None:

@@ -13,7 +13,7 @@ from bertworks.config import DataConfig
 from bertworks.data.shards import Shards
 from bertworks.measure.metrics import METRICS
 from bertworks.page.curves import Curve, figure
-from bertworks.page.html import bilingual, escape, page, table
+from bertworks.page.html import bilingual, escape, page, paragraph, table
 from bertworks.reports.masks import LABELS, count_states, terminal_line, view_masks, write_masks_page
 from bertworks.reports.page import key_figures
 from bertworks.text.tokenizer import Tokenizer
@@ -51,6 +51,15 @@ def test_html_helpers() -> None:
     assert page(("<t>", "题"), "body").count("&lt;t&gt;") == 2
 
 
+def test_lines_below_the_first_are_a_list_and_backticks_are_code() -> None:
+    text = "skipped 2 rows:\n  a.csv, line 5: <i>\n  a.csv, line 7: no label\n`--skip-bad` skips"
+    assert paragraph(text) == (
+        "skipped 2 rows:<ul><li>a.csv, line 5: &lt;i&gt;</li><li>a.csv, line 7: no label</li>"
+        "<li><code>--skip-bad</code> skips</li></ul>"
+    )
+    assert paragraph("a `b` c") == "a <code>b</code> c"
+
+
 @pytest.mark.parametrize(("n", "columns"), [(3, 3), (6, 6), (7, 4), (8, 4), (10, 5), (11, 6), (13, 5)])
 def test_rows_of_key_figures_are_as_equal_as_can_be(n: int, columns: int) -> None:
     html = key_figures([(str(number), ("figure", "数字")) for number in range(n)])
@@ -61,6 +70,13 @@ def test_every_metric_is_explained_in_both_languages() -> None:
     for metric in METRICS.values():
         english, chinese = metric.help
         assert english.isascii() and re.search("[\u4e00-\u9fff]{4}", chinese), metric.name
+
+
+def test_shares_are_in_percent_on_the_axis() -> None:
+    curve = Curve(("a", "甲"), [(0.0, 0.4), (1.0, 0.6)])
+    shares = figure(("t", "题"), [curve], x_title=("x", "横"), y_percent=True)
+    assert ">50%</text>" in shares and ">0.5</text>" not in shares and ">1</text>" in shares
+    assert ">100%</text>" in figure(("t", "题"), [curve], x_title=("x", "横"), x_percent=True, y_percent=True)
 
 
 def test_a_single_point_is_drawn() -> None:

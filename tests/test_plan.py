@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 import bertworks
-from bertworks.errors import BadConfig, Unsupported
+from bertworks.errors import BadConfig, Remark, Unsupported
 from bertworks.model.partial_embedding import PartialEmbedding
 from bertworks.runs.finetune import FinetuneJob
 from bertworks.runs.plan import (
@@ -23,11 +24,13 @@ from bertworks.runs.plan import (
     shorten_windows,
     shrink_steps,
 )
-from bertworks.runs.settings import FINETUNE, option_settings, parse_settings
+from bertworks.runs.settings import FINETUNE, option_settings, parse_duration, parse_settings
 from bertworks.tasks.classify import Classify
 from bertworks.tasks.features import ShuffledExamples
 from bertworks.tasks.source import find_source
-from bertworks.train.policy import EVALUATION_SHARE
+from bertworks.train.policy import EVALUATION_SHARE, EVALUATION_SPEED
+from bertworks.train.trainer import PROFILED_STEPS
+from refusals import refused
 from test_selection import noisy_rows
 from test_tasks import WORDS, sliding_windows, small_task, synthetic_examples
 from texts import tiny_tokenizer
@@ -48,24 +51,24 @@ def test_steps_are_bounded_in_tokens() -> None:
 
 def test_windows_are_as_long_as_one_epoch_allows() -> None:
     lengths = [1000] * 10
-    whole = Plan(8, 512, 1000.0)
+    whole = Plan(8, 512, 1000.0, 100)
     assert shorten_windows(whole, pace(100_000), lengths, 100) == whole
-    assert shorten_windows(whole, pace(60_000), lengths, 100) == Plan(8, 512, 512.0, one_window=True)
-    assert shorten_windows(whole, pace(20_000), lengths, 100) == Plan(8, 128, 128.0, one_window=True)
-    assert shorten_windows(whole, pace(10), lengths, 100) == Plan(8, 64, 64.0, one_window=True)
+    assert shorten_windows(whole, pace(60_000), lengths, 100) == Plan(8, 512, 512.0, 100, one_window=True)
+    assert shorten_windows(whole, pace(20_000), lengths, 100) == Plan(8, 128, 128.0, 100, one_window=True)
+    assert shorten_windows(whole, pace(10), lengths, 100) == Plan(8, 64, 64.0, 100, one_window=True)
 
 
 def test_windows_never_grow() -> None:
-    assert shorten_windows(Plan(8, 100, 300.0), pace(10), [300], 100).max_length == 64
-    assert shorten_windows(Plan(8, 48, 300.0), pace(10), [300], 100).max_length == 48
+    assert shorten_windows(Plan(8, 100, 300.0, 100), pace(10), [300], 100).max_length == 64
+    assert shorten_windows(Plan(8, 48, 300.0, 100), pace(10), [300], 100).max_length == 48
 
 
 def test_steps_shrink_until_there_are_enough() -> None:
-    plan = shrink_steps(Plan(32, 128, 100.0), pace(100 * 32 * 20))
+    plan = shrink_steps(Plan(32, 128, 100.0, 100), pace(100 * 32 * 20))
     assert plan.batch_size == 8 and plan.n_steps(pace(100 * 32 * 20)) >= MIN_STEPS
-    assert shrink_steps(Plan(32, 128, 100.0), pace(100 * 32 * MIN_STEPS)).batch_size == 32
-    assert shrink_steps(Plan(32, 128, 100.0), pace(1)).batch_size == MIN_BATCH_SIZE
-    assert shrink_steps(Plan(4, 128, 100.0), pace(1)).batch_size == 4
+    assert shrink_steps(Plan(32, 128, 100.0, 100), pace(100 * 32 * (MIN_STEPS + PROFILED_STEPS))).batch_size == 32
+    assert shrink_steps(Plan(32, 128, 100.0, 100), pace(1)).batch_size == MIN_BATCH_SIZE
+    assert shrink_steps(Plan(4, 128, 100.0, 100), pace(1)).batch_size == 4
 
 
 # ---------------------------------------------------------------------- in a job
@@ -128,6 +131,44 @@ def test_what_the_user_set_stays(base_model: Path, long_texts: Path, monkeypatch
     options = {"budget": 120.0, "on_long": "truncate"}
     truncated = job(base_model, long_texts, seconds_per_token=0.01, monkeypatch=monkeypatch, options=options)
     assert truncated.config.data.max_length == 512 and truncated.config.data.train_windows is None
+
+
+def test_a_short_budget_is_not_spent_on_evaluations(
+    base_model: Path, long_texts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every run has two, before the first step and after the last one."""
+    options = {"budget": 30.0}
+    planned = job(base_model, long_texts, seconds_per_token=0.001, monkeypatch=monkeypatch, options=options)
+    seconds = 2 * planned.config.train.evaluate_tokens * 0.001 / EVALUATION_SPEED
+    assert 20 * EVALUATION_SHARE < seconds < 30 * EVALUATION_SHARE
+    began = time.monotonic() - 20.0  # as the command line has it, which imports and reads before it plans
+    late = job(base_model, long_texts, seconds_per_token=0.001, monkeypatch=monkeypatch, options=options, began=began)
+    assert late.config.train.evaluate_tokens < planned.config.train.evaluate_tokens / 2
+    setting = "train.evaluate_tokens=5000"
+    chosen = job(base_model, long_texts, setting, seconds_per_token=0.001, monkeypatch=monkeypatch, options=options)
+    assert chosen.config.train.evaluate_tokens == 5000
+    with refused("no-effect"):
+        job(base_model, long_texts, setting, seconds_per_token=1, monkeypatch=monkeypatch, options={"epochs": 1})
+
+
+def test_a_budget_for_no_step_says_what_is_needed(
+    base_model: Path, long_texts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def remark(budget: float) -> Remark:
+        options = {"budget": budget}
+        planned = job(base_model, long_texts, seconds_per_token=0.02, monkeypatch=monkeypatch, options=options)
+        return next(remark for remark in planned.remarks if remark.code.startswith("budget"))
+
+    too_short = remark(10.0)
+    assert too_short.code == "budget-too-short"
+    assert remark(parse_duration(too_short.text.rpartition("--budget ")[2])).code == "budget-plan"
+
+
+def test_a_run_trains_a_step_whatever_its_budget(base_model: Path, tmp_path: Path) -> None:
+    run = bertworks.finetune(noisy_rows(30), model=base_model, out=tmp_path / "run", budget=0.01)
+    (finished,) = events(run.folder, "end")
+    assert finished["step"] == 1
+    assert "no-step-taken" not in {event["code"] for event in events(run.folder, "remark")}
 
 
 def test_seeds_share_a_budget(base_model: Path, long_texts: Path, monkeypatch: pytest.MonkeyPatch) -> None:

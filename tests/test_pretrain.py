@@ -30,7 +30,7 @@ from bertworks.model.resize import refit
 from bertworks.page.html import bilingual
 from bertworks.presets import FAMILY_RECIPES, PRESETS, preset, recipe
 from bertworks.reports.masks import LABELS
-from bertworks.runs.context import ProcessContext
+from bertworks.runs.context import ProcessContext, RunContext
 from bertworks.runs.pretrain import (
     HeldOutEvaluation,
     PretrainJob,
@@ -190,6 +190,18 @@ def continue_pretraining(init: Path, shards: Shards, out: Path, *settings: str, 
     )
     pretrain(PretrainJob(config, shards, str(init)), out, ProcessContext.library())
     return out
+
+
+def test_the_lineage_has_the_whole_objective(shards: Shards, tmp_path: Path) -> None:
+    sizes = {"hidden_size": 64, "n_heads": 2, "ffn_size": 128, "n_positions": 48}
+    headless = bertworks.new("bert-tiny", tokenizer=shards.tokenizer, **sizes).save(tmp_path / "headless")
+    out = continue_pretraining(headless, shards, tmp_path / "run", "train.evaluate_tokens=512", objective="mlm+nsp")
+    bench = bertworks.load(out)
+    assert bench.lineage[-2] == "pretrain mlm+nsp"
+    run: Any = types.SimpleNamespace(record=types.SimpleNamespace(kind="pretrain"))
+    assert RunContext.lineage(run, bench, "pretrain mlm+nsp") == [*bench.lineage, "pretrain mlm+nsp"]
+    bench.lineage[:] = ["new bert-mini", "pretrain mlm"]
+    assert RunContext.lineage(run, bench, "pretrain mlm+nsp") == bench.lineage, "a resumed run of an older version"
 
 
 def test_pretraining_adds_a_missing_head(shards: Shards, tmp_path: Path) -> None:

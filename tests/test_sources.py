@@ -472,6 +472,30 @@ def test_rare_labels_stay_in_train(tmp_path: Path) -> None:
             assert data.dev
 
 
+def test_a_regression_reads_a_column_of_numbers(tmp_path: Path) -> None:
+    """Not one of words that is called as usual, and not one that counts the rows."""
+    rows = [f"{n},text {n},{'good' if n % 2 else 'bad'},{n % 7 / 2}" for n in range(30)]
+    guessed = read_table(write_lines(tmp_path / "a.csv", "id,text,label,grade", *rows), "regress")
+    assert guessed.columns is not None and guessed.columns.labels == ("grade",)
+    named = read_table(
+        write_lines(tmp_path / "b.csv", "id,text,grade,score", *rows[:-1], "30,a,b,?"), "regress", skip_bad=True
+    )
+    assert named.columns is not None and named.columns.labels == ("score",)
+
+
+def test_if_all_rows_are_skipped_columns_and_cause_are_said(tmp_path: Path) -> None:
+    table = write_lines(
+        tmp_path / "a.csv", "text,label", *[f"text {n},{'good' if n % 3 else 'bad'}" for n in range(30)]
+    )
+    with refused("no-examples", kind=BadRows) as error:
+        read_table(table, "regress", skip_bad=True)
+    assert "all 30 rows" in error.value.cause and "(20): 'good' is not a number" in error.value.cause
+    assert "text -> label" in error.value.cause and "--label NAME" in str(error.value.remedy)
+    with refused("bad-rows", kind=BadRows) as error:
+        read_table(table, "regress")
+    assert "text -> label" in str(error.value.place)
+
+
 def test_regression_dev_split_has_several_examples(tmp_path: Path) -> None:
     data = read_table(write_lines(tmp_path / "r.csv", "text,score", *[f"text {n},{n}" for n in range(14)]), "regress")
     assert (len(data.train), len(data.dev)) == (9, 5)
@@ -553,6 +577,36 @@ def test_a_missing_header_is_refused(tmp_path: Path) -> None:
     assert {example.answer for example in read_table(spam, label=("spam",)).train} == {"spam", "ham"}, (
         "unless it is meant"
     )
+
+
+def test_labels_that_look_like_missing_values_are_reported(tmp_path: Path) -> None:
+    labels = ["good", "bad", "nan", "good", "bad", "N/A"]
+    lines = [f"text {i},{labels[i % 6]}" for i in range(60)]
+    data = read_table(write_lines(tmp_path / "a.csv", "text,label", *lines))
+    counts = Counter(example.answer for example in data.train)
+    remark = remark_text(data.remarks, "labels-like-missing-values")
+    assert f"nan ({counts['nan']})" in remark and f"N/A ({counts['N/A']})" in remark and "good" not in remark
+    rows = [f"text {i},{'good' if i % 2 else 'bad'}" for i in range(20)]
+    clean = read_table(write_lines(tmp_path / "b.csv", "text,label", *rows))
+    assert "labels-like-missing-values" not in {remark.code for remark in clean.remarks}
+
+
+def test_remarks_on_entities_name_their_types(tmp_path: Path) -> None:
+    """Not the tags: of one-word and of longer entities, and outside of all."""
+    lines = [f"Anna Bell{n} lives in Bonn,S-PER O O O S-LOC" for n in range(40)]
+    lines += ["the United Nations met,O B-ORG E-ORG O"]
+    data = read_table(write_lines(tmp_path / "a.csv", "words,tags", *lines), "tag")
+    assert sum(example.texts[0] == "the" for example in data.train) == 1
+    n_train = len(data.train) - 1
+    assert set(remark_text(data.remarks, "labels").removeprefix("labels: ").split(", ")) == {
+        f"PER {n_train}",
+        f"LOC {n_train}",
+        "ORG 1",
+    }
+    assert remark_text(data.remarks, "labels-not-in-dev").endswith(": ORG")
+    words = [f"the dog{n} barks,DET NOUN VERB" for n in range(20)]
+    tagged = read_table(write_lines(tmp_path / "b.csv", "words,tags", *words), "tag")
+    assert "NOUN" in remark_text(tagged.remarks, "labels")
 
 
 def test_suspicious_labels_are_reported(tmp_path: Path) -> None:
@@ -1475,8 +1529,8 @@ def test_many_blank_lines_before_the_first_text(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("shape", ["classify", "tag", "span", "choice"])
 @pytest.mark.parametrize("value", [{"text": "hello"}, None, 5, [["a"]], {"a", "b"}])
 def test_inputs_that_are_not_texts_are_refused(shape: str, value: Any) -> None:
-    with refused("wrong-input", place="input 0"):
-        as_example(value, task_class(shape).schema, False, 0)
+    with refused("wrong-input", place="input 1"):
+        as_example(value, task_class(shape).schema, False, 1)
 
 
 HANDMADE_DATASETS = {  # file -> lines, in the official format

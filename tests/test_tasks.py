@@ -24,9 +24,10 @@ from bertworks.datasets.example import Example, Span, is_blank
 from bertworks.measure.calibration import calibration_error, reliability
 from bertworks.model.model import Model
 from bertworks.model.resize import use_partial_embedding, with_full_embedding
+from bertworks.reports.finetune import _prediction_notes
 from bertworks.runs.finetune import build_task
 from bertworks.runs.settings import resolve_finetune
-from bertworks.tasks.evaluation import calibrate_and_score, metric_values
+from bertworks.tasks.evaluation import Calibration, EvalResults, calibrate_and_score, metric_values
 from bertworks.tasks.features import Features, TaskBatch, TokenCounts, Window, collate, token_ids
 from bertworks.tasks.inference import BATCH_TOKENS, AnyTask, evaluation_mode, run_windows
 from bertworks.tasks.multilabel import MultilabelPrediction
@@ -752,3 +753,14 @@ def test_decoded_tags_follow_the_transitions() -> None:
     assert all(confidence > 0.8 for confidence in prediction.confidences), prediction.confidences
     task.viterbi = None
     assert task.decode(outputs, features[0], example).tags == ["I-x", "I-x", "B-x", "O"]
+
+
+@pytest.mark.parametrize(("after", "reason"), [(0.017, "less likely"), (0.03, "does not fall")])
+def test_the_report_says_why_a_temperature_is_not_used(after: float, reason: str) -> None:
+    """One reason, the one that applies."""
+    calibration = Calibration(temperature=0.96, helps=False, error_before=0.024, error_after=after, bins=[])
+    ((english, chinese),) = _prediction_notes(
+        EvalResults({}, {}, calibration=calibration), small_task("bert-mini", "tag")
+    )
+    assert reason in english and ("less likely" in english) + ("does not fall" in english) == 1
+    assert ("似然下降" in chinese) + ("没有降低" in chinese) == 1

@@ -211,9 +211,9 @@ def test_truncation_is_counted_and_refusal_names_the_text(tmp_path: Path) -> Non
     assert all(name in str(error.value) for name in ("on_long", "'trunc'", "window", "truncate", "error"))
     with refused("no-room", kind=BadConfig):
         make_embedder(tmp_path, 2).prepare(["a"])
-    with refused("no-tokens", kind=BadText, place="text 1"):
+    with refused("no-tokens", kind=BadText, place="text 2"):
         make_embedder(tmp_path).prepare(["a", "\u200b\x07"])
-    with refused("too-long", place="text 1") as error:
+    with refused("too-long", place="text 2") as error:
         make_embedder(tmp_path).prepare(["a", "a " * 20], "error")
     assert figures(error.value.cause) == {"20", "8"}
 
@@ -225,25 +225,26 @@ def test_truncation_is_counted_and_refusal_names_the_text(tmp_path: Path) -> Non
         (["fine", " \n\t\u3000"], "empty-text", ""),
         (["ok", "half \ud83d here"], "lone-surrogate", "U+D83D"),
         (["ok", None], "not-a-string", "NoneType"),
-        (["ok", 3.5], "not-a-string", "float"),
+        (["ok", 3.5], "not-a-string", "a float"),
+        (["ok", 3], "not-a-string", "an int"),
         (["ok", b"bytes"], "not-a-string", "bytes"),
     ],
 )
 def test_inputs_that_are_not_texts_are_refused(minilm: Tokenizer, texts: list[str], code: str, mentioned: str) -> None:
-    with refused(code, place="text 1", kind=BadText) as error:
+    with refused(code, place="text 2", kind=BadText) as error:
         minilm.encode(texts)
     assert mentioned in error.value.cause
 
 
 def test_ten_megabytes_without_a_space(minilm: Tokenizer) -> None:
     for text in ("x" * 10_000_000, "!" * 10_000_000, "http://a.b/" * 1_000_000):
-        with refused("no-spaces", place="text 1") as error:
+        with refused("no-spaces", place="text 2") as error:
             minilm.encode(["fine", text])
         assert figures(error.value.cause) == {"1,000,000"}
         with refused("no-spaces") as error:
             minilm.pieces(text)
         assert "1,000,000" in figures(error.value.cause)
-    with refused("word-too-long", place="text 1, characters 15 to 20,015", kind=BadText) as error:
+    with refused("word-too-long", place="text 2, characters 15 to 20,015", kind=BadText) as error:
         minilm.encode(["fine", "some words and " + "x" * 20_000])
     assert figures(error.value.cause) == {"20,000"}
     assert len(minilm.encode(["中" * 100_000])[0]) == 100_000  # no spaces there, and none needed

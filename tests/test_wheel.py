@@ -36,7 +36,7 @@ def test_the_wheel_contains_the_package_only(wheel: Path) -> None:
 
 def test_the_wheel_runs_outside_of_the_source_tree(wheel: Path, tmp_path: Path) -> None:
     zipfile.ZipFile(wheel).extractall(tmp_path / "site")
-    code = "import bertworks, runpy, sys; print(bertworks.__file__); sys.argv[1:] = ['params', 'bert-tiny']; runpy.run_module('bertworks')"
+    code = "import bertworks, runpy, sys; print(bertworks.__file__); sys.argv[1:] = ['params', 'bert-tiny']; runpy.run_module('bertworks', run_name='__main__')"
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
     process = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True

@@ -17,6 +17,7 @@ from bertworks.model.layout import Tokens
 from bertworks.text.cached_encoder import HAN
 from bertworks.text.tokenizer import Tokenizer
 from refusals import figures, refused
+from texts import tiny_tokenizer
 
 WORDS = ["the", "a", "cat", "dog", "sat", "ran", "on", "mat", "red", "big"]
 VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
@@ -85,13 +86,20 @@ def test_long_texts_are_window_means_weighted_by_tokens(bench: Workbench) -> Non
     assert figures(ledger) >= {"1", "23", "10"}
 
 
+def test_a_workbench_says_what_it_is() -> None:
+    bench = bertworks.new("bert-tiny", tokenizer=tiny_tokenizer(), heads=["sequence"], n_positions=48)
+    n_parameters = sum(parameter.numel() for parameter in bench.model.parameters())
+    assert repr(bench) == f"<Workbench: bert, 2 layers of 128, {n_parameters:,} parameters, heads: sequence>"
+    assert repr(bertworks.new("bert-tiny", heads=[])).endswith("no head, no tokenizer>")
+
+
 def test_long_texts_are_truncated_or_refused_on_request(bench: Workbench) -> None:
     text = " ".join(WORDS * 2)
     ledger = Ledger()
     truncated = bench.encode([text], on_long="truncate", ledger=ledger)
     assert np.allclose(truncated, bench.encode([" ".join(WORDS)]), atol=1e-6)
     assert (ledger.cut_texts, ledger.cut_tokens) == (1, 10)
-    with refused("too-long", place="text 1") as error:
+    with refused("too-long", place="text 2") as error:
         bench.encode(["red", text], on_long="error")
     assert figures(error.value.cause) == {"20", "10"}
 
@@ -119,7 +127,7 @@ def test_wrong_arguments(bench: Workbench) -> None:
     with refused("out-of-range") as error:
         bench.encode(["the"], batch_tokens=0)
     assert error.value.fields == ["batch_tokens"] and "batch_tokens" in error.value.cause
-    with refused("empty-text", place="text 1"):
+    with refused("empty-text", place="text 2"):
         bench.encode(["the", ""])
     with refused("unknown-value") as error:
         bench.encode(["the"], on_long="trunc")  # type: ignore[arg-type]

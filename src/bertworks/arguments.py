@@ -14,7 +14,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from bertworks.errors import BadConfig, NotFound
+from bertworks.errors import BadConfig, NotFound, with_article
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -107,4 +107,4 @@ def _describe(hint: Any) -> list[str]:
         return [part for member in get_args(hint) for part in _describe(member)]
     if kind is Literal:
         return [repr(value) for value in get_args(hint)]
-    return [NAMES.get(kind) or f"a {kind.__name__}"]
+    return [NAMES.get(kind) or with_article(kind.__name__)]

@@ -387,7 +387,7 @@ class LoopConfig(Frozen):
     def _check_one_limit(self) -> Self:
         limits = [name for name in ("steps", "epochs", "budget") if getattr(self, name) is not None]
         if len(limits) != 1:
-            cause = f"exactly one of steps, epochs and budget is needed; given: {', '.join(limits) or 'none'}"
+            cause = "exactly one of steps, epochs and budget is needed"
             raise FieldConflict(cause, *(limits or ("steps", "epochs", "budget")))
         return self
 
@@ -487,6 +487,11 @@ class FinetuneLoop(LoopConfig):
         ge=8,
         description="tokens of a micro-batch (gradient accumulation), about, of whole examples; null: the whole batch",
     )
+    evaluate_tokens: int = Field(
+        65_536,
+        ge=1,
+        description="with a time budget: tokens of dev that an evaluation on the way reads; a short budget has fewer",
+    )
     patience: int | None = Field(
         None, ge=1, description="early stopping: evaluations without improvement before the run stops; null: none"
     )
@@ -563,6 +568,30 @@ class FinetuneConfig(Frozen):
         return self
 
 
+OPTIONS = {  # keys that have an option of their own
+    "train.steps": "--steps",
+    "train.epochs": "--epochs",
+    "train.budget": "--budget",
+    "train.device": "--device",
+    "train.threads": "--threads",
+    "data.masking": "--masking",
+    "data.on_long": "--on-long",
+}
+REQUIREMENTS = {  # what pydantic calls an error -> what a value must be
+    "greater_than_equal": "must be at least {ge}",
+    "greater_than": "must be more than {gt}",
+    "less_than_equal": "must be at most {le}",
+    "less_than": "must be less than {lt}",
+    "finite_number": "must be a finite number",
+    "literal_error": "must be {expected}",
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
+    **dict.fromkeys(("tuple_type", "list_type"), "must be a list"),
+    "string_type": "must be a text",
+    "extra_forbidden": "there is no such field",
+    "missing": "is missing",
+}
 RENAMED = {  # keys before version 0.2 -> today's
     "train.keep": "train.keep_checkpoints",
     "train.start": "train.init",
@@ -619,13 +648,23 @@ def _check(config_type: type[ConfigT], values: Mapping[str, Any], place: str | N
         details = error.errors()
         cause = "; ".join(map(_message, details))
         fields = [name for detail in details for name in _fields(detail) if name]
-        raise BadConfig(cause, place=place, remedy="correct these config fields", fields=fields) from None
+        named = ", ".join(f"{name} ({OPTIONS[name]})" if name in OPTIONS else name for name in fields)
+        remedy = f"correct {named}" if named and place is None else "correct these config fields"
+        raise BadConfig(cause, place=place, remedy=remedy, fields=fields) from None
 
 
 def _message(detail: ErrorDetails) -> str:
+    value = detail["input"]
+    conflict = detail.get("ctx", {}).get("error")
+    if isinstance(conflict, FieldConflict):
+        values = value if isinstance(value, Mapping) else {}
+        names = zip(conflict.fields, _fields(detail), strict=True)
+        given = [f"{field} = {values[name]!r}" if name in values else field for name, field in names]
+        return f"{', '.join(given)}: {conflict}"
     field = _field(detail["loc"])
-    message = detail["msg"].removeprefix("Value error, ")
-    return f"{field} = {detail['input']!r}: {message}" if field else message
+    message = REQUIREMENTS.get(detail["type"], detail["msg"].removeprefix("Value error, "))
+    message = message.format_map(detail.get("ctx", {})) if detail["type"] in REQUIREMENTS else message
+    return f"{field} = {value!r}: {message}" if field else message
 
 
 def _fields(detail: ErrorDetails) -> list[str]:

@@ -131,3 +131,12 @@ def nearest(name: str, names: Iterable[str]) -> str:
     valid_names = sorted(names)
     close_matches = get_close_matches(name, valid_names, n=1, cutoff=0.6)
     return f"did you mean {close_matches[0]!r}?" if close_matches else f"known names: {', '.join(valid_names)}"
+
+
+def counted(n: int, noun: str) -> str:
+    """`1 thread`, `2 threads`, `2 processes`."""
+    return f"1 {noun}" if n == 1 else f"{n:,} {noun}{'es' if noun.endswith('s') else 's'}"
+
+
+def with_article(noun: str) -> str:
+    return f"{'an' if noun[0].lower() in 'aeiou' else 'a'} {noun}"

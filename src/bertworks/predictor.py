@@ -27,7 +27,7 @@ from bertworks.datasets.example import Example
 from bertworks.datasets.inputs import as_example, row_examples, table_rows
 from bertworks.datasets.report import ReadReport
 from bertworks.datasets.schema import Input
-from bertworks.errors import BadConfig, BadText, Remark, TooLong, Unsupported
+from bertworks.errors import BadConfig, BadText, Remark, TooLong, Unsupported, with_article
 from bertworks.model.layout import Tokens
 from bertworks.model.model import Model
 from bertworks.model.pooling import Pooling
@@ -108,13 +108,13 @@ class Predictor:
                 raise BadText(row.cause, place=row.place, remedy="leave it out, or on_bad='skip'", code=row.code)
             return examples
         examples = []
-        for index, item in enumerate(items):
+        for number, item in enumerate(items, start=1):
             try:
-                examples.append(item if isinstance(item, Example) else as_example(item, schema, pairs, index))
+                examples.append(item if isinstance(item, Example) else as_example(item, schema, pairs, number))
             except BadText as error:
                 if on_bad == "error":
                     raise
-                report.bad_row(error.cause, f"input {index}", error.code)
+                report.bad_row(error.cause, f"input {number}", error.code)
                 examples.append(None)
         return examples
 
@@ -207,7 +207,8 @@ def check_inputs(inputs: object) -> None:
         raise BadText("one text, where a list of texts is expected", remedy="predict([text])[0]", code="not-a-list")
     if not fits(inputs, Iterable) and not hasattr(inputs, "to_dicts"):
         remedy = "a list of texts, or a DataFrame"
-        raise BadText(f"a {type(inputs).__name__}, where a list of texts is expected", remedy=remedy, code="not-a-list")
+        cause = f"{with_article(type(inputs).__name__)}, where a list of texts is expected"
+        raise BadText(cause, remedy=remedy, code="not-a-list")
 
 
 class Embedder:
@@ -239,7 +240,7 @@ class Embedder:
         prompted = [prompt + (text.lower() if self.pooling.lower_case else text) for text in texts]
         encoded = self.tokenizer.encode(prompted, places)
         windows = SlidingWindows(self.tokenizer, self.limit, WindowConfig().overlap, on_long)
-        places = places or [f"text {index}" for index in range(len(texts))]
+        places = places or [f"text {number}" for number in range(1, len(texts) + 1)]
         prepared = [
             self._features(ids.astype(np.int64), windows, place) for ids, place in zip(encoded, places, strict=True)
         ]

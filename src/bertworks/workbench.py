@@ -72,6 +72,14 @@ class Workbench:
         self.generator: Workbench | None = None  # of an ELECTRA discriminator
         self.artifact: TaskArtifact | None = None  # of a fine-tuned model
 
+    def __repr__(self) -> str:
+        encoder = self.config.encoder
+        n_parameters = sum(parameter.numel() for parameter in self.model.parameters())
+        parts = [self.config.family, f"{encoder.n_layers} layers of {encoder.hidden_size}"]
+        parts += [f"{n_parameters:,} parameters"]
+        parts += [f"heads: {' '.join(self.model.heads)}" if len(self.model.heads) else "no head"]
+        return f"<Workbench: {', '.join(parts)}{'' if self.has_tokenizer else ', no tokenizer'}>"
+
     @property
     def config(self) -> ModelConfig:
         return self.model.config
@@ -227,6 +235,8 @@ class Workbench:
         with `on_bad="skip"` its prediction is None, and `remarks` of the result name it. Where a model is less
         confident than `min_confidence`, it abstains: None for a label, an answer, a choice, or the tag of a word; of
         several labels, which are undecided.
+
+        Labels are text, also where those of the training were numbers or booleans: "1", "True".
 
         With `logits=True`, `logits` of the result has an array for each input, calibrated as the confidence is: of the
         classes (classify, multilabel, regress), of the choices (choice), of each word that was read (tag: words, tags),

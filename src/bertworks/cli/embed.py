@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
@@ -20,6 +21,7 @@ from bertworks.cli.options import (
     model_and_input,
 )
 from bertworks.cli.show import AsJson, Quiet, progress_bar, report, resumable, say, show_json
+from bertworks.errors import counted
 
 
 def embed(
@@ -46,9 +48,13 @@ def embed(
     from dataclasses import asdict
 
     from bertworks.datasets.columns import NamedColumns
+    from bertworks.datasets.tables import check_file
     from bertworks.runs.embed import embed_file, text_inputs
 
     model, file = model_and_input("embed", model, file, old_model, "FILE")
+    if file != "-":
+        piped = f"echo {shlex.quote(file)} | bertworks embed {model} - --out {out}"
+        check_file(Path(file), f"a text itself is piped in: {piped}")
     inputs = text_inputs(file, out, NamedColumns(text=text), skip_bad=skip_bad)
     bench = load_model(model, device, threads)
     with resumable() if file != "-" else nullcontext(), progress_bar("texts") as advance:
@@ -71,5 +77,5 @@ def embed(
         say(str(remark))
     if result.resumed_at:
         say(f"resumed: {result.resumed_at:,} vectors were there already")
-    report(f"{result.rows:,} vectors of {result.width} numbers written to {out}")
+    report(f"{counted(result.rows, 'vector')} of {result.width} numbers written to {out}")
     report(str(result.ledger))

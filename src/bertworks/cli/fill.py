@@ -13,7 +13,10 @@ from bertworks.cli.show import AsJson, Quiet, console, show_json
 def fill(
     model: ModelArgument,
     text: Annotated[
-        str | None, typer.Argument(help="A text with one or more [MASK]; for a left-to-right model, how it begins.")
+        str | None,
+        typer.Argument(
+            metavar="TEXT", help="A text with one or more [MASK]; for a left-to-right model, how it begins."
+        ),
     ] = None,
     top_k: Annotated[int, typer.Option(min=1, help="Candidates for each blank.")] = 5,
     device: Device = "auto",

@@ -122,6 +122,7 @@ def finetune(
         model=model,
         settings=parse_settings(settings or (), FINETUNE, options),
         n_seeds=seeds,
+        began=began,
     )
     if distributed.is_main:
         for remark in job.remarks:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertworks.cli.show import console, is_json_requested, is_quiet, metric_title, say, show_json
+from bertworks.errors import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -17,8 +18,10 @@ if TYPE_CHECKING:
     from bertworks.runs.context import ProcessContext
     from bertworks.train.distributed import Distributed
     from bertworks.train.events import Evaluated, Event, Finished, Started, Trained
+    from bertworks.train.runtime import StopRequest
 
 SPARKLINE_BARS = "▁▂▃▄▅▆▇█"
+STOPPING = "stopping after this step; Ctrl-C again ends at once"
 LOG_SECONDS = 15.0  # between training lines where there is no terminal
 
 
@@ -31,7 +34,7 @@ def live_training(
     from bertworks.runs.context import ProcessContext
     from bertworks.train.runtime import own_process
 
-    with own_process(began) as runtime, live_view(run, quiet=not distributed.is_main) as show:
+    with own_process(began) as runtime, live_view(run, runtime.stop, quiet=not distributed.is_main) as show:
 
         def on_event(event: Event) -> None:
             with suppress(OSError, ValueError):  # a closed terminal is no reason to stop
@@ -41,10 +44,10 @@ def live_training(
 
 
 @contextmanager
-def live_view(run: Path, *, quiet: bool = False) -> Iterator[Callable[[Event], None]]:
-    """An event handler; afterwards the outcome is printed. Processes of a training other than the main one are
-    `quiet`."""
-    view = LiveView(run)
+def live_view(run: Path, stop: StopRequest | None = None, *, quiet: bool = False) -> Iterator[Callable[[Event], None]]:
+    """An event handler; afterwards the outcome is printed. `stop`: is said at once, where it is requested. Processes of
+    a training other than the main one are `quiet`."""
+    view = LiveView(run, stop)
     if quiet:
         yield lambda event: None
         return
@@ -53,6 +56,8 @@ def live_view(run: Path, *, quiet: bool = False) -> Iterator[Callable[[Event], N
     elif sys.stderr is not None and sys.stderr.isatty():
         yield from _on_terminal(view)
     else:
+        if stop is not None:
+            stop.notice = f"{STOPPING}\n"
         yield from _as_log_lines(view)
     with suppress(OSError):  # a closed terminal is no reason to fail
         _print_outcome(view)
@@ -139,16 +144,15 @@ def _choice_lines(finished: Finished, metric: str) -> list[str]:
     """Which evaluations the metrics are of."""
     last = f"; the last: {_format(metric, finished.last[metric])}" if metric in finished.last else ""
     if finished.n_evaluations is not None:
-        return [
-            f"          the best of {finished.n_evaluations} evaluations on dev, at step {finished.best_step:,}{last}"
-        ]
+        best_of = counted(finished.n_evaluations, "evaluation")
+        return [f"          the best of {best_of} on dev, at step {finished.best_step:,}{last}"]
     return [f"          of the best evaluation of each seed on dev{last}"] if last else []
 
 
 def _estimate_lines(finished: Finished, metric: str, interval: tuple[float, float]) -> list[str]:
     """What to expect on new examples: the 95 % CI, and what it is around if that is not the metric itself."""
     low, high = (_format(metric, edge) for edge in interval)
-    seeds = f", {finished.n_seeds} seeds" if finished.n_seeds is not None else ""
+    seeds = f", {counted(finished.n_seeds, 'seed')}" if finished.n_seeds is not None else ""
     size = f"(n={finished.dev_examples:,}{seeds})"
     if metric not in finished.cross_fitted:
         return [f"95 % CI   {metric_title(metric)} {low} to {high} {size}"]
@@ -168,8 +172,8 @@ def event_line(event: Event) -> str | None:
         case events.Started():
             machine = event.machine
             speed = f"{event.peak_gflops:,.0f} GFLOP/s in matrix products"
-            where = f"{machine['device']}, {machine['threads']} threads x {machine['world_size']} processes"
-            return f"{where}, {speed}, torch {machine['torch']}"
+            where = f"{counted(machine['threads'], 'thread')} x {counted(machine['world_size'], 'process')}"
+            return f"{machine['device']}, {where}, {speed}, torch {machine['torch']}"
         case events.Trained():
             speed = f"{event.tokens_per_second:,.0f} tokens/s"
             return f"{step}: {metrics_line(event.terms)}, {speed}, {duration(event.seconds_left)} left"
@@ -192,12 +196,23 @@ def event_line(event: Event) -> str | None:
 
 
 def metrics_line(metrics: Mapping[str, float], std: Mapping[str, float] | None = None) -> str:
-    """`std`: of each metric, over seeds."""
+    """`std`: of each metric, over seeds. A loss is called so, with its name where there are several."""
+    shown = {
+        name: value for name, value in metrics.items() if name not in ("loss", "error") and isinstance(value, float)
+    }
+    losses = [name for name in shown if _is_loss(name)]
+    titles = {name: f"{metric_title(name)} loss" if len(losses) > 1 else "loss" for name in losses}
     return ", ".join(
-        f"{metric_title(name)} {_format(name, value)}{_format_std(name, std or {})}"
-        for name, value in metrics.items()
-        if name not in ("loss", "error") and isinstance(value, float)
+        f"{titles.get(name) or metric_title(name)} {_format(name, value)}{_format_std(name, std or {})}"
+        for name, value in shown.items()
     )
+
+
+def _is_loss(name: str) -> bool:
+    """Of a model's terms, whose accuracies are beside them; the others are metrics of a task."""
+    from bertworks.measure.metrics import METRICS
+
+    return name not in METRICS and name != "perplexity" and not name.endswith("_accuracy")
 
 
 def _format_std(name: str, std: Mapping[str, float]) -> str:
@@ -226,8 +241,9 @@ def duration(seconds: float) -> str:
 class LiveView:
     """The latest events of a run, as a panel for the terminal."""
 
-    def __init__(self, run: Path) -> None:
+    def __init__(self, run: Path, stop: StopRequest | None = None) -> None:
         self.run = run
+        self.stop = stop
         self.step = 0
         self.started: Started | None = None
         self.trained: Trained | None = None
@@ -280,7 +296,8 @@ class LiveView:
             mfu = f", MFU {trained.mfu:.0%}" if trained.mfu is not None else ""
             rows.add_row("speed", f"{trained.tokens_per_second:,.0f} tokens/s{mfu}")
             rows.add_row("time left", duration(trained.seconds_left))
-        messages = Text("\n".join(self.messages), style="dim")
+        stopping = [STOPPING] if self.stop is not None and self.stop.signal else []
+        messages = Text("\n".join([*self.messages, *stopping]), style="dim")
         return Panel(Group(rows, messages), title=Text(str(self.run)), title_align="left")
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from io import TextIOWrapper
 from typing import Any
@@ -22,6 +24,7 @@ from bertworks.cli.import_ import import_
 from bertworks.cli.info import info
 from bertworks.cli.inspect import inspect
 from bertworks.cli.masks import masks
+from bertworks.cli.options import InputCommand
 from bertworks.cli.params import params
 from bertworks.cli.predict import compare, evaluate, predict
 from bertworks.cli.prepare import prepare
@@ -33,11 +36,41 @@ from bertworks.cli.vocab import app as vocab
 from bertworks.cli.words import similar, words
 from bertworks.errors import BertworksError, NotFound
 
+MAKES_VECTORS = "`bertworks embed MODEL INPUT --out vectors.npy` makes vectors"
+OTHER_VERBS = {  # what others call a verb, or what Python alone has: what to do
+    "similarity": f"{MAKES_VECTORS}; in Python, `bertworks.load(MODEL).similarity(texts, texts)` compares texts",
+    **dict.fromkeys(("encode", "vectors", "vectorize"), MAKES_VECTORS),
+    "train": "`bertworks finetune` trains a model for a task, `bertworks pretrain` one on plain text",
+    **dict.fromkeys(("infer", "run"), "`bertworks predict RUN INPUT` predicts with a fine-tuned model"),
+    **dict.fromkeys(("test", "score"), "`bertworks evaluate RUN ROWS.csv` scores a fine-tuned model"),
+}
+
+
+@contextmanager
+def _interrupt_said() -> Iterator[None]:
+    """typer would exit without a word."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo("interrupted", err=True)
+        exit_process(128 + signal.SIGINT)
+
 
 class VerbGroup(TyperGroup):
-    """Who names a task where a verb is expected is told the verb; typer itself suggests verbs."""
+    """Who names a task where a verb is expected is told the verb; typer itself suggests verbs. Ctrl-C is said, unless
+    the verb has done so."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        with _interrupt_said():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _interrupt_said():
+            return super().invoke(ctx)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] in OTHER_VERBS:
+            raise NotFound(f"no verb {args[0]!r}", remedy=OTHER_VERBS[args[0]], code="unknown-verb")
         if not get_close_matches(args[0], self.commands, n=1):
             from bertworks.tasks.source import similar_task
 
@@ -87,7 +120,11 @@ STAGES: dict[str, dict[str, tuple[Callable[..., None] | typer.Typer, str]]] = {
     },
 }
 VERBS = {name: verb for verbs in STAGES.values() for name, (verb, _) in verbs.items()}
-COMMAND_CLASSES = {"pretrain": SettingsHelpCommand, "finetune": TasksHelpCommand}  # with more help than others
+COMMAND_CLASSES = {  # with other help than usual
+    "pretrain": SettingsHelpCommand,
+    "finetune": TasksHelpCommand,
+    **dict.fromkeys(("embed", "fill", "tokenize"), InputCommand),
+}
 for stage, verbs in STAGES.items():
     for name, (verb, _) in verbs.items():
         if isinstance(verb, typer.Typer):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer.core import TyperCommand
 
 from bertworks.cli.show import say
 from bertworks.errors import BadConfig
@@ -50,6 +51,15 @@ Settings = Annotated[list[str] | None, typer.Option("--set", help="key=value; th
 OldModel = Annotated[str | None, typer.Option("--model", hidden=True)]
 OldPair = Annotated[list[str] | None, typer.Option("--pair", hidden=True)]
 OldStrict = Annotated[bool, typer.Option("--strict", hidden=True)]
+
+
+class InputCommand(TyperCommand):
+    """`VERB MODEL INPUT`, whose input may be left out only in the spelling before version 0.2: help shows it as
+    needed."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        pieces = super().collect_usage_pieces(ctx)
+        return [piece if piece == "[OPTIONS]" else piece.replace("[", "{").replace("]", "}") for piece in pieces]
 
 
 def model_and_input(

@@ -83,8 +83,10 @@ def predict(
     """Predictions of a fine-tuned model, one for each text."""
     from bertworks.datasets.tables import check_file
     from bertworks.runs.predictions import check_output, inputs_for, open_output, predict_file
-    from bertworks.runs.results import remarks_if_unfinished
+    from bertworks.runs.results import remarks_on_model
 
+    if not file.strip():
+        raise BadText("empty text", remedy="name a file, or give a text; - for standard input", code="empty-text")
     is_text = _is_text(file)
     check_output(out, "-" if is_text else file, as_json=json, raw=raw)
     predictor = load_model(run, device, threads).predictor
@@ -102,7 +104,7 @@ def predict(
         ledger, n_abstained = predict_file(
             predictor, inputs, write, on_long=on_long, min_confidence=min_confidence, progress=advance
         )
-    for remark in (*remarks_if_unfinished(Path(run)), *inputs.remarks, *write.remarks):
+    for remark in (*remarks_on_model(Path(run)), *inputs.remarks, *write.remarks):
         say(str(remark))
     if n_abstained:
         say(f"{n_abstained:,} of {ledger.texts:,} {predictor.task.abstained_help.format(min_confidence)}")
@@ -113,7 +115,7 @@ def _is_text(argument: str) -> bool:
     """Whether it is a text to predict for: no file has this name, and it does not look like one's."""
     from bertworks.data.tables import table_format
 
-    if argument == "-" or not argument.strip() or os.access(argument, os.F_OK):
+    if argument == "-" or os.access(argument, os.F_OK):
         return False
     if any(map(str.isspace, argument)):
         return table_format(Path(argument)) is None
@@ -156,7 +158,7 @@ def evaluate(
     """How good a fine-tuned model is on other examples, with 95 % confidence intervals."""
     from bertworks.runs.finetune import evaluate as evaluate_run
     from bertworks.runs.record import FINETUNE, SEEDS, RunRecord
-    from bertworks.runs.results import remarks_if_unfinished
+    from bertworks.runs.results import remarks_on_model
     from bertworks.tasks.source import Source
     from bertworks.train.runtime import choose_device, set_threads
 
@@ -192,7 +194,7 @@ def evaluate(
         for split, split_results in results.extra_eval.items():
             rows += _score_rows(f"{split}: ", split_results)
         show_table(("metric", "value", f"95 % CI, n={len(results.example_scores):,}"), rows)
-    for remark in (*remarks_if_unfinished(run), *evaluation.remarks, evaluation.ledger):
+    for remark in (*remarks_on_model(run), *evaluation.remarks, evaluation.ledger):
         say(str(remark))
 
 
@@ -224,13 +226,22 @@ def compare(
             f"{metric.second:.4f}",
             f"{metric.second - metric.first:+.4f}",
             _format_interval(metric.interval, "+"),
-            "significant (95 %)" if metric.significant else "not significant (95 %)",
+            "significant" if metric.significant else "not significant",
         )
         for metric in comparison.metrics
     ]
-    show_table(("metric", str(first), str(second), "difference", "95 % CI", ""), rows)
+    show_table(("metric", *_short_names(first, second), "difference", "95 % CI", ""), rows)
     for remark in comparison.remarks:
         say(str(remark))
+
+
+def _short_names(first: Path, second: Path) -> tuple[str, str]:
+    """Of two folders: as much of their paths as tells them apart, so that a table fits on the screen."""
+    first, second = first.resolve(), second.resolve()
+    if first.name != second.name or first == second:
+        return first.name, second.name
+    shared = os.path.commonpath([first, second])
+    return str(first.relative_to(shared)), str(second.relative_to(shared))
 
 
 def _scores(results: EvalResults) -> dict[str, object]:

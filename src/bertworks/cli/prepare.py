@@ -9,6 +9,7 @@ import typer
 
 from bertworks.cli.options import Column, FileDocs, LineDocs, OldStrict, SkipBad, Sources, open_corpus
 from bertworks.cli.show import AsJson, Quiet, progress_bar, report, resumable, say, show_json
+from bertworks.errors import counted
 
 
 def prepare(
@@ -61,4 +62,4 @@ def prepare(
         report(remark)
     if manifest.segmenter:
         report(f"Chinese words segmented by {manifest.segmenter}")
-    report(f"{len(manifest.shards)} shards, {n_bytes / 1e6:.1f} MB, in {out}  ({seconds:.1f} s{speed})")
+    report(f"{counted(len(manifest.shards), 'shard')}, {n_bytes / 1e6:.1f} MB, in {out}  ({seconds:.1f} s{speed})")

@@ -113,7 +113,7 @@ def status(text: str) -> AbstractContextManager[object]:
 
 
 def metric_title(name: str) -> str:
-    return name.replace("_", " ")
+    return "mean of pearson and spearman" if name == "pearson_spearman" else name.replace("_", " ")
 
 
 def show_json(values: object) -> None:

@@ -13,7 +13,7 @@ from bertworks.errors import BadConfig
 
 def tokenize(
     model: ModelArgument,
-    text: Annotated[str | None, typer.Argument(help="A text.")] = None,
+    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="A text.")] = None,
     text2: Annotated[str | None, typer.Option(help="A second text, read as sentence B.")] = None,
     as_json: AsJson = False,
     old_model: OldModel = None,

@@ -11,11 +11,12 @@ from unicodedata import category, normalize
 
 from bertworks.datasets.columns import Columns
 from bertworks.datasets.example import Example
-from bertworks.datasets.report import ReadReport
+from bertworks.datasets.report import BadRows, ReadReport
 from bertworks.datasets.schema import Schema
 from bertworks.errors import BadText, Remark
 
 MAX_LABELS_SHOWN = 12
+MISSING_VALUES = {"nan", "na", "n/a", "#n/a", "<na>", "null", "none", "nil"}  # in lower case
 WITHOUT_COPIES = "dev without those in train"
 MIN_COPIED_SHARE = 0.01  # of dev: from there on, metrics are also computed without the copies
 
@@ -68,17 +69,34 @@ def check_data(
         if not examples
     ]
     data.train = labelled(data.train, "train")
-    report.check_rows(skip=skip_bad)
+    report.check_rows(skip=skip_bad, columns=data.columns)
     data.remarks += report.remarks()
     schema.check_labels(labels, len(data.train) + len(data.dev), place=place)
     for name, examples in (("train", data.train), ("dev", data.dev)):
         if not examples:
-            raise BadText(f"no examples for {name}", place=place, remedy="add more rows", code="no-examples")
+            raise _no_examples(name, data, report, place)
     schema.check_learnable(data.train, labels, len(data.train) + len(data.dev), place=place, max_rows=max_rows)
-    data.remarks += [*_label_counts(data.train), *_similar_labels(labels)]
+    train_counts, dev_counts = (
+        Counter(label for example in examples for label in schema.shown_labels(example, labels))
+        for examples in (data.train, data.dev)
+    )
+    data.remarks += [*_label_counts(train_counts, data.train), *_similar_labels(labels)]
+    data.remarks += _labels_like_missing_values(train_counts)
     data.remarks += schema.data_remarks(data.train, data.dev, labels)
-    data.remarks += [*_contradictions(data.train), *_labels_not_in_dev(data.dev, labels)]
+    data.remarks += [*_contradictions(data.train), *_labels_not_in_dev(train_counts.keys() - dev_counts.keys())]
     _find_copies(data)
+
+
+def _no_examples(split: str, data: TaskData, report: ReadReport, place: str | None) -> BadText:
+    cause, remedy = f"no examples for {split}", "add more rows"
+    if report.bad and not data.train and not data.dev:
+        frequent, n = report.frequent_causes(1)[0]
+        cause = f"all {len(report.bad):,} rows were skipped, most often ({n:,}): {frequent}"
+        remedy = "correct them"
+        if data.columns is not None:
+            cause += f"\n  columns: {data.columns}"
+            remedy = "other columns: --label NAME, --text NAME, in Python label=, text="
+    return BadRows(cause, report.bad, place=place, remedy=remedy, code="no-examples")
 
 
 def with_known_labels(
@@ -96,9 +114,8 @@ def with_known_labels(
             yield example
 
 
-def _label_counts(examples: Sequence[Example]) -> list[Remark]:
+def _label_counts(counts: Counter[str], examples: Sequence[Example]) -> list[Remark]:
     """How often each label occurs, or the range of numeric ones."""
-    counts = Counter(label for example in examples for label in example.labels)
     if counts:
         shown = ", ".join(f"{label} {count:,}" for label, count in counts.most_common(MAX_LABELS_SHOWN))
         more = _and_more(len(counts))
@@ -129,6 +146,17 @@ def _similar_labels(labels: Set[str]) -> list[Remark]:
     shown = ", ".join(similar[:MAX_LABELS_SHOWN])
     text = f"similar labels: {shown}; are they the same?"
     return [Remark("similar-labels", text, f"相近的标签：{shown}；它们是同一个吗？")]
+
+
+def _labels_like_missing_values(counts: Counter[str]) -> list[Remark]:
+    """Empty cells are invalid rows; but programs write words into them, which are read as classes."""
+    missing = [f"{label} ({count:,})" for label, count in counts.most_common() if label.casefold() in MISSING_VALUES]
+    if not missing:
+        return []
+    shown = ", ".join(missing)
+    text = f"labels that look like missing values: {shown}; if they are, leave these cells empty or remove the rows"
+    chinese = f"看起来像缺失值的标签：{shown}；如果确实是，请把单元格留空或删除这些行"
+    return [Remark("labels-like-missing-values", text, chinese)]
 
 
 def _visible(label: str) -> str:
@@ -166,8 +194,8 @@ def _contradictions(examples: Sequence[Example]) -> list[Remark]:
     return [Remark("contradictions", text, f"{len(pairs):,} 个样本与前面的文本相同而标签不同，第一处：{where}")]
 
 
-def _labels_not_in_dev(dev: Sequence[Example], labels: Set[str]) -> list[Remark]:
-    missing = sorted(labels - {label for example in dev for label in example.labels})
+def _labels_not_in_dev(labels: Set[str]) -> list[Remark]:
+    missing = sorted(labels)
     shown = ", ".join(missing[:MAX_LABELS_SHOWN])
     more = _and_more(len(missing))
     text = f"labels that do not occur in dev are not evaluated: {shown}{more[0]}"

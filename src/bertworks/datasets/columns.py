@@ -10,7 +10,7 @@ import json
 import math
 import re
 from ast import literal_eval
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from pydantic import Field
 from bertworks.config import CountedFrom, Frozen
 from bertworks.data.tables import Row
 from bertworks.datasets.example import InvalidRow, is_blank
-from bertworks.errors import BadText, Remark, nearest
+from bertworks.errors import BadText, Remark, nearest, with_article
 from bertworks.text.words import CJK
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ WORD = re.compile(rf"[{CJK}]|[^\s{CJK}]+")
 MAX_NAME_SHOWN = 40  # characters of a column's name in a message
 MAX_UNUSED_SHOWN = 5  # unused columns named in a message
 MAX_CLASS_SHARE = 0.2  # different values per row in a column that is guessed to be the label
+NUMBER = re.compile(r"\s*[-+]?(\d+([.,]\d*)?|[.,]\d+)(e[-+]?\d+)?\s*", re.IGNORECASE)  # a decimal comma is said later
 LIST_ELEMENT = re.compile(r"""'([^']*)'|"([^"]*)"|(-?\d+)""")
 NUMPY_LIST = re.compile(rf"\[\s*(?:{LIST_ELEMENT.pattern})(?:\s+(?:{LIST_ELEMENT.pattern}))+\s*\]")
 
@@ -139,6 +140,16 @@ class TableSample:
         }
         return max(mean_lengths, key=lambda name: mean_lengths[name], default=None)
 
+    def numeric(self) -> TableSample:
+        """With columns only that mostly hold numbers; whole numbers that are all different rather count the rows."""
+        cells = {name: [str(row[name]) for row in self.rows if not is_missing(row.get(name))] for name in self.columns}
+        n_numbers = {name: sum(map(bool, map(NUMBER.fullmatch, values))) for name, values in cells.items()}
+        counts_rows = {
+            name for name, values in cells.items() if len(set(values)) == len(self.rows) and "".join(values).isdigit()
+        }
+        names = (name for name in self.columns if 2 * n_numbers[name] > len(cells[name]) and name not in counts_rows)
+        return replace(self, columns=tuple(names))
+
     def fewest_values_column(self) -> str | None:
         """The column with the fewest different values, if they are few enough to be classes."""
         counts = {name: len({str(row.get(name)) for row in self.rows}) for name in self.columns}
@@ -173,15 +184,16 @@ def find_columns(
             labels = schema.label_columns(table.without(texts))
             _check_header(rows, labels, place)
     except MissingColumn as missing:
-        shown = ", ".join(
-            name if len(name) <= MAX_NAME_SHOWN else f"{name[:MAX_NAME_SHOWN]}..." for name in all_columns
-        )
-        remedy = f"name it with --{missing.option}; the header line has: {shown}"
+        remedy = f"name it with --{missing.option}; the header line has: {shown_names(all_columns)}"
         code = "no-label-column" if missing.option == "label" else "no-text-column"
         raise BadText(f"no column found for {missing.content}", place=place, remedy=remedy, code=code) from None
     unused = tuple(name for name in all_columns if name not in (*texts, *labels))
     columns = Columns(texts, labels, unused=unused)
     return schema.label_format(rows, columns) if labels else columns
+
+
+def shown_names(names: Iterable[str]) -> str:
+    return ", ".join(name if len(name) <= MAX_NAME_SHOWN else f"{name[:MAX_NAME_SHOWN]}..." for name in names)
 
 
 def check_options(schema: Schema, named: NamedColumns, place: str | None = None) -> None:
@@ -221,7 +233,7 @@ def text_cell(row: Row, name: str) -> str:
     if value is None or is_nan(value):
         raise InvalidRow(f"no text in column {name!r}", "no-text")
     if not isinstance(value, str):
-        raise InvalidRow(f"column {name!r} holds a {type(value).__name__}, not a text", "not-text")
+        raise InvalidRow(f"column {name!r} holds {with_article(type(value).__name__)}, not a text", "not-text")
     if is_blank(value):
         raise InvalidRow(f"empty text in column {name!r}", "empty-text")
     return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -10,7 +11,7 @@ from typing import Any, TypeVar
 
 from bertworks.arguments import fits
 from bertworks.data.tables import Row
-from bertworks.datasets.columns import Columns, NamedColumns, find_columns
+from bertworks.datasets.columns import Columns, NamedColumns, find_columns, shown_names
 from bertworks.datasets.example import Example, InvalidRow
 from bertworks.datasets.report import ReadReport
 from bertworks.datasets.schema import ExampleReader, Schema
@@ -182,7 +183,13 @@ def _input_columns(
     if not named.by_option() and trained_on and all(name in rows[0] for name in trained_on):
         columns = Columns(trained_on)
     else:
-        columns = find_columns(schema, rows, named, place, paired=bool(pairs), labelled=False)
+        try:
+            columns = find_columns(schema, rows, named, place, paired=bool(pairs), labelled=False)
+        except BadText as error:
+            if error.code == "no-text-column" and trained_on:
+                cause = f"{error.cause}; this model was trained on: {shown_names(trained_on)}"
+                raise BadText(cause, place=place, remedy=error.remedy, code=error.code) from None
+            raise
     schema.check_columns(columns, pairs, place)
     return columns
 
@@ -191,7 +198,7 @@ def _input_columns(
 
 
 def as_example(value: object, schema: Schema, pairs: bool | None, number: int) -> Example:
-    """A Python value as an example; `number` is for messages."""
+    """A Python value as an example; `number`, from 1, is for messages."""
     place = f"input {number}"
     try:
         return replace(_parse(value, schema, pairs), place=place)
@@ -217,8 +224,9 @@ def row_examples(
         texts = [f"table[{name!r}]" for name in schema.input_columns(bool(pairs))]
         listed = f"zip({', '.join(texts)})" if len(texts) > 1 else texts[0]
         remedy = f"name the columns yourself: predict(list({listed}))"
-        raise BadText(error.cause, place="inputs", remedy=remedy, code=error.code) from None
-    placed = {f"input {number}": row for number, row in enumerate(rows)}
+        cause = f"{error.cause}; the table has: {shown_names(rows[0])}"
+        raise BadText(cause, place="inputs", remedy=remedy, code=error.code) from None
+    placed = {f"inputs, row {number}": row for number, row in enumerate(rows, start=1)}
     valid = {example.place: example for example in schema.examples(placed.items(), columns, report)}
     as_trained = columns.texts == trained_on
     return [
@@ -243,7 +251,8 @@ def table_rows(data: Any) -> list[Row] | None:
 def _parse(value: object, schema: Schema, pairs: bool | None) -> Example:
     example = schema.parse(value, pairs)
     if example is None:
-        raise InvalidRow(f"this model expects {schema.expects(pairs)}", "wrong-input")
+        received = " ".join(reprlib.repr(value).split())
+        raise InvalidRow(f"this model expects {schema.expects(pairs)}, not {received}", "wrong-input")
     schema.check_texts(example.texts)
     return example
 

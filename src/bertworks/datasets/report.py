@@ -81,12 +81,12 @@ class ReadReport:
             remarks.append(Remark("replaced-characters", cause, chinese))
         return remarks
 
-    def check_rows(self, *, skip: bool) -> None:
-        """Invalid rows are an error, unless they are to be skipped."""
+    def check_rows(self, *, skip: bool, columns: object = None) -> None:
+        """Invalid rows are an error, unless they are to be skipped. `columns`: that were read, which may be wrong."""
         if self.bad and not skip:
-            raise BadRows(
-                self.summary(), self.bad, remedy="correct them, or skip them: --skip-bad, in Python skip_bad=True"
-            )
+            place = None if columns is None else f"columns {columns}"
+            remedy = "correct them, or skip them: --skip-bad, in Python skip_bad=True"
+            raise BadRows(self.summary(), self.bad, place=place, remedy=remedy)
 
     def check_encoding(self, n_examples: int) -> None:
         """A few undecodable lines are a remark; a file in another encoding is an error."""
@@ -102,11 +102,13 @@ class ReadReport:
         rows = "1 invalid row" if len(self.bad) == 1 else f"{len(self.bad):,} invalid rows"
         return f"{rows}:{self._rows()}"
 
+    def frequent_causes(self, n_causes: int) -> list[tuple[str, int]]:
+        return Counter(row.cause for row in self.bad).most_common(n_causes)
+
     def _rows(self) -> str:
         """Place and cause of the first invalid rows; if there are more, the most frequent causes."""
         lines = [f"{row.place}: {row.cause}" for row in self.bad[:MAX_ROWS_SHOWN]]
         if len(self.bad) > MAX_ROWS_SHOWN:
-            causes = Counter(row.cause for row in self.bad).most_common(MAX_ROWS_SHOWN)
-            frequent = "; ".join(f"{cause} ({n:,})" for cause, n in causes)
+            frequent = "; ".join(f"{cause} ({n:,})" for cause, n in self.frequent_causes(MAX_ROWS_SHOWN))
             lines.append(f"and {len(self.bad) - MAX_ROWS_SHOWN:,} more; most frequent: {frequent}")
         return "".join(f"\n  {line}" for line in lines)

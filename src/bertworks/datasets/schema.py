@@ -183,6 +183,10 @@ class Schema:
         """The labels of a task with these examples."""
         return {label for example in train for label in example.labels}
 
+    def shown_labels(self, example: Example, labels: Set[str]) -> tuple[str, ...]:
+        """What remarks call the labels of an example; `labels`: of all examples."""
+        return example.labels
+
     def to_tag_scheme(self, example: Example, labels: Set[str]) -> Example:
         """The same example; tags of entities are written in the scheme of these labels, such as BIO."""
         return example

@@ -29,7 +29,7 @@ from bertworks.datasets.example import Example, InvalidRow
 from bertworks.datasets.report import ReadReport
 from bertworks.datasets.tables import open_table, read_text
 from bertworks.datasets.words import is_mostly_han, splitter
-from bertworks.errors import NotFound, Remark
+from bertworks.errors import NotFound, Remark, counted
 from bertworks.measure.metrics import OUTSIDE
 from bertworks.text.word_splitter import Words, is_digit_edge
 
@@ -276,12 +276,14 @@ class ChangedSpans:
         remarks = []
         if self.widened:
             n, shown = len(self.widened), _first(self.widened)
-            text = f"{n:,} spans begin or end inside of a word and are widened to all of it, the first: {shown}"
+            spans = counted(n, "entity span")
+            text = f"{spans} that began or ended inside of a word widened to all of it, the first: {shown}"
             chinese = f"{n:,} 个片段的边界落在词内，已扩展到整个词，例如：{shown}"
             remarks.append(Remark("spans-cut-words", text, chinese))
         if self.overlapping:
             n, shown = len(self.overlapping), _first(self.overlapping)
-            text = f"{n:,} spans overlap with a longer or an earlier one and are left out, the first: {shown}"
+            spans = counted(n, "entity span")
+            text = f"{spans} that overlapped with a longer or an earlier one left out, the first: {shown}"
             chinese = f"{n:,} 个片段与更长或更早的片段重叠，已舍去，例如：{shown}"
             remarks.append(Remark("overlapping-spans", text, chinese))
         return remarks

@@ -18,6 +18,8 @@ MAX_RESAMPLED_EXAMPLES = 50_000_000  # over all resamples: large sets, whose int
 ZERO_WIDTH = 1e-9  # narrower intervals are points, but for rounding
 PERCENTILES = [2.5, 97.5]  # of a 95 % interval
 MetricFunction = Callable[[Floats], MetricValues]
+ResampledMetrics = Callable[[Floats], MetricFunction]
+"""From the scores of all examples to the function for resamples of them, where it is not the same as for all."""
 Interval = tuple[float, float]
 SeedScores = Sequence[Floats]
 """For each seed the scores of the same examples, one example per row."""
@@ -38,9 +40,14 @@ def seed_std(function: MetricFunction, seeds: SeedScores) -> MetricValues:
     }
 
 
-def intervals(function: MetricFunction, metrics: Mapping[str, Metric], seeds: SeedScores) -> dict[str, Interval]:
+def intervals(
+    function: MetricFunction,
+    metrics: Mapping[str, Metric],
+    seeds: SeedScores,
+    resampled_metrics: ResampledMetrics | None = None,
+) -> dict[str, Interval]:
     """95 % confidence intervals of the means over seeds, with respect to examples and seeds."""
-    (resampled,) = _bootstrap(function, seeds)
+    (resampled,) = _bootstrap(resampled_metrics or (lambda _: function), seeds)
     noise = _seed_noise(function, seeds)
     by_metric = {}
     for name, values in resampled.items():
@@ -57,10 +64,14 @@ def shifted_interval(interval: Interval, shift: float, metric: Metric) -> Interv
 
 
 def difference_intervals(
-    function: MetricFunction, metrics: Mapping[str, Metric], a: SeedScores, b: SeedScores
+    function: MetricFunction,
+    metrics: Mapping[str, Metric],
+    a: SeedScores,
+    b: SeedScores,
+    resampled_metrics: ResampledMetrics | None = None,
 ) -> dict[str, Interval]:
     """95 % confidence intervals of metric(b) - metric(a), by paired bootstrap."""
-    resampled_a, resampled_b = _bootstrap(function, a, b)
+    resampled_a, resampled_b = _bootstrap(resampled_metrics or (lambda _: function), a, b)
     noise = _seed_noise(function, a, b)
     by_metric = {}
     for name in resampled_a:
@@ -80,14 +91,15 @@ def _rule_of_three(interval: Interval, metric: Metric, seeds: SeedScores) -> Int
     return low - unseen, high + unseen
 
 
-def _bootstrap(function: MetricFunction, *models: SeedScores) -> list[dict[str, Floats]]:
+def _bootstrap(resampled_metrics: ResampledMetrics, *models: SeedScores) -> list[dict[str, Floats]]:
     """For each model the mean over seeds in each resample; the resamples are the same for all models."""
     n_examples = len(models[0][0])
     by_model = []
     for seeds in models:
         generator = np.random.default_rng(0)
         resamples = (generator.integers(0, n_examples, n_examples) for _ in range(_n_resamples(models[0])))
-        values = [[function(scores[examples]) for scores in seeds] for examples in resamples]
+        functions = [(resampled_metrics(scores), scores) for scores in seeds]
+        values = [[function(scores[examples]) for function, scores in functions] for examples in resamples]
         by_model.append(
             {
                 name: np.array([np.mean([seed_values[name] for seed_values in per_seed]) for per_seed in values])

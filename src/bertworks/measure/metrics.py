@@ -174,20 +174,30 @@ def count_classes(pairs: Iterable[tuple[Set[Item], Set[Item]]]) -> dict[str, Cla
     return {name: ClassCounts(hits[name], support[name], n_predicted[name]) for name in sorted(support | n_predicted)}
 
 
-def class_metrics(targets: Floats, predicted: Floats, n_classes: int) -> MetricValues:
+def class_metrics(targets: Floats, predicted: Floats, n_classes: int, absent_f1: Floats | None = None) -> MetricValues:
     """Accuracy, F1 (of the second class if there are two, else the mean over classes), and Matthews' correlation;
-    classes by number."""
-    is_correct = targets == predicted
-    hits, support, n_predicted = (
-        np.bincount(classes.astype(np.int64), minlength=n_classes)
-        for classes in (targets[is_correct], targets, predicted)
-    )
+    classes by number. `absent_f1`: see `mean_f1`."""
+    hits, support, n_predicted = _class_counts(targets, predicted, n_classes)
     f1 = class_f1(hits, support + n_predicted)
     return {
-        "accuracy": float(is_correct.mean()),
-        "f1": float(f1[1]) if n_classes == 2 else mean_f1(f1),
-        "matthews": matthews(int(is_correct.sum()), support, n_predicted),
+        "accuracy": float((targets == predicted).mean()),
+        "f1": float(f1[1]) if n_classes == 2 else mean_f1(f1, absent_f1),
+        "matthews": matthews(int(hits.sum()), support, n_predicted),
     }
+
+
+def f1_by_class(targets: Floats, predicted: Floats, n_classes: int) -> Floats:
+    hits, support, n_predicted = _class_counts(targets, predicted, n_classes)
+    return class_f1(hits, support + n_predicted)
+
+
+def _class_counts(targets: Floats, predicted: Floats, n_classes: int) -> tuple[Ints, Ints, Ints]:
+    """How often each class is predicted correctly, occurs, and is predicted."""
+    hits, support, n_predicted = (
+        np.bincount(classes.astype(np.int64), minlength=n_classes)
+        for classes in (targets[targets == predicted], targets, predicted)
+    )
+    return hits, support, n_predicted
 
 
 def nan_to_zero(values: MetricValues) -> MetricValues:
@@ -207,8 +217,11 @@ def class_f1(hits: Ints, n_targets_and_predicted: Ints) -> Floats:
     return f1
 
 
-def mean_f1(f1: Floats) -> float:
-    """Over the classes for which F1 is defined: resamples often miss a rare class."""
+def mean_f1(f1: Floats, absent_f1: Floats | None = None) -> float:
+    """Over the classes for which F1 is defined. A resample often misses a rare class, but its mean has to be over the
+    same classes, or it would be another statistic: there such a class has its F1 among all examples, `absent_f1`."""
+    if absent_f1 is not None:
+        f1 = np.where(np.isnan(f1), absent_f1, f1)
     defined = f1[~np.isnan(f1)]
     return float(defined.mean()) if len(defined) else np.nan
 
@@ -253,16 +266,19 @@ def average_ranks(values: Floats) -> Floats:
     return (ends - (counts - 1) / 2)[value_of]
 
 
-def multilabel_metrics(targets: Bools, predicted: Bools) -> MetricValues:
-    """Micro and macro F1, and the share of examples with all classes correct; (B, C) each."""
-    hits = (targets & predicted).sum(0)
-    n_targets_and_predicted = targets.sum(0) + predicted.sum(0)
-    total = n_targets_and_predicted.sum()
+def multilabel_metrics(targets: Bools, predicted: Bools, absent_f1: Floats | None = None) -> MetricValues:
+    """Micro and macro F1, and the share of examples with all classes correct; (B, C) each. `absent_f1`: see
+    `mean_f1`."""
+    total = targets.sum() + predicted.sum()
     return {
-        "f1": float(2 * hits.sum() / total if total else np.nan),
-        "f1_macro": mean_f1(class_f1(hits, n_targets_and_predicted)),
+        "f1": float(2 * (targets & predicted).sum() / total if total else np.nan),
+        "f1_macro": mean_f1(multilabel_f1_by_class(targets, predicted), absent_f1),
         "exact": float((targets == predicted).all(1).mean()),
     }
+
+
+def multilabel_f1_by_class(targets: Bools, predicted: Bools) -> Floats:
+    return class_f1((targets & predicted).sum(0), targets.sum(0) + predicted.sum(0))
 
 
 def entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:

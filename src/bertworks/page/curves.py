@@ -37,9 +37,12 @@ def figure(
     curves: Sequence[Curve],
     *,
     x_title: tuple[str, str],
+    x_percent: bool = False,
+    y_percent: bool = False,
     baseline: tuple[tuple[str, str], float] | None = None,
 ) -> str:
-    """Curves over the same axes. `baseline`: the title and value of a horizontal line to compare with."""
+    """Curves over the same axes; `x_percent`, `y_percent`: one of shares. `baseline`: the title and value of a
+    horizontal line to compare with."""
     curves = [
         Curve(curve.title, finite, curve.dots or len(finite) == 1)  # a single point makes no line
         for curve in curves
@@ -63,10 +66,12 @@ def figure(
     for tick in _ticks(y_low, y_high):
         x, y = pixels(x_low, tick).split(",")
         parts.append(f'<line class="axis" x1="{x}" y1="{y}" x2="{WIDTH - RIGHT}" y2="{y}"/>')
-        parts.append(f'<text class="tick" x="{LEFT - 8}" y="{float(y) + 4:.1f}" text-anchor="end">{tick:,.6g}</text>')
+        place = f'x="{LEFT - 8}" y="{float(y) + 4:.1f}" text-anchor="end"'
+        parts.append(f'<text class="tick" {place}>{_label(tick, y_percent)}</text>')
     for tick in _ticks(x_low, x_high):
         x = pixels(tick, y_low).split(",")[0]
-        parts.append(f'<text class="tick" x="{x}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{tick:,.6g}</text>')
+        place = f'x="{x}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle"'
+        parts.append(f'<text class="tick" {place}>{_label(tick, x_percent)}</text>')
     middle = f'x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 6}" text-anchor="middle"'
     parts += [
         f'<text class="tick" lang="{language}" {middle}>{escape(text)}</text>'
@@ -88,6 +93,10 @@ def figure(
     svg = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title[0])}">{"".join(parts)}</svg>'
     caption = f"<figcaption>{bilingual(*map(escape, title))}</figcaption>"
     return f'<figure>{caption}{svg}<div class="keys">{"".join(keys)}</div></figure>'
+
+
+def _label(tick: float, percent: bool) -> str:
+    return f"{100 * tick:,.6g}%" if percent else f"{tick:,.6g}"
 
 
 def _key(colour: str, title: str) -> str:

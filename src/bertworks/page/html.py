@@ -13,6 +13,7 @@ from html import escape as _escape
 from bertworks.page.modules import script_hash
 
 NUMBER_CELL = re.compile(r"[-+]?[\d.,]*\d%?( \([\d.]+%\))?|")  # or empty
+CODE = re.compile("`([^`]+)`")
 CONTENT_SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 STYLE = """
 :root {
@@ -40,6 +41,13 @@ th { color: var(--dim); font-weight: 500; border-bottom: 1px solid var(--line); 
 
 def escape(text: object) -> str:
     return _escape(str(text), quote=True)
+
+
+def paragraph(text: str) -> str:
+    """A text of a message as HTML: lines below the first are a list, `code` is set as code."""
+    first, *others = (CODE.sub(r"<code>\1</code>", escape(line.strip())) for line in text.splitlines())
+    items = "".join(f"<li>{line}</li>" for line in others)
+    return f"{first}<ul>{items}</ul>" if items else first
 
 
 def bilingual(english: str, chinese: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from bertworks.datasets.checks import WITHOUT_COPIES
 from bertworks.datasets.example import Example
-from bertworks.errors import Remark
+from bertworks.errors import Remark, counted
 from bertworks.files import read_json
 from bertworks.measure.intervals import Interval
 from bertworks.measure.metrics import Metric
@@ -17,7 +17,7 @@ from bertworks.model.locate import RUN
 from bertworks.model.loss import Title
 from bertworks.page.curves import STYLE as CURVE_STYLE
 from bertworks.page.curves import Curve, figure
-from bertworks.page.html import bilingual, escape, page, table
+from bertworks.page.html import bilingual, escape, page, paragraph, table
 from bertworks.reports.page import REPORT, STEPS, curve_points, duration, key_figures, settings_sections, write_page
 from bertworks.reports.page import STYLE as REPORT_STYLE
 from bertworks.tasks.evaluation import MAX_CLASSES_SHOWN, EvalResults, SeedSummary, metrics_of
@@ -95,7 +95,7 @@ def _data(source: dict[str, Any], remarks: Sequence[Remark]) -> str:
     """Data set and files, and the remarks of reading them."""
     names = [source["dataset"], *(Path(path).name for key in ("folder", "train", "dev") if (path := source[key]))]
     lines = [escape(", ".join(name for name in names if name))]
-    lines += [bilingual(escape(remark.text), escape(remark.chinese or remark.text)) for remark in remarks]
+    lines += [bilingual(paragraph(remark.text), paragraph(remark.chinese or remark.text)) for remark in remarks]
     items = "".join(f"<li>{line}</li>" for line in lines)
     return f'<h2>{bilingual("Data", "数据")}</h2><ul class="dim">{items}</ul>'
 
@@ -174,13 +174,15 @@ def _curves(events: list[Event], metric: Metric, results: EvalResults, task: Any
         figures.append(figure((f"Training loss: {english}", f"训练损失：{chinese}"), [curve], x_title=STEPS))
     dev_values = curve_points(evaluated, [event.metrics.get(metric.name) for event in evaluated])
     dev_title = (f"Dev {metric.title[0]}", f"开发集{metric.title[1]}")
-    figures.append(figure(dev_title, [Curve(metric.title, dev_values, dots=True)], x_title=STEPS))
+    dev_curve = Curve(metric.title, dev_values, dots=True)
+    figures.append(figure(dev_title, [dev_curve], x_title=STEPS, y_percent=metric.is_percentage))
     if results.calibration is not None:
         bins = [(bin.confidence, bin.accuracy) for bin in results.calibration.bins]
         ideal = Curve(("perfect calibration", "完美校准"), [(0.0, 0.0), (1.0, 1.0)])
         model = Curve(("this model", "本模型"), bins, dots=True)
         title = ("Accuracy by confidence", "各置信度下的准确率")
-        figures.append(figure(title, [ideal, model], x_title=("confidence", "置信度")))
+        confidence = ("confidence", "置信度")
+        figures.append(figure(title, [ideal, model], x_title=confidence, x_percent=True, y_percent=True))
     return ['<div class="figures">', *figures, "</div>"]
 
 
@@ -236,9 +238,11 @@ def _prediction_notes(results: EvalResults, task: AnyTask) -> list[Title]:
         temperature = f"{calibration.temperature:.2f}"
         used = ("it is part of the saved weights", "已并入保存的权重")
         if not calibration.helps:
+            error_falls = calibration.error_after < calibration.error_before
             used = (
-                "it is not used, since the error does not fall, or the right answers become less likely",
-                "误差没有降低，或正确答案的似然下降，故不采用",
+                ("it is not used, since the right answers become less likely", "但正确答案的似然下降，故不采用")
+                if error_falls
+                else ("it is not used, since the error does not fall", "误差没有降低，故不采用")
             )
         notes.append(
             (
@@ -267,7 +271,8 @@ def _selection_notes(results: EvalResults) -> list[Title]:
     if selection is not None:
         notes.append(
             (
-                f"The model is that of step {selection.step:,}, the best of {selection.n_evaluations} evaluations.",
+                f"The model is that of step {selection.step:,}, the best of "
+                f"{counted(selection.n_evaluations, 'evaluation')}.",
                 f"模型取自第 {selection.step:,} 步，是 {selection.n_evaluations} 次评估中最好的一次。",
             )
         )
@@ -345,7 +350,10 @@ def _classes(results: EvalResults) -> list[str]:
         )
         for name, counts in results.classes.items()
     ]
-    return [f"<h2>{bilingual('By class', '逐类结果')}</h2>{table(header, rows)}"]
+    never = [name for name, counts in results.classes.items() if counts.support and not counts.predicted]
+    shown = ", ".join(map(escape, never))
+    notes = [(f"Never predicted on dev: {shown}.", f"在开发集上从未被预测：{shown}。")] if never else []
+    return [f"<h2>{bilingual('By class', '逐类结果')}</h2>{table(header, rows)}{_notes(notes)}"]
 
 
 def _errors(results: EvalResults, task: AnyTask) -> list[str]:

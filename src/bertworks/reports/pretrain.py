@@ -129,7 +129,7 @@ def _curves(events: list[Event], objective: Objective) -> list[str]:
         Curve(title, curve_points(evaluated, [event.metrics.get(name) for event in evaluated]), dots=True)
         for name, title in (accuracy_titles | objective.extra_metrics).items()
     ]
-    figures.append(figure(("Held-out accuracy", "留出集准确率"), accuracies, x_title=STEPS))
+    figures.append(figure(("Held-out accuracy", "留出集准确率"), accuracies, x_title=STEPS, y_percent=True))
     lr = Curve(("learning rate", "学习率"), curve_points(trained, [event.lr for event in trained]))
     figures.append(figure(("Learning rate", "学习率"), [lr], x_title=STEPS))
     speeds = curve_points(trained, [event.tokens_per_second for event in trained])

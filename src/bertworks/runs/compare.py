@@ -58,7 +58,7 @@ def compare(first: Path, second: Path) -> Comparison:
     scores = (seed_scores(first), seed_scores(second))
     means = [seed_mean(task.metric_values, run_scores) for run_scores in scores]
     metrics = metrics_of(task)
-    intervals = difference_intervals(task.metric_values, metrics, *scores)
+    intervals = difference_intervals(task.metric_values, metrics, *scores, task.resampled_metrics)
     n_pruned = {
         run: len((run_results["seeds"] or {}).get("pruned", ()))
         for run, run_results in zip((first, second), results, strict=True)

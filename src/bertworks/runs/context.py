@@ -156,9 +156,10 @@ class RunContext:
         return load(self.record.init) if self.record.init is not None else None
 
     def lineage(self, start: Workbench | None, step: str) -> list[str]:
-        """How the run's model came to be; the run itself is the last step."""
+        """How the run's model came to be; the run itself is the last step. A resumed run's own model has it already,
+        maybe in the words of an earlier version; a loaded one ends with "loaded"."""
         before = start.lineage if start is not None else [f"new {self.record.preset}"]
-        return [*before, step] if before[-1] != step else before
+        return before if before[-1].startswith(f"{self.record.kind} ") else [*before, step]
 
     def restore(self, trainer: Trainer, *, rewrite_model: bool = False) -> None:
         """Restore the trainer from the checkpoint, if there is one, with remarks on what changed since.

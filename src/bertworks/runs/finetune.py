@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from bertworks.config import FinetuneConfig, TaskArtifact, check_finetune
+from bertworks.config import FinetuneConfig, FinetuneLoop, TaskArtifact, check_finetune
 from bertworks.data.batches import BatchStream, RankShard
 from bertworks.data.rng import Stream, rng
 from bertworks.datasets.checks import TaskData, fingerprint
 from bertworks.datasets.columns import NamedColumns
 from bertworks.datasets.example import Example
-from bertworks.errors import BadText, NotFound, Remark, SaveFailed, Unsupported
+from bertworks.errors import BadText, BertworksError, NotFound, Remark, SaveFailed, Unsupported
 from bertworks.files import write_json
 from bertworks.measure.metrics import Floats, nan_to_zero
 from bertworks.model.attention import set_attention_dropout
@@ -60,8 +60,6 @@ from bertworks.train.runtime import choose_device
 from bertworks.train.trainer import Trainer
 from bertworks.workbench import Workbench, load
 
-EVALUATION_TOKENS = 65_536  # of dev: what evaluations during a run with a time budget read
-
 
 @dataclass(frozen=True)
 class FinetuneJob:
@@ -83,8 +81,9 @@ class FinetuneJob:
         model: str,
         settings: Settings,
         n_seeds: int = 1,
+        began: float | None = None,
     ) -> FinetuneJob:
-        """`n_seeds`: that share a time budget."""
+        """`n_seeds`: that share a time budget. `began`: since when it counts; None: it will count from the run on."""
         data = read_data(source)
         start = load(model)
         config = resolve_finetune(
@@ -101,6 +100,7 @@ class FinetuneJob:
                 data.train,
                 user_keys=settings.keys(),
                 n_runs=n_seeds,
+                began=began,
                 may_measure=from_environment().world_size == 1,
             )
         data.remarks.extend(remarks)
@@ -159,10 +159,11 @@ class EncodedSplits:
     dev_sample: list[int]  # indices of the dev examples that evaluations during training read
 
     @classmethod
-    def encode(cls, task: AnyTask, data: TaskData, windows: SlidingWindows, *, sample_dev: bool) -> EncodedSplits:
+    def encode(cls, task: AnyTask, data: TaskData, windows: SlidingWindows, loop: FinetuneLoop) -> EncodedSplits:
         train = task.features(data.train, windows)
         dev = task.features(data.dev, windows)
-        return cls(train, dev, token_subset(dev, EVALUATION_TOKENS) if sample_dev else list(range(len(dev))))
+        sample = list(range(len(dev))) if loop.budget is None else token_subset(dev, loop.evaluate_tokens)
+        return cls(train, dev, sample)
 
     def epochs_read(self, batch_size: int, state: State) -> float:
         return state.epoch + min(1.0, state.batch * batch_size / len(self.train))
@@ -225,7 +226,7 @@ class _Finetuning:
             raise Unsupported("a fine-tuning starts from a model", place=str(run.folder))
         task = build_task(config, start, data.train)
         windows = SlidingWindows.from_config(start.tokenizer, config.data)
-        splits = EncodedSplits.encode(task, data, windows, sample_dev=config.train.budget is not None)
+        splits = EncodedSplits.encode(task, data, windows, config.train)
         use_partial_embedding(task.model, torch.from_numpy(token_ids([*splits.train, *splits.dev])))
         return cls(run, config, data, start, task.to(run.device), splits)
 
@@ -279,10 +280,12 @@ class _Finetuning:
                 dev_examples=len(data.dev),
             )
         )
-        if task.head in self.start.model.heads and keeps_head(self.config, self.start):
-            trainer.remark(Remark("head-kept", "the model's own head is fine-tuned further"))
-        elif task.head in self.start.model.heads:
-            trainer.remark(Remark("head-replaced", "the model's own head is replaced by a new one"))
+        # A resumed run starts from its own model, whose head is not the one that the run began with.
+        if trainer.saved_state is None and task.head in self.start.model.heads:
+            if keeps_head(self.config, self.start):
+                trainer.remark(Remark("head-kept", "the model's own head is fine-tuned further"))
+            else:
+                trainer.remark(Remark("head-replaced", "the model's own head is replaced by a new one"))
         if len(splits.dev_sample) < len(splits.dev):
             sample = f"{len(splits.dev_sample):,} of {len(splits.dev):,} dev examples"
             text = f"evaluations during training read {sample}, to save time; the last one reads all"
@@ -393,7 +396,8 @@ def evaluate(
     progress: Progress = no_progress,
 ) -> Evaluation:
     """A run's model on further examples for its task; `columns`: those that the user names."""
-    source = Source.model_validate({**(RunRecord.read(out, FINETUNE, SEEDS).source or {}), "skip_bad": skip_bad})
+    record = RunRecord.read(out, FINETUNE, SEEDS)
+    source = Source.model_validate({**(record.source or {}), "skip_bad": skip_bad})
     bench = load(out, device=choose_device(device))
     predictor = bench.predictor
     named_columns = columns if columns is not None and columns.by_option() else None
@@ -410,7 +414,21 @@ def evaluate(
     results, features = run_and_score(eval_data.dev, progress)
     extra = {name: run_and_score(examples)[0] for name, examples in eval_data.extra_eval.items() if examples}
     ledger = count_tokens(predictor.task, features, eval_data.dev)[""]
-    return Evaluation(replace(results, extra_eval=extra), ledger, eval_data.remarks)
+    remarks = [*eval_data.remarks, *_seen_in_training(record, out, eval_data.dev)]
+    return Evaluation(replace(results, extra_eval=extra), ledger, remarks)
+
+
+def _seen_in_training(record: RunRecord, out: Path, examples: Sequence[Example]) -> list[Remark]:
+    """A remark on examples that the run was trained on, if those can still be read."""
+    try:
+        train = {example.texts: example.place for example in read_again(record, out).train}
+    except BertworksError:
+        return []
+    seen = [train[example.texts] for example in examples if example.texts in train]
+    if not seen:
+        return []
+    text = f"{len(seen):,} of {len(examples):,} examples are also in train, the first: {seen[0]}"
+    return [Remark("evaluated-on-train", f"{text}; the metrics do not show how the model does on new ones")]
 
 
 def token_subset(features: list[Features], max_tokens: int) -> list[int]:

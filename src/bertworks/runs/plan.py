@@ -3,10 +3,12 @@
 A step on whole long texts may take a minute; two minutes would then end after three steps, with a model that learned
 nothing. So a step is bounded in tokens and, if a budget is too short for one epoch of whole texts, training reads one
 window of each text, another in each epoch, and shorter windows if need be. Evaluation and prediction read whole texts.
+Evaluations on the way read so much of dev that the first and the last take their share of the budget, not all of it.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
@@ -24,8 +26,9 @@ from bertworks.tasks.inference import AnyTask
 from bertworks.tasks.windows import SlidingWindows
 from bertworks.text.ledger import Ledger
 from bertworks.text.tokenizer import Tokenizer
-from bertworks.train.policy import EVALUATION_SHARE
+from bertworks.train.policy import EVALUATION_SHARE, EVALUATION_SPEED
 from bertworks.train.runtime import Runtime, check_precision, choose_device, preserved_rng
+from bertworks.train.trainer import END_SECONDS, PROFILED_STEPS
 
 STEP_TOKENS = 8192  # of a step, on average
 MIN_BATCH_SIZE = 8
@@ -33,6 +36,7 @@ MIN_STEPS = 50
 MIN_EPOCHS = 1.0
 WINDOW_LENGTHS = (256, 128, 64)  # that a short budget may choose
 SAMPLED_EXAMPLES = 256  # whose lengths are measured
+MIN_EVALUATE_TOKENS = 1024  # of dev: fewer would not tell models apart
 PACE_TOKENS = 1024  # of the batch that the pace is measured with
 SHORTENING_KEYS = {"data.max_length", "data.overlap", "data.on_long", "data.train_windows"}
 
@@ -49,19 +53,32 @@ class Pace:
         """That can be trained on, beside evaluations."""
         return (1 - EVALUATION_SHARE) * self.seconds / self.seconds_per_token
 
+    @property
+    def evaluate_tokens(self) -> int:
+        """Of dev: two evaluations, which every run has, at its start and at its end, take their share of the time."""
+        tokens = EVALUATION_SHARE * self.seconds / 2 * EVALUATION_SPEED / self.seconds_per_token
+        return max(MIN_EVALUATE_TOKENS, int(tokens))
+
 
 @dataclass(frozen=True)
 class Plan:
     batch_size: int
     max_length: int
     mean_length: float  # tokens of an example that training reads
+    evaluate_tokens: int  # of dev, on the way
     one_window: bool = False  # of each text
 
+    @property
+    def step_tokens(self) -> float:
+        return self.batch_size * self.mean_length
+
     def n_steps(self, pace: Pace) -> float:
-        return pace.tokens / (self.batch_size * self.mean_length)
+        """Beside those that the trainer measures its pace with."""
+        return max(0.0, pace.tokens / self.step_tokens - PROFILED_STEPS)
 
     def apply(self, config: FinetuneConfig) -> FinetuneConfig:
-        train = config.train.model_copy(update={"batch_size": self.batch_size})
+        loop = {"batch_size": self.batch_size, "evaluate_tokens": self.evaluate_tokens}
+        train = config.train.model_copy(update=loop)
         windows = {}
         if self.one_window:  # with little overlap: half of a short window would double the time of evaluations
             overlap = min(config.data.overlap, self.max_length // 8)
@@ -70,6 +87,8 @@ class Plan:
 
     def remarks(self, pace: Pace, config: FinetuneConfig, n_examples: int) -> list[Remark]:
         """What the budget buys, where it is not enough for the config as it was."""
+        if self.n_steps(pace) < 1:
+            return [self._too_short(pace)]
         if not self.one_window and self.batch_size == config.train.batch_size:
             return []
         n_steps = self.n_steps(pace)
@@ -86,6 +105,15 @@ class Plan:
             )
         return [Remark("budget-plan", text, chinese)]
 
+    def _too_short(self, pace: Pace) -> Remark:
+        tokens = (MIN_STEPS + PROFILED_STEPS) * self.step_tokens
+        seconds = tokens * pace.seconds_per_token / (1 - EVALUATION_SHARE) + END_SECONDS
+        needed = f"{math.ceil(seconds / 60)}m"
+        steps = f"{MIN_STEPS} steps of {self.batch_size} examples"
+        text = f"the budget is too short: one step is trained, which teaches little; {steps} need about {needed}"
+        chinese = f"时间预算太短：只训练一步，学不到什么；{MIN_STEPS} 步（每步 {self.batch_size} 个样本）约需 {needed}"
+        return Remark("budget-too-short", f"{text}: --budget {needed}", f"{chinese}：--budget {needed}")
+
 
 def planned(
     config: FinetuneConfig,
@@ -95,17 +123,27 @@ def planned(
     *,
     user_keys: Set[str],
     n_runs: int = 1,
+    began: float | None = None,
     may_measure: bool = True,
 ) -> tuple[FinetuneConfig, list[Remark]]:
-    """A config whose steps are bounded in tokens and fit its budget, which is for `n_runs` seeds together. What the
-    user set stays. Where several processes train, none may measure: they would not agree."""
+    """A config whose steps are bounded in tokens and fit its budget, which is for `n_runs` seeds together and counts
+    from `began`, if it has begun. What the user set stays. Where several processes train, none may measure: they would
+    not agree."""
+    before = time.monotonic()
     features = _sample_features(task, tokenizer, config, train)
+    encoding_seconds = (time.monotonic() - before) / len(features) * len(train)  # of all of them, by each run
     remarks = _unknown_tokens(features)
     lengths = [item.length for item in features]
-    plan = Plan(config.train.batch_size, config.data.max_length, float(np.mean(lengths)))
+    loop = config.train
+    plan = Plan(loop.batch_size, config.data.max_length, float(np.mean(lengths)), loop.evaluate_tokens)
     pace = None
-    if config.train.budget is not None and may_measure:
-        pace = Pace(measure_pace(task, features, config.train), config.train.budget / n_runs)
+    if loop.budget is not None and may_measure:
+        seconds_per_token = measure_pace(task, features, loop)
+        seconds_spent = time.monotonic() - began if began is not None else 0.0
+        seconds = (loop.budget - seconds_spent) / n_runs - encoding_seconds - END_SECONDS
+        pace = Pace(seconds_per_token, max(0.0, seconds))
+        if "train.evaluate_tokens" not in user_keys:
+            plan = replace(plan, evaluate_tokens=min(plan.evaluate_tokens, pace.evaluate_tokens))
         if task.samples_windows and not user_keys & SHORTENING_KEYS:
             plan = shorten_windows(plan, pace, lengths, len(train))
     if "train.batch_size" not in user_keys:

@@ -149,7 +149,7 @@ class _PlainOutput(Output):
 
     def __call__(self, batch: InputBatch, predictions: Sequence[Prediction]) -> None:
         for _, _, prediction in _joined(batch, predictions):
-            cells = prediction.cells().values() if prediction is not None else ()
+            cells = prediction.shown().values() if prediction is not None else ()
             texts = (f"{cell:.4f}" if isinstance(cell, float) else " ".join(str(cell).split()) for cell in cells)
             self.write_text("\t".join(texts) + "\n")
 

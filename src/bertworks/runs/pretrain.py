@@ -28,6 +28,7 @@ from bertworks.model.pooling import Pooling
 from bertworks.model.resize import refit
 from bertworks.objectives.objective import Objective, sum_over_batches
 from bertworks.objectives.table import objective_class
+from bertworks.presets import RECIPES
 from bertworks.reports.pretrain import HeldOutSample, write_pretrain_report
 from bertworks.runs.context import Outcome, ProcessContext, open_run, resolve_name
 from bertworks.runs.record import PRETRAIN, RunRecord
@@ -95,6 +96,12 @@ def resume(out: Path, process: ProcessContext, *, shards: Path | None = None, wo
     return _run(record, opened, out, process, new=False)
 
 
+def _full_objective(config: PretrainConfig) -> str:
+    """As `--objective` names it: with the sentence pairs that are classified."""
+    name, pairs = config.objective.name, config.data.pairs
+    return f"{name}+{pairs}" if f"{name}+{pairs}" in RECIPES else name
+
+
 def fingerprint(shards: Shards) -> dict[str, Any]:
     """Identifies the text of a run."""
     digest = hashlib.sha256((shards.folder / MANIFEST).read_bytes()).hexdigest()
@@ -111,7 +118,7 @@ def _run(
         start = run.initial_model()
         objective = make_objective(config, start if run.checkpoint is None else None, log_freqs).to(run.device)
         evaluation = HeldOutEvaluation(objective, shards, config, process.distributed, log_freqs)
-        lineage = run.lineage(start, f"pretrain {config.objective.name}")
+        lineage = run.lineage(start, f"pretrain {_full_objective(config)}")
         rank_shard = RankShard(process.distributed.rank, process.distributed.world_size, config.train.micro_tokens)
         loader = _loader(objective, shards, config, "train", config.train.batch_tokens)
         context = run.begin(config, config.train.batch_tokens)  # nothing is refused after this

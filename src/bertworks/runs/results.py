@@ -26,10 +26,15 @@ ERROR_KEYS = {"sure": "severity", "right": "expected", "said": "predicted"}
 CLASS_KEYS = {"hits": "true_positives", "there": "support", "found": "predicted"}
 
 
-def remarks_if_unfinished(run: Path) -> list[Remark]:
-    """A remark for predictions of a run that is not finished."""
-    if not (run / RUN).is_file() or (run / RESULTS).is_file():
+def remarks_on_model(run: Path) -> list[Remark]:
+    """A remark for predictions of a run that is not finished, or whose model has not learned anything."""
+    if not (run / RUN).is_file():
         return []
+    if (run / RESULTS).is_file():
+        if (read_results(run).get("selection") or {}).get("step") != 0:
+            return []
+        text = "this model has its initial weights: no step was trained, or none made it better; train it for longer"
+        return [Remark("untrained-model", text)]
     code = "unfinished-run"
     state = "these are predictions of its best model so far"
     if not any(event.step for event in of_kind(read_events(run / METRICS), Evaluated)):

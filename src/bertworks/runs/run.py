@@ -25,7 +25,7 @@ from bertworks.data.shards import Shards
 from bertworks.datasets.columns import NamedColumns
 from bertworks.datasets.inputs import table_rows
 from bertworks.datasets.report import BadRows
-from bertworks.errors import BadConfig, BadText, BertworksError, SaveFailed, Unsupported
+from bertworks.errors import BadConfig, BadText, BertworksError, SaveFailed, Unsupported, with_article
 from bertworks.model.locate import RUN, locate
 from bertworks.predictor import Predictions
 from bertworks.reports.page import REPORT
@@ -153,15 +153,22 @@ def finetune(
     `columns` names columns that are not called as usual: `text=`, `text2=`, `question=`, `context=`, `choices=`,
     `label=`. `settings` are the keys of `--set`, such as `{"optim.lr": 1e-4}`. Rows are kept in the run's folder, so
     that it can be resumed.
+
+    Labels are names: those that are numbers or booleans are written as text, 1 and 1.0 as "1", True as "True", and
+    predictions have them so (`int(prediction.label)`).
     """
     _check_single_process()
     folder = Path(out)
+    counts = {"epochs": epochs, "steps": steps, "seeds": seeds, "first": first}
+    if too_low := [name for name, count in counts.items() if count is not None and count < 1]:
+        cause = f"{too_low[0]} = {counts[too_low[0]]}: it counts from 1"
+        raise BadConfig(cause, code="out-of-range", fields=too_low)
+    named_columns = _named_columns(columns)
     options = option_settings(steps=steps, epochs=epochs, budget=budget, device=device, on_long=on_long)
+    given = parse_settings(_assignments(settings), FINETUNE_SECTIONS, options)
     if (folder / RUN).is_file():
         remedy = f"Run({str(folder)!r}).resume() continues it; or name another"
         raise SaveFailed("there is a run here already", place=str(folder), remedy=remedy, code="run-exists")
-    if seeds < 1 or (first is not None and first < 1):
-        raise BadConfig("seeds and first count from 1", code="out-of-range", fields=["seeds", "first"])
     rows: dict[str, Path] = {}
     with TemporaryDirectory() as temporary, _named_rows(rows):
         train_path = _split_file(data, "train", Path(temporary), rows)
@@ -171,11 +178,10 @@ def finetune(
             data=Path(train_path) if is_data_set else None,
             train=None if is_data_set else train_path,
             dev=None if dev is None else _split_file(dev, "dev", Path(temporary), rows),
-            columns=_named_columns(columns),
+            columns=named_columns,
             first=first,
             skip_bad=skip_bad,
         )
-        given = parse_settings(_assignments(settings), FINETUNE_SECTIONS, options)
         job = FinetuneJob.resolve(source, model=str(model), settings=given, n_seeds=seeds)
         start_finetune(replace(job, rows=rows), folder, ProcessContext.library(on_event), seeds)
     return Run(folder)
@@ -336,7 +342,7 @@ def _named_rows(files: Mapping[str, Path]) -> Iterator[None]:
 def _write_rows(data: Rows, file: Path) -> None:
     rows = table_rows(data)
     if rows is None:
-        cause = f"a {type(data).__name__}, where rows are expected"
+        cause = f"{with_article(type(data).__name__)}, where rows are expected"
         raise BadText(cause, remedy="a list of dicts, or a DataFrame", code="not-rows")
     if not rows:
         raise BadText("no rows", remedy="a list of dicts, or a DataFrame", code="no-rows")

@@ -184,6 +184,7 @@ def _summarise(out: Path, seeds: list[int], metric: str) -> SeedSummary:
     selections = [results[seed].get("selection") or {} for seed in metrics]
     cross_fitted = _mean_metrics([selection.get("cross_fitted") for selection in selections])
     metrics_by_name = metrics_of(task)
+    around_mean = intervals(task.metric_values, metrics_by_name, scores, task.resampled_metrics)
     return SeedSummary(
         metrics=metrics,
         pruned={seed: result["metrics"] for seed, result in results.items() if result["pruned"]},
@@ -191,7 +192,7 @@ def _summarise(out: Path, seeds: list[int], metric: str) -> SeedSummary:
         std=seed_std(task.metric_values, scores),
         intervals={
             name: shifted_interval(interval, cross_fitted.get(name, mean[name]) - mean[name], metrics_by_name[name])
-            for name, interval in intervals(task.metric_values, metrics_by_name, scores).items()
+            for name, interval in around_mean.items()
         },
         cross_fitted=cross_fitted,
         last=_mean_metrics([selection.get("last") for selection in selections]),

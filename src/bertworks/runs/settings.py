@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from bertworks.config import (
@@ -37,7 +38,7 @@ from bertworks.presets import recipe
 from bertworks.tasks.shapes import SHAPES, task_class, task_model_config
 from bertworks.text.ledger import OnLong
 from bertworks.text.tokenizer import Tokenizer
-from bertworks.train.policy import EVALUATION_SHARE
+from bertworks.train.policy import EVALUATION_SHARE, EVALUATION_SPEED
 from bertworks.workbench import Workbench, fit_to
 
 Sections = Mapping[str, tuple[type[Frozen], ...]]
@@ -59,6 +60,19 @@ Settings = Mapping[str, Any]
 # Fields that a trained model may change.
 CHANGEABLE = ("n_positions", "n_segments", "dropout", "attention_dropout", "ffn_dropout", "head_dropout")
 FROM_EXAMPLES = ("shape", "pairs", "counted_from", "shift", "scale")  # fields of a task that `--set` cannot change
+SYNONYMS = {  # what others call a key, for suggestions
+    **dict.fromkeys(("learning_rate", "rate", "peak_lr"), ("optim.lr",)),
+    **dict.fromkeys(("decay", "wd", "l2"), ("optim.weight_decay",)),
+    **dict.fromkeys(("warmup_ratio", "warmup_steps", "warmup_share"), ("optim.warmup",)),
+    **dict.fromkeys(
+        ("batch_size", "batch", "bs", "train_batch_size", "per_device_train_batch_size"),
+        ("train.batch_size", "train.batch_tokens"),
+    ),
+    **dict.fromkeys(("num_train_epochs", "num_epochs", "n_epochs"), ("train.epochs",)),
+    **dict.fromkeys(("max_steps", "num_steps", "n_steps"), ("train.steps",)),
+    **dict.fromkeys(("max_len", "max_seq_length", "max_seq_len", "length"), ("data.max_length",)),
+    **dict.fromkeys(("random_state", "random_seed"), ("train.seed",)),
+}
 DEFAULT_BUDGET = 600.0  # seconds
 DEFAULT_EPOCHS = 4
 UNIT_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -94,8 +108,8 @@ def parse_settings(settings: Iterable[str], sections: Sections, options: Setting
             raise BadConfig(f"{setting!r} is not key=value", remedy=remedy, code="not-key-value")
         key = RENAMED.get(key, key)
         if key not in keys:
-            same_name = [other for other in keys if other.rpartition(".")[2] == key.rpartition(".")[2]]
-            remedy = f"did you mean {same_name[0]!r}?" if same_name else nearest(key, keys)
+            settable = [other for other in keys if sections is not FINETUNE or is_settable(other)]
+            remedy = _similar_key(key, settable)
             raise BadConfig(f"no such key: {key!r}", remedy=remedy, code="unknown-key", fields=[key])
         if key in values:
             _refuse_twice(key)
@@ -104,6 +118,19 @@ def parse_settings(settings: Iterable[str], sections: Sections, options: Setting
         except ValueError:
             values[key] = value
     return values
+
+
+def _similar_key(key: str, keys: Sequence[str]) -> str:
+    """A remedy: the key that is meant, else those of its section, else the sections."""
+    section, _, name = key.rpartition(".")
+    meant = [other for other in keys if other.rpartition(".")[2] == name or other in SYNONYMS.get(name, ())]
+    if meant:
+        return f"did you mean {meant[0]!r}?"
+    in_section = [other for other in keys if other.startswith(f"{section}.")]
+    if in_section or get_close_matches(key, keys, n=1):
+        return nearest(key, in_section or keys)
+    sections = dict.fromkeys(other.partition(".")[0] for other in keys)
+    return f"a key is one of {', '.join(sections)}, a dot and a name, such as optim.lr"
 
 
 def _refuse_twice(key: str) -> NoReturn:
@@ -262,6 +289,8 @@ def resolve_finetune(
         _refuse_unused(["data.train_windows"])
     if "cooldown" in user_settings["optim"] and optim.get("schedule") != "constant":
         _refuse_unused(["optim.cooldown"], "leave it out, or optim.schedule=constant")
+    if "evaluate_tokens" in user_settings["train"] and train.get("budget") is None:
+        _refuse_unused(["train.evaluate_tokens"], "leave it out: without a time budget evaluations read all of dev")
     if train.get("patience") is not None and train.get("evaluations") == 0:
         _refuse_unused(["train.patience"], "leave it out, or train.evaluations=4")
     values = {"task": {**task.model_dump(), **user_settings["task"]}, "data": data, "optim": optim, "train": train}
@@ -282,12 +311,11 @@ def _check_overlap(user_settings: Mapping[str, Any], max_length: object) -> None
 
 
 def _n_evaluations(loop: FinetuneLoop, n_train: int, n_dev: int) -> int:
-    """As many as take a small share of the time, given that training on an example takes three times as long as
-    evaluating one."""
+    """As many as take a small share of the time."""
     if loop.epochs is None and loop.steps is None:
         return loop.evaluations
     n_trained = loop.epochs * n_train if loop.epochs is not None else (loop.steps or 0) * loop.batch_size
-    return max(2, min(loop.evaluations, round(EVALUATION_SHARE * 3 * n_trained / n_dev)))
+    return max(2, min(loop.evaluations, round(EVALUATION_SHARE * EVALUATION_SPEED * n_trained / n_dev)))
 
 
 def _check_task(task: TaskConfig, user_settings: Mapping[str, Any]) -> None:

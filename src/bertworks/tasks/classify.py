@@ -18,7 +18,7 @@ from bertworks.datasets.checks import as_number
 from bertworks.datasets.columns import Columns, is_missing
 from bertworks.datasets.example import Example, InvalidRow
 from bertworks.datasets.schema import Schema, one_label_error
-from bertworks.errors import BadText, Remark
+from bertworks.errors import BadText, Remark, with_article
 from bertworks.measure import metrics
 from bertworks.measure.metrics import Floats, MetricValues
 from bertworks.model.loss import Loss, Term, accuracy
@@ -32,7 +32,7 @@ MANY_NUMERIC_LABELS = 12  # from there on they are probably a quantity, not clas
 
 @dataclass(frozen=True)
 class ClassPrediction(Prediction):
-    label: str | None  # None: not confident enough
+    label: str | None  # as text, also where labels were numbers or booleans; None: not confident enough
     confidence: float
     scores: dict[str, float]
 
@@ -57,7 +57,7 @@ class ClassifySchema(Schema):
         if is_missing(value):
             raise InvalidRow("no label", "no-label")
         if not isinstance(value, str | int | float | bool):
-            raise InvalidRow(f"a label that is a {type(value).__name__}", "bad-label")
+            raise InvalidRow(f"a label that is {with_article(type(value).__name__)}", "bad-label")
         name = str(int(value) if isinstance(value, float) and value.is_integer() else value).strip()
         if columns.label_map and name not in columns.label_map:
             raise InvalidRow(f"label {name!r}; expected: {', '.join(columns.label_map)}", "unknown-label")
@@ -160,6 +160,11 @@ class Classify(SequenceTask[str, ClassPrediction]):
 
     def metric_values(self, scores: Floats) -> MetricValues:
         return metrics.class_metrics(scores[:, 0], scores[:, 1], len(self.labels))
+
+    def resampled_metrics(self, scores: Floats) -> Callable[[Floats], MetricValues]:
+        n_classes = len(self.labels)
+        absent_f1 = metrics.f1_by_class(scores[:, 0], scores[:, 1], n_classes)
+        return lambda rows: metrics.class_metrics(rows[:, 0], rows[:, 1], n_classes, absent_f1)
 
     @property
     def confusion_labels(self) -> tuple[str, ...]:

@@ -256,7 +256,7 @@ def score(task: AnyTask, predictions: Sequence[Any], examples: Sequence[Example]
     labels = task.confusion_labels
     return EvalResults(
         metrics=nan_to_zero(task.metric_values(table)),
-        intervals=intervals(task.metric_values, metrics_of(task), [table]),
+        intervals=intervals(task.metric_values, metrics_of(task), [table], task.resampled_metrics),
         labels=labels,
         classes=count_classes((item.expected_items, item.predicted_items) for item in scores),
         confusion=confusion(table[:, 0], table[:, 1], len(labels)).tolist()

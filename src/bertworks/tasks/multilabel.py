@@ -44,7 +44,15 @@ class MultilabelPrediction(Prediction):
         return replace(self, labels=[label for label in self.labels if label not in undecided], undecided=undecided)
 
     def cells(self) -> dict[str, Any]:
-        return {"labels": ", ".join(self.labels), "undecided": ", ".join(self.undecided)}
+        scores = {f"score_{label}": score for label, score in self.scores.items()}
+        return {"labels": ", ".join(self.labels), "undecided": ", ".join(self.undecided), **scores}
+
+    def shown(self) -> dict[str, Any]:
+        undecided = {"undecided": f"undecided: {self._with_scores(self.undecided)}"} if self.undecided else {}
+        return {"labels": self._with_scores(self.labels) or "none", **undecided}
+
+    def _with_scores(self, labels: Sequence[str]) -> str:
+        return ", ".join(f"{label} {self.scores[label]:.2f}" for label in labels)
 
 
 class MultilabelSchema(Schema):
@@ -193,3 +201,13 @@ class Multilabel(SequenceTask[tuple[str, ...], MultilabelPrediction]):
     def metric_values(self, scores: Floats) -> MetricValues:
         targets, predicted = np.split(scores > 0, 2, axis=1)
         return metrics.multilabel_metrics(targets, predicted)
+
+    def resampled_metrics(self, scores: Floats) -> Callable[[Floats], MetricValues]:
+        targets, predicted = np.split(scores > 0, 2, axis=1)
+        absent_f1 = metrics.multilabel_f1_by_class(targets, predicted)
+
+        def of_resample(rows: Floats) -> MetricValues:
+            targets, predicted = np.split(rows > 0, 2, axis=1)
+            return metrics.multilabel_metrics(targets, predicted, absent_f1)
+
+        return of_resample

@@ -15,7 +15,7 @@ from torch import Tensor
 from bertworks.config import TaskConfig
 from bertworks.data.tables import Row
 from bertworks.datasets.checks import TaskData
-from bertworks.datasets.columns import Columns
+from bertworks.datasets.columns import LABEL_NAMES, Columns, TableSample
 from bertworks.datasets.example import Example, InvalidRow
 from bertworks.datasets.schema import NOTHING_TO_LEARN, Schema
 from bertworks.errors import BadText
@@ -43,6 +43,13 @@ class RegressSchema(Schema):
     label_names = ("score", "rating")
     table_help = (("regress", "text, score", "I loved it, 4.5"),)
     min_dev = 5  # fewer say nothing about a correlation
+
+    def label_columns(self, table: TableSample) -> tuple[str, ...]:
+        """A column of numbers, if there is one: a column that is called label may hold words."""
+        numeric = table.numeric()
+        column = numeric.find((*self.label_names, *LABEL_NAMES)) or numeric.fewest_values_column()
+        column = column or next(iter(numeric.columns), None)
+        return (column,) if column is not None else super().label_columns(table)
 
     def answer(self, row: Row, texts: tuple[str, ...], columns: Columns) -> float:
         value: Any = row[columns.labels[0]]

@@ -283,7 +283,7 @@ def read_eval_data(
         known = with_known_labels(rewritten, labels, report, problem=" is not one of the model's", code="unknown-label")
         data.extra_eval[name] = list(known)
     data.dev = data.extra_eval.pop("dev")
-    report.check_rows(skip=source.skip_bad)
+    report.check_rows(skip=source.skip_bad, columns=data.columns)
     if not data.dev:
         raise BadRows(_no_examples(report), report.bad, place=str(where), code="no-examples")
     data.remarks += report.remarks()

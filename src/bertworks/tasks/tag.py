@@ -79,6 +79,10 @@ class Entity:
     start: int | None = None  # character, where the input was a text and not words
     end: int | None = None
 
+    def __str__(self) -> str:
+        place = f"{self.start}-{self.end} " if self.start is not None else ""
+        return f"{self.type} {place}{self.text} ({self.confidence:.2f})"
+
 
 @dataclass(frozen=True)
 class TagPrediction(Prediction):
@@ -101,6 +105,19 @@ class TagPrediction(Prediction):
 
     def cells(self) -> dict[str, Any]:
         return {"words": _cell(self.words), "tags": _cell(["?" if tag is None else tag for tag in self.tags])}
+
+
+@dataclass(frozen=True)
+class EntityPrediction(TagPrediction):
+    """Of tags that mark entities."""
+
+    def cells(self) -> dict[str, Any]:
+        names = ("type", "text", "start", "end", "confidence")
+        entities = [{name: getattr(entity, name) for name in names} for entity in self.entities]
+        return {**super().cells(), "entities": json.dumps(entities, ensure_ascii=False)}
+
+    def shown(self) -> dict[str, Any]:
+        return {**super().cells(), "entities": "; ".join(map(str, self.entities))}
 
 
 class TagSchema(Schema):
@@ -238,6 +255,12 @@ class TagSchema(Schema):
         in_dev = {label for example in dev for label in example.labels}
         return labels | {label for label in in_dev if _entity_types([label]) & types}
 
+    def shown_labels(self, example: Example, labels: Set[str]) -> tuple[str, ...]:
+        """The types of its entities, if they have any: tags such as B-LOC may be ours, where users labelled spans."""
+        if not metrics.has_entity_tags(labels) or _entity_types(labels) == {""}:
+            return example.labels
+        return tuple(entity_type for entity_type, _, _ in metrics.entities(example.labels))
+
     def to_tag_scheme(self, example: Example, labels: Set[str]) -> Example:
         """Entities whose tags are not among the labels are written in the scheme that these have."""
         if example.answer is None or labels >= set(example.answer):
@@ -352,7 +375,8 @@ class Tag(Task[tuple[str, ...], TagPrediction]):
             entity_of(example, entity_type, first, last, float(confidences[first : last + 1].min()))
             for entity_type, first, last in metrics.entities(_none_as_outside(tags))
         ]
-        return TagPrediction(list(example.texts), tags, confidences.tolist(), entities)
+        prediction = EntityPrediction if self.marks_entities else TagPrediction
+        return prediction(list(example.texts), tags, confidences.tolist(), entities)
 
     def class_logits(self, outputs: Outputs, features: Features) -> Array:
         rows: Array = np.concatenate(outputs).astype(np.float64)

@@ -53,6 +53,10 @@ class Prediction:
             name: "" if value is None else value for name, value in values.items() if not isinstance(value, list | dict)
         }
 
+    def shown(self) -> dict[str, Any]:
+        """The fields for a line on the terminal."""
+        return self.cells()
+
 
 @dataclass(frozen=True)
 class Score:
@@ -192,6 +196,10 @@ class Task(Trainable, Generic[Answer, PredictionT]):
         """The logits of a model that does not read its input and knows how frequent the answers of train are; None:
         this shape has no such answer."""
         return None
+
+    def resampled_metrics(self, scores: Floats) -> Callable[[Floats], MetricValues]:
+        """The metrics of resamples of these scores."""
+        return self.metric_values
 
     def exported(self, config: TaskConfig) -> tuple[Model, TaskConfig]:
         """The model to save, whose logits are in the user's units as far as possible, and the config of what remains to

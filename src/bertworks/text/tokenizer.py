@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from tokenizers import Encoding, decoders
 from tokenizers import Tokenizer as Backend
 
-from bertworks.errors import BadConfig, BadText, BertworksError, Remark, Unsupported
+from bertworks.errors import BadConfig, BadText, BertworksError, Remark, Unsupported, with_article
 from bertworks.files import parse_json, read_file
 from bertworks.text.backends import FAIRSEQ_MODEL, fast_config, from_vocabulary, special_names
 
@@ -241,7 +241,7 @@ class Tokenizer:
             ids += [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
         for index, text in enumerate(texts):
             if len(text) > MAX_TOKEN_CHARACTERS:
-                place = places[index] if places is not None else f"text {index}"
+                place = places[index] if places is not None else f"text {index + 1}"
                 _check_token_widths(self.backend.encode(text, add_special_tokens=False).offsets, place)
         return ids
 
@@ -322,9 +322,9 @@ def has_tokenizer(folder: Path) -> bool:
 
 def check_texts(texts: Sequence[str], places: Sequence[str] | None = None) -> None:
     for index, text in enumerate(texts):
-        place = places[index] if places is not None else f"text {index}"
+        place = places[index] if places is not None else f"text {index + 1}"
         if not isinstance(text, str):
-            cause = f"a {type(text).__name__}, not a string"
+            cause = f"{with_article(type(text).__name__)}, not a string"
             raise BadText(cause, place=place, remedy="texts are strings", code="not-a-string")
         if not text.strip():
             raise BadText("empty text", place=place, remedy="leave empty texts out", code="empty-text")

@@ -6,11 +6,12 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from bertworks.errors import Remark
+from bertworks.errors import Remark, counted
 from bertworks.train.checkpoint import State
 from bertworks.train.clock import Clock
 
 EVALUATION_SHARE = 0.3  # of a time budget that evaluations during training may take
+EVALUATION_SPEED = 3  # how many tokens are evaluated in the time of training on one
 Evaluate = Callable[[int], dict[str, float]]
 """Called with the step; returns metrics. A signal may interrupt it, unless several processes evaluate; a resumed run
 repeats it."""
@@ -53,6 +54,6 @@ class EvaluationPolicy:
     def stop_reason(self, state: State) -> Remark | None:
         """None: continue training."""
         if self.patience is not None and state.evaluations_without_improvement >= self.patience:
-            text = f"early stopping: no improvement in {state.evaluations_without_improvement} evaluations"
+            text = f"early stopping: no improvement in {counted(state.evaluations_without_improvement, 'evaluation')}"
             return Remark("early-stopping", text)
         return Remark("pruned", "pruned: far behind other seeds") if state.pruned else None

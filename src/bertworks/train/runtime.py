@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing import active_children
 from pathlib import Path
@@ -52,11 +52,14 @@ class Interrupted(Exception):
 class StopRequest:
     signal: int = 0  # the signal that requested a stop, or 0
     requested_at: float = 0.0
+    notice: str = ""  # a line for standard error, at once, since the step may take a while
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         if not self.signal:
             self.signal = number
             self.requested_at = time.monotonic()
+            with suppress(OSError):  # a closed terminal
+                os.write(2, self.notice.encode())  # the stream itself may be in use where the signal came
         elif not self._is_repeated(number):
             os._exit(128 + number)
 
@@ -237,7 +240,7 @@ def busy_machine(cores_of_others: float) -> Remark | None:
     """If other processes and our threads do not fit on the cores together."""
     if cores_of_others + torch.get_num_threads() < n_cores() + MIN_BUSY_CORES:
         return None
-    remedy = "`top` shows them, `kill -STOP PID` pauses one until `kill -CONT PID`"
+    remedy = "`top` shows them; wait for them, or leave them their cores with `--threads N`"
     if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
         remedy = "less so with GOMP_SPINCOUNT=1000 in the environment, or `import bertworks` before torch"
     text = f"other processes keep {cores_of_others:.1f} of {n_cores()} cores busy and slow this training down; {remedy}"

@@ -220,7 +220,8 @@ class Trainer:
             return (before + after) / 2, after, False
         steps_left = self.clock.steps_left()
         share = (1 - self.state.progress) / max(1, steps_left)
-        return self.state.progress + share / 2, self.state.progress + share, steps_left == 0
+        is_over = steps_left == 0 and self.state.step > 0  # one step is trained in any case: a run is for training
+        return self.state.progress + share / 2, self.state.progress + share, is_over
 
     def _finish(self, stop_signal: int) -> int:
         """The last evaluation, unless a signal requested the stop, and the last checkpoint."""
