@@ -27,7 +27,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_contains_the_package_only(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     source = ROOT / "src"
-    ours = {path.relative_to(source).as_posix() for path in source.rglob("*.py")} | {"bertworks/py.typed"}
+    suffixes = (".py", ".js", ".css")
+    ours = {path.relative_to(source).as_posix() for path in source.rglob("*") if path.suffix in suffixes}
+    ours.add("bertworks/py.typed")
     metadata = {name for name in names if ".dist-info/" in name}
     assert names - metadata == ours
     assert {Path(name).name for name in metadata} >= {"METADATA", "entry_points.txt", "LICENSE"}

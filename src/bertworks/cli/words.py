@@ -33,16 +33,15 @@ def words(
     with progress_bar("sentences") as progress:
         found = make_map(bench, word, Corpus(corpus, ReadOptions(column, line_docs, skip_bad)), progress=progress)
     last = found.clusters[-1]
-    groups = [
-        {"sentences": int((last.labels == group).sum()), "words": list(marking)}
-        for group, marking in enumerate(last.words)
-    ]
+    sizes = [int((last.labels == group).sum()) for group in range(last.n)]
     if as_json:
+        groups = [{"sentences": size, "words": list(names)} for size, names in zip(sizes, last.words, strict=True)]
         show_json({"word": word, "sentences": len(found.contexts), "silhouette": last.silhouette, "groups": groups})
     else:
         say(f"{len(found.contexts)} sentences; groups in the last layer: {last.n}")
         if last.n > 1:
-            show_table(("sentences", "words around it"), [(g["sentences"], ", ".join(g["words"])) for g in groups])
+            rows = [(size, ", ".join(names)) for size, names in zip(sizes, last.words, strict=True)]
+            show_table(("sentences", "words around it"), rows)
     if out is not None:
         write_word_page(out, found, model=model)
         say(f"page      {out}")

@@ -1,6 +1,6 @@
 """One word's vectors in many contexts: a map for every layer, and groups where they are more than chance.
 
-    C  contexts      L  layers, the embeddings first      D  hidden size
+C  contexts      L  layers, the embeddings first      D  hidden size
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def words(
     """The vectors of a word in up to a thousand sentences of these texts."""
     found = find_contexts(model, word, texts)
     layers, means = _states(model, found, progress)
-    table = as_numpy(model.model.encoder.token_table)
+    table = as_numpy(model.model.encoder.token_table.detach())
     if table.shape[1] != layers.shape[2]:
         raise Unsupported("this model's embeddings have another size than its states", code="no-static-vectors")
     static = table[list(found[0].ids)].mean(0)
@@ -208,7 +208,9 @@ def neighbours_kept(vectors: Floats, points: Floats) -> float:
     n = min(N_NEIGHBOURS, len(vectors) - 1)
     if n < 1:
         return 1.0
-    near, near_on_map = (np.argsort(_distances(rows) + np.diag(np.full(len(rows), np.inf)), axis=1)[:, :n] for rows in (vectors, points))
+    near, near_on_map = (
+        np.argsort(_distances(rows) + np.diag(np.full(len(rows), np.inf)), axis=1)[:, :n] for rows in (vectors, points)
+    )
     return float(np.mean([len(np.intersect1d(a, b)) / n for a, b in zip(near, near_on_map, strict=True)]))
 
 

@@ -32,7 +32,11 @@ def word_page(found: WordMap, *, model: str) -> str:
         }
         for layer, clusters in zip(found.maps, found.clusters, strict=True)
     ]
-    pieces = bilingual(f"{found.n_pieces} pieces, averaged", f"{found.n_pieces} 个词片，取平均") if found.n_pieces > 1 else ""
+    pieces = (
+        bilingual(f"{found.n_pieces} pieces, averaged", f"{found.n_pieces} 个词片，取平均")
+        if found.n_pieces > 1
+        else ""
+    )
     body = [
         f'<p class="dim">{escape(model)} · {len(found.contexts)} {bilingual("sentences", "个句子")} {pieces}</p>',
         '<div id="controls"></div><div id="view"></div><p id="status" role="status" aria-live="polite"></p>',
