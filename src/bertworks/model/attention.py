@@ -300,13 +300,14 @@ class RelativeAttention(Attention):
         longest = max(n_keys for _, _, n_keys in layout.shapes)
         distances = torch.arange(-longest, longest, device=self.distance.weight.device)
         waves = torch.cat(sinusoids(distances, self.distance.in_features), -1).to(self.distance.weight.dtype)
-        return RelativePositions(self, self.distance(waves).view(2 * longest, self.n_heads, -1))
+        return RelativePositions(self, self.distance(waves).view(2 * longest, self.n_heads, -1), longest)
 
 
 @dataclass(frozen=True)
 class RelativePositions(Positions):
     attention: RelativeAttention
     table: Tensor  # (2 * longest, H, D); row longest + d: distance d
+    longest: int
 
     def __call__(self, q: Tensor, k: Tensor, run: Run) -> tuple[Tensor, Tensor, Tensor]:
         bias = (self._by_distance(q, run) + self._by_segment(q, run)) / math.sqrt(q.size(-1))
@@ -319,8 +320,8 @@ class RelativePositions(Positions):
         return {name: term / root for name, term in terms.items()}
 
     def _by_distance(self, q: Tensor, run: Run) -> Tensor:
-        longest, length = len(self.table) // 2, run.keys.positions.size(1)
-        run_table = self.table[longest - length : longest + length]
+        length = run.keys.positions.size(1)
+        run_table = self.table[self.longest - length : self.longest + length]
         by_distance = torch.einsum("rhqd,thd->rhqt", q + self.attention.distance_bias[:, None], run_table)
         # (R, 1, Tq, Tk)
         rows = run.queries.positions[:, None, :, None] - run.keys.positions[:, None, None, :] + length
