@@ -7,21 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from bertworks.objectives.masked import Masked
-from bertworks.page.bars import STYLE as BAR_STYLE
-from bertworks.page.bars import Bar, bar_chart
-from bertworks.page.curves import STYLE as CURVE_STYLE
-from bertworks.page.html import bilingual, escape, page, table
-from bertworks.reports.page import REPORT, key_figures, write_page
-from bertworks.reports.page import STYLE as REPORT_STYLE
+from bertworks.page.bars import Bar, bar_table
+from bertworks.page.html import bilingual, escape, table
+from bertworks.reports.page import REPORT, key_figures, write_report
 from bertworks.reports.pretrain import loss_figure
 from bertworks.train.events import METRICS, read_events
 
-STYLE = """
-.similarities td { padding: 0.3rem 0.7rem; } .similarities th { text-align: right; padding-right: 0.7rem; }
-.similarities td.value { text-align: right; border-radius: 4px; font-variant-numeric: tabular-nums; }
-.error { border-left: 3px solid #d9822b; padding: 0.2rem 0 0.2rem 1rem; margin: 0.9rem 0; max-width: 46rem; }
-.error q { display: block; margin-bottom: 0.2rem; }
-"""
+BAR_HEADER = (("initial model", "初始模型"), ("accuracy", "准确率"), ("95 % CI", "95 % 置信区间"))
 
 
 @dataclass
@@ -54,8 +46,7 @@ def write_tour_report(out: Path, results: TourResults) -> Path:
         *_classification(results),
         _next_steps(),
     ]
-    style = CURVE_STYLE + REPORT_STYLE + BAR_STYLE + STYLE
-    return write_page(out / REPORT, page(("A tour of BERT", "BERT 之旅"), "\n".join(body), style))
+    return write_report(out / REPORT, ("A tour of BERT", "BERT 之旅"), body)
 
 
 def _intro() -> str:
@@ -81,13 +72,14 @@ def _similarities(results: TourResults) -> str:
         "起作用的是语义，而不是相同的词：第 1、2 句几乎没有相同的词；第 3、5 句除 “bank” 外几乎没有共同之处。",
     )
     title = bilingual("Sentences become vectors", "句子变成向量")
-    cosine_table = f'<table class="similarities"><tr><th></th><th></th>{header}</tr>{"".join(rows)}</table>'
+    cosine_table = (
+        f'<table class="similarities" data-shade="value"><tr><th></th><th></th>{header}</tr>{"".join(rows)}</table>'
+    )
     return f"<h2>{title}</h2><p>{text}</p>{cosine_table}"
 
 
 def _cosine_cell(value: float) -> str:
-    shade = f"rgba(42, 157, 111, {max(0.0, value) ** 1.5:.2f})"
-    return f'<td class="value" style="background: {shade}">{round(value, 2) + 0.0:.2f}</td>'
+    return f'<td class="value">{round(value, 2) + 0.0:.2f}</td>'
 
 
 def _corpus(results: TourResults) -> list[str]:
@@ -131,9 +123,9 @@ def _classification(results: TourResults) -> list[str]:
     text = bilingual(
         f"{results.question[0]} Three models are fine-tuned on the same {results.train_examples:,} examples, few "
         "enough to label by hand; they differ in their initial weights. Bars: accuracy, estimated for new "
-        "examples; dark: 95 % CI; red: chance.",
+        "examples; dark: 95 % CI; red, dashed: chance.",
         f"{results.question[1]}三个模型在同样的 {results.train_examples:,} 个样本上微调，这么少的样本手工就能标注；"
-        "它们只有初始权重不同。条形：对新样本准确率的估计；深色：95 % 置信区间；红线：随机猜测。",
+        "它们只有初始权重不同。条形：对新样本准确率的估计；深色：95 % 置信区间；红色虚线：随机猜测。",
     )
     _, best = max(results.starts.values(), key=lambda start: accuracy(start[1]))
     errors = [
@@ -144,7 +136,7 @@ def _classification(results: TourResults) -> list[str]:
     ]
     return [
         f"<h2>{bilingual('What pre-training is worth', '预训练的价值')}</h2><p>{text}</p>",
-        bar_chart(bars, 1 / results.n_classes),
+        bar_table(BAR_HEADER, bars, (("chance", "随机猜测"), 1 / results.n_classes)),
         *_no_gain(results),
         f"<p>{bilingual('Full reports: ', '完整报告：')}{', '.join(links)}</p>",
         f"<h2>{bilingual('The most confident errors of the best model', '最佳模型最有把握的错误')}</h2>",
