@@ -41,7 +41,7 @@ def figure(
     for x in sorted({x for column in columns for x in column}):
         cells = "".join(f"<td>{_shown(column[x], y_percent) if x in column else ''}</td>" for column in columns)
         is_best = x == best and any(curve.dots and x in column for curve, column in zip(curves, columns, strict=True))
-        mark = f" ({bilingual('best', '最好')})" if is_best else ""
+        mark = f"<small> {bilingual('best evaluation', '最好的评估')}</small>" if is_best else ""
         row = '<tr class="best">' if is_best else "<tr>"
         rows.append(f"{row}<td>{_shown(x, x_percent)}{mark}</td>{cells}</tr>")
     titles = (('<th class="dots">' if curve.dots else "<th>") + f"{_text(curve.title)}</th>" for curve in curves)

@@ -2,7 +2,7 @@
 // horizontal axis, in the foot what to compare with. The picture is put above it, and the table is folded.
 
 import { shownNumber } from "./charts.js";
-import { bilingual, element, inLanguage, replaceChildren, svgElement, themeColour } from "./dom.js";
+import { element, inLanguage, replaceChildren, svgElement, themeColour } from "./dom.js";
 
 const DASHES = [null, "7 3", "2 3", "10 3 2 3"]; // colour is not the only sign of a curve
 const REFERENCE_DASH = "5 4";
@@ -12,14 +12,14 @@ const LETTER = 7; // pixels of a digit
 export function readCurves(table) {
   const [xTitle, ...titles] = table.tHead.rows[0].cells;
   const rows = Array.from(table.tBodies[0].rows, (row) => {
-    const texts = Array.from(row.cells, (cell) => cell.textContent);
+    const texts = Array.from(row.cells, (cell) => cell.firstChild?.textContent ?? "");
     const values = texts.slice(1).map((text) => (text ? shownNumber(text) : null));
-    return { x: shownNumber(texts[0]), values, texts, isBest: row.classList.contains("best") };
+    return { x: shownNumber(texts[0]), values, texts, bestTitle: row.cells[0].querySelector("small") };
   });
   const series = titles.map((title, at) => {
     const points = rows.filter((row) => row.values[at] !== null);
     const hasDots = title.classList.contains("dots") || points.length === 1; // a single point makes no line
-    return { title, hasDots, points: points.map((row) => [row.x, row.values[at]]), best: points.find((row) => row.isBest && hasDots) };
+    return { title, hasDots, points: points.map((row) => [row.x, row.values[at]]), best: points.find((row) => row.bestTitle && hasDots) };
   });
   const references = Array.from(table.tFoot?.rows ?? [], (row) => ({
     title: row.cells[0],
@@ -133,9 +133,10 @@ function copied(cell) {
 function keysOf(data) {
   const keys = data.series.map((series, number) => element("span", {}, sample(seriesColour(number), DASHES[number % DASHES.length], series.hasDots), ...copied(series.title)));
   keys.push(...data.references.map(({ title, text, value }) => element("span", {}, sample("var(--reference)", REFERENCE_DASH, false), ...copied(title), value === null ? "" : ` ${text}`)));
-  if (data.series.some(({ best }) => best)) {
+  const best = data.rows.find((row) => row.bestTitle);
+  if (best) {
     const ring = svgElement("svg", { viewBox: "0 0 16 16", class: "ring", "aria-hidden": "true" }, svgElement("circle", { cx: 8, cy: 8, r: 6.5, fill: "none", stroke: "var(--ink)", "stroke-width": 1.5 }));
-    keys.push(element("span", {}, ring, bilingual("best evaluation", "最好的评估")));
+    keys.push(element("span", {}, ring, ...copied(best.bestTitle)));
   }
   return element("div", { class: "keys" }, ...keys);
 }
