@@ -220,7 +220,7 @@ def test_tour(tmp_path: Path) -> None:
     assert "bertworks embed minilm FILE --out vectors.npy" in page
     assert len(links) > 7 and all((tmp_path / "tour" / link).is_file() for link in links)
     assert {"inside/pretrained/attention.html", "inside/minilm/attention.html"} <= set(links)
-    assert out.count("no passages") == page.count("not enough text") == 2, "for names, in both models"
+    assert page.count("not enough text") >= 2 and "not enough text" in out, "to name heads, in both models"
     assert refusal("tour", "--out", tmp_path / "tour")["code"] == "different-source"
     assert "109,482,240" in out
     rows = dict(re.findall(r"^ (\d)  .*?\.  +(.*?) *$", out, re.MULTILINE))
