@@ -6,7 +6,7 @@ import { element, inLanguage, replaceChildren, svgElement, themeColour } from ".
 
 const DASHES = [null, "7 3", "2 3", "10 3 2 3"]; // colour is not the only sign of a curve
 const REFERENCE_DASH = "5 4";
-const EDGE = { right: 16, top: 14, bottom: 46 }; // around the plot; on the left, what its labels need
+const EDGE = { right: 20, top: 14, bottom: 46 }; // around the plot; on the left, what its labels need
 const LETTER = 7; // pixels of a digit
 
 export function readCurves(table) {
