@@ -30,7 +30,15 @@ from bertworks.model.pooling import Pooling
 from bertworks.presets import preset
 from bertworks.reports.masks import print_views, view_masks, write_masks_page
 from bertworks.reports.page import REPORT
-from bertworks.reports.tour import NAME_TITLES, NamedHeads, TourResults, accuracy, write_tour_report
+from bertworks.reports.tour import (
+    NAME_TITLES,
+    NamedHeads,
+    TourResults,
+    accuracy,
+    first_heads,
+    names_of_no_head,
+    write_tour_report,
+)
 from bertworks.runs import finetune
 from bertworks.runs.context import ProcessContext
 from bertworks.runs.pretrain import PretrainJob, log_frequencies, make_objective, pretrain, resume
@@ -360,9 +368,13 @@ class Tour:
         for name, (title, _) in NAME_TITLES.items():
             heads = [model.heads(name) for model in models]
             if any(heads):
-                table.add_row(Text(title), *(" ".join(found) or "–" for found in heads))
+                table.add_row(Text(title), *(first_heads(found, " ") for found in heads))
         if table.row_count:
             self.screen.print(table)
+        if missing := names_of_no_head(models):
+            self.screen.print(
+                f"   no head in any model: {', '.join(NAME_TITLES[name][0] for name in missing)}", markup=False
+            )
         for model in models:
             self.screen.print(f"   {model.title[0]}: {model.text[0]}")
             for reason, names in model.unseen.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,12 @@ NAME_TITLES = {  # of heads, by what they attend to
 MAX_HEADS_SHOWN = 6  # of a name
 
 
+def first_heads(heads: Sequence[str], separator: str) -> str:
+    """`heads`: names, or links to them; how many more there are is said."""
+    n_more = len(heads) - MAX_HEADS_SHOWN
+    return (separator.join(heads[:MAX_HEADS_SHOWN]) + (f" +{n_more}" if n_more > 0 else "")) or "–"
+
+
 @dataclass(frozen=True)
 class NamedHeads:
     """The heads of a model by their names, from the JSON of an atlas; none, if the text was too short for one."""
@@ -44,6 +50,9 @@ class NamedHeads:
     def heads(self, name: str) -> list[str]:
         heads = self.atlas["heads"] if self.atlas is not None else []
         return [f"L{head['layer']}H{head['head']}" for head in heads if name in head["names"]]
+
+    def can_show(self, name: str) -> bool:
+        return all(name not in names for names in self.unseen.values())
 
     @property
     def unseen(self) -> dict[str, list[str]]:
@@ -147,9 +156,9 @@ def _pretraining(run: Path, results: TourResults) -> list[str]:
     curves = loss_figure(read_events(run / METRICS), Masked.main_term, Masked.terms[Masked.main_term])
     link = f'<a href="run/{REPORT}">'
     text = bilingual(
-        "A small model, trained from random weights. The red line is the loss of a model that knows the frequency of "
-        f"each token and no context; below it, the model uses the context. {link}The report of this run</a>.",
-        "一个小模型，从随机权重开始训练。红线是只知道词频、不看上下文时的损失；低于红线，说明模型用上了上下文。"
+        "A small model, trained from random weights. The dashed red line is the loss of a model that knows how "
+        f"frequent each token is, and no context; below it, the model uses the context. {link}The report of this run</a>.",
+        "一个小模型，从随机权重开始训练。红色虚线是只知道词频、不看上下文时的损失；低于它，说明模型用上了上下文。"
         f"{link}本次训练的报告</a>。",
     )
     title = bilingual("A model learns to fill in the blanks", "模型学会填空")
@@ -228,26 +237,43 @@ def _inside(results: TourResults) -> list[str]:
     pair = escape(" / ".join(results.pair))
     return [
         f"<h2>{bilingual('What the heads attend to', '注意力头在关注什么')}</h2><p>{text}</p>{names}",
-        f"<ul>{''.join(f'<li>{_unnamed(model)}</li>' for model in results.inside)}</ul>",
+        f"<ul>{''.join(f'<li>{note}</li>' for note in (*map(_unnamed, results.inside), *_in_no_model(results)))}</ul>",
         f"<p>{bilingual('All heads on ', '全部注意力头：')}<q>{pair}</q>{bilingual(': ', '：')}{links}</p>",
     ]
 
 
 def _head_links(model: NamedHeads, name: str) -> str:
-    heads = model.heads(name)
-    links = [f'<a href="{model.page}#{head}">{head}</a>' for head in heads[:MAX_HEADS_SHOWN]]
-    more = f" +{len(heads) - MAX_HEADS_SHOWN}" if len(heads) > MAX_HEADS_SHOWN else ""
-    return ", ".join(links) + more or "–"
+    return first_heads([f'<a href="{model.page}#{head}">{head}</a>' for head in model.heads(name)], ", ")
+
+
+def _listed(names: Sequence[str]) -> tuple[str, str]:
+    titles = [NAME_TITLES.get(name, (name, name)) for name in names]
+    return ", ".join(english for english, _ in titles), "、".join(chinese for _, chinese in titles)
 
 
 def _unnamed(model: NamedHeads) -> str:
     """What was read, and what it could not show."""
     parts = [(f"{model.title[0]}: {model.text[0]}", f"{model.title[1]}：{model.text[1]}")]
     for reason, names in model.unseen.items():
-        english, chinese = (", ".join(NAME_TITLES.get(name, (name, name))[at] for name in names) for at in (0, 1))
+        english, chinese = _listed(names)
         why = "文本不足" if reason.startswith("not enough text") else "无法观察"
         parts.append((f"{escape(reason)} ({escape(english)})", f"{why}（{escape(chinese)}）"))
     return bilingual("; ".join(part for part, _ in parts), "；".join(part for _, part in parts))
+
+
+def names_of_no_head(models: Sequence[NamedHeads]) -> list[str]:
+    """Names that could have been given, and were not."""
+    return [
+        name
+        for name in NAME_TITLES
+        if any(model.can_show(name) for model in models) and not any(model.heads(name) for model in models)
+    ]
+
+
+def _in_no_model(results: TourResults) -> list[str]:
+    names = names_of_no_head(results.inside)
+    english, chinese = _listed(names)
+    return [bilingual(f"no head in any model: {english}", f"任何模型中都没有这样的头：{chinese}")] if names else []
 
 
 def _next_steps() -> str:
