@@ -157,7 +157,8 @@ def _pretraining(run: Path, results: TourResults) -> list[str]:
     link = f'<a href="run/{REPORT}">'
     text = bilingual(
         "A small model, trained from random weights. The dashed red line is the loss of a model that knows how "
-        f"frequent each token is, and no context; below it, the model uses the context. {link}The report of this run</a>.",
+        "frequent each token is, and no context; below it, the model uses the context. "
+        f"{link}The report of this run</a>.",
         "一个小模型，从随机权重开始训练。红色虚线是只知道词频、不看上下文时的损失；低于它，说明模型用上了上下文。"
         f"{link}本次训练的报告</a>。",
     )
