@@ -55,7 +55,10 @@ def read_names(atlas: Path, n_layers: int, n_heads: int) -> dict[tuple[int, int]
     try:
         sizes = [(int(head["layer"]), int(head["head"])) for head in content["heads"]]
         names = {
-            place: [{"name": str(name), **head["evidence"].get(name, {})} for name in head["names"]]
+            place: [
+                {"name": str(name), "profile": head.get("profile"), **head["evidence"].get(name, {})}
+                for name in head["names"]
+            ]
             for place, head in zip(sizes, content["heads"], strict=True)
             if head["names"]
         }
@@ -110,7 +113,7 @@ def attention_page(
         *(data_block(name, content) for name, content in _blocks(view, other, shown, has_qk).items()),
     ]
     style = (PARTS / "attention.css").read_text(encoding="utf-8")
-    title = " / ".join(text if len(text) <= 60 else f"{text[:59]}…" for text in map(visible, view.texts))
+    title = " / ".join(text if len(text) <= 60 else f"{text[:59]}…" for text in map(_one_line, view.texts))
     return page((f"Attention: {title}", f"注意力：{title}"), "\n".join(body), style, joined_modules("attention"))
 
 
@@ -150,7 +153,19 @@ def _other_meta(view: AttentionView, other: AttentionView) -> dict[str, Any]:
 
 def _numbers_of(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Of the evidence for names, what the script shows; examples are text and stand in the document."""
-    kept = ("name", "strong", "confirmed", "numbers", "interval")
+    kept = (
+        "name",
+        "strong",
+        "confirmed",
+        "by",
+        "numbers",
+        "conditions",
+        "null",
+        "types",
+        "documents",
+        "notes",
+        "profile",
+    )
     return [{key: name[key] for key in kept if name.get(key) is not None} for name in found]
 
 
@@ -199,7 +214,7 @@ def _subtitle(view: AttentionView, other: AttentionView | None) -> str:
     ]
     if other is not None:
         title = " / ".join(other.texts) if other.texts != view.texts else other.model
-        parts.append(f'{bilingual("against", "对比")} <span id="other-title">{escape(visible(title))}</span>')
+        parts.append(f'{bilingual("against", "对比")} <span id="other-title">{escape(_one_line(title))}</span>')
     return " · ".join(part for part in parts if part)
 
 
@@ -247,6 +262,10 @@ def _visible(character: str) -> str:
         return chr(0x2400 + ord(character))
     hidden = ("Cc", "Cf", "Cs", "Zl", "Zp")
     return f"⟨{ord(character):04X}⟩" if unicodedata.category(character) in hidden else character
+
+
+def _one_line(text: str) -> str:
+    return visible(" ".join(text.split()))
 
 
 def text_direction(text: str) -> str:
@@ -312,17 +331,16 @@ def _evidence(found: Mapping[str, Any]) -> str:
 
 
 def _example(example: Any) -> str:
-    """A sentence, or one with the places of two of its words."""
+    """A word and another one that it attends to, each with what is around it; or a sentence."""
     if not isinstance(example, Mapping):
         return f'<li dir="auto">{escape(visible(str(example)))}</li>'
-    words = example.get("words") or example.get("tokens") or example.get("text") or ""
-    if not isinstance(words, list):
-        return f'<li dir="auto">{escape(visible(str(words)))}</li>'
-    marked = {example.get("from"): "from", example.get("to"): "to"}
-    parts = [
-        f'<mark class="{marked[at]}">{escape(visible(str(word)))}</mark>'
-        if at in marked
-        else escape(visible(str(word)))
-        for at, word in enumerate(words)
-    ]
-    return f'<li dir="auto">{" ".join(parts)}</li>'
+    places = [example.get(side) for side in ("query", "key")]
+    shown = " → ".join(_context(place) for place in places if isinstance(place, Mapping))
+    weight = example.get("weight")
+    number = f" {weight:.2f}" if isinstance(weight, int | float) else ""
+    return f'<li dir="auto">{shown}{number}</li>'
+
+
+def _context(place: Mapping[str, Any]) -> str:
+    before, word, after = (escape(visible(str(place.get(part, "")))) for part in ("before", "word", "after"))
+    return f"<bdi>{before} <mark>{word}</mark> {after}</bdi>"

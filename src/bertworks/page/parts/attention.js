@@ -219,12 +219,12 @@ class AttentionPage {
     const choice = (name, options, label) => {
       const select = element("select", { id: `choose-${name}` }, ...options.map(([value, title]) => element("option", { value }, title)));
       select.addEventListener("change", () => this.change({ [name]: name === "layer" ? Number(select.value) : select.value }));
-      return element("label", {}, bilingual(...label), " ", select);
+      return element("label", { class: `flag-${name}` }, bilingual(...label), " ", select);
     };
     const flag = (name, label, key) => {
       const box = element("input", { type: "checkbox", id: `choose-${name}` });
       box.addEventListener("change", () => this.change({ [name]: box.checked }));
-      return element("label", { title: key }, box, " ", bilingual(...label));
+      return element("label", { title: key, class: `flag-${name}` }, box, " ", bilingual(...label));
     };
     const button = (id, label, action) => element("button", { type: "button", id, class: "export", onclick: action }, label);
     this.slider = element("input", { type: "range", id: "choose-threshold", min: 0, max: 0.5, step: 0.01 });

@@ -71,7 +71,7 @@ export async function scoresView(page) {
   const positions = meta.terms.length
     ? bilingual("Positions and segments enter the scores: the bars below each other add up to the score.", "位置与段进入得分：上下各条之和即为得分。")
     : bilingual("In this family positions and segments enter by the embeddings: the score is one product.", "该系列模型的位置与段经嵌入进入：得分即一个乘积。");
-  const caption = bilingual("Scores are of pieces, before the softmax, from bytes: ± 1 % of the largest.", "得分按词片计，取 softmax 之前的值，由字节还原：误差约为最大值的 ±1%。");
+  const caption = bilingual("Scores are of pieces, before the softmax, from bytes: ± 1 % of the largest. Hatched: negative.", "得分按词片计，取 softmax 之前的值，由字节还原：误差约为最大值的 ±1%。斜纹为负。");
   return { node: element("div", {}, text, element("p", { class: "dim" }, positions, " ", caption), legend, chart, strip) };
 }
 

@@ -191,6 +191,7 @@ async function namesOfHeads(page) {
   const figure = element("figure", {},
     element("figcaption", {}, page.title(layer, head)),
     ...found.map((name) => evidenceOf(name)),
+    ...(found[0]?.profile ? [element("p", { class: "dim" }, bilingual("Over the corpus, by distance:", "在语料上按距离：")), corpusProfile(found[0].profile, head)] : []),
     element("p", { class: "dim" }, bilingual("Where its attention goes in this text, by distance:", "在本文本中其注意力按距离的去向：")),
     profileChart(page, await profileOf(page, layer, head), head));
   if (!page.meta.names) {
@@ -203,13 +204,40 @@ async function namesOfHeads(page) {
   return { node: element("div", { class: "named" }, figure, page.namesTable()) };
 }
 
-// Numbers of an atlas: whatever it holds of a name.
-function evidenceOf({ name, strong, confirmed, numbers = {}, interval = null }) {
-  const show = (value) => (Array.isArray(value) ? `${value.map((one) => Number(one).toFixed(2)).join(" … ")}` : Number(value).toFixed(Math.abs(value) >= 100 ? 0 : 3));
-  const rows = Object.entries(numbers).map(([title, value]) => element("tr", {}, element("td", {}, title), element("td", { class: "number" }, show(value)), element("td", { class: "dim" }, interval && !Array.isArray(interval) && interval[title] ? `[${show(interval[title])}]` : "")));
-  if (Array.isArray(interval)) rows.push(element("tr", {}, element("td", {}, bilingual("interval", "区间")), element("td", { class: "number" }, show(interval)), element("td", {})));
-  const marks = `${strong ? " ★" : ""}${confirmed ? " ✓" : ""}`;
-  return element("div", {}, element("b", {}, bilingual(...nameTitle(name)), marks), element("table", {}, element("tbody", {}, ...rows)));
+function shortNumber(value) {
+  if (typeof value !== "number") return String(value);
+  return Math.abs(value) >= 100 ? value.toFixed(0) : value.toFixed(3);
+}
+
+function numberList(numbers) {
+  return Object.entries(numbers).map(([title, value]) => `${title} ${shortNumber(value)}`).join(", ");
+}
+
+// What an atlas holds of a name: conditions with their lower bounds, numbers, and what chance gives.
+function evidenceOf({ name, strong, confirmed, by, numbers = {}, conditions = [], null: chance = {}, types, documents, notes = [] }) {
+  const header = [["", ""], ["measured", "实测"], ["at least (lower bound)", "至少（下界）"], ["needed", "要求"]].map((title) => element("th", {}, bilingual(...title)));
+  const rows = conditions.map(({ what, value, lower, needs }) => element("tr", {}, element("td", {}, what), ...[value, lower, needs].map((one) => element("td", { class: "number" }, shortNumber(one)))));
+  const lines = [
+    [numberList(numbers), numberList(numbers)],
+    Object.keys(chance).length ? [`by chance: ${numberList(chance)}`, `随机情形：${numberList(chance)}`] : null,
+    types ? [`${types} word types, ${documents} documents`, `${types} 个词型，${documents} 篇文档`] : null,
+    by ? [`by ${by}`, `依据：${by}`] : null,
+    ...notes.map((note) => [note, note]),
+  ].filter((line) => line?.[0]);
+  return element("div", { class: "evidence" },
+    element("b", {}, bilingual(...nameTitle(name)), `${strong ? " ★" : ""}${confirmed ? " ✓" : ""}`),
+    rows.length ? element("table", {}, element("thead", {}, element("tr", {}, ...header)), element("tbody", {}, ...rows)) : null,
+    ...lines.map((line) => element("div", { class: "dim" }, bilingual(...line))));
+}
+
+// How far the attention of a head went over a corpus: by offset, or by another class.
+function corpusProfile(profile, head) {
+  const entries = Object.entries(profile).filter(([, value]) => typeof value === "number");
+  entries.sort(([a], [b]) => (Number.isNaN(Number(a)) ? 99 : Number(a)) - (Number.isNaN(Number(b)) ? 99 : Number(b)));
+  const rows = entries.map(([title, value]) => ({ label: Number(title) > 0 ? `+${Number(title)}` : title.replace("-", "−"), parts: [{ value, class: "plain", title: value.toFixed(4) }], note: percent(value) }));
+  const chart = barRows(rows, Math.max(...rows.map(({ parts }) => parts[0].value)));
+  chart.style.setProperty("--colour", headColour(head));
+  return chart;
 }
 
 // ------------------------------------------------------------ all heads, and two models or texts
