@@ -78,7 +78,7 @@ def _print(found: Atlas) -> None:
 
 
 def print_ablation(ablation: Ablation) -> None:
-    title = ablation.measure[0]
+    title = ablation.measure
     heads = ablation.heads
     if isinstance(heads, str):
         say(f"importance: {heads}")

@@ -25,7 +25,7 @@ N_RECURRING = 600  # that recurring words are looked for in
 class Ablation:
     """What heads are worth; each of the two is a text that says why, where it cannot be measured."""
 
-    measure: tuple[str, str]  # English, Chinese
+    measure: str
     is_distance: bool
     replacement: Replacement
     n_sequences: int
@@ -50,7 +50,7 @@ class Ablation:
 
     def as_dict(self) -> dict[str, Any]:
         content: dict[str, Any] = {
-            "measure": self.measure[0],
+            "measure": self.measure,
             "distance": self.is_distance,
             "replacement": self.replacement,
             "sequences": self.n_sequences,

@@ -120,7 +120,7 @@ class Comparison:
     def save(self, path: str | Path, *, models: tuple[str, str] = ("", "")) -> Path:
         """As a page, if the path ends with `.html`; else as JSON."""
         if Path(path).suffix == ".html":
-            from bertworks.inspect.atlas_page import comparison_page
+            from bertworks.inspect.compare_page import comparison_page
 
             text = comparison_page(self, models=models)
         else:
@@ -251,6 +251,7 @@ def _roots(model: LoadedModel, passages: Sequence[Passage]) -> Iterator[Floats]:
             layer: int,
             index: int,
             attention: Floats,
+            *_: Floats,
             chunk: Sequence[Passage] = chunk,
             layers: list[dict[int, Floats]] = layers,
         ) -> None:

@@ -68,7 +68,7 @@ def probe_batches(probes: Sequence[Probe], device: torch.device) -> Iterator[tup
 class Measure(ABC):
     """What is read off a model, and how it differs from what is read off the whole model."""
 
-    title: tuple[str, str]  # English, Chinese
+    title: str
     is_distance = False  # from the whole model: never below 0
 
     @abstractmethod
@@ -108,7 +108,7 @@ class LanguageLoss(Measure):
 class MaskedLoss(LanguageLoss):
     """Whole words are masked, 15 % of the tokens."""
 
-    title = ("masked loss", "遮盖词损失")
+    title = "masked loss"
 
     def __init__(self, mask_id: int) -> None:
         self.mask_id = mask_id
@@ -124,7 +124,7 @@ class MaskedLoss(LanguageLoss):
 class QueryStreamLoss(LanguageLoss):
     """XLNet's: each target from all tokens that are no targets."""
 
-    title = ("loss of the query stream", "查询流损失")
+    title = "loss of the query stream"
 
     def states(self, model: Model, batch: ProbeBatch) -> Tensor:
         ranks = torch.full_like(batch.tokens.ids, -1).index_fill(0, batch.targets, 0)
@@ -134,7 +134,7 @@ class QueryStreamLoss(LanguageLoss):
 class LeftToRightLoss(LanguageLoss):
     """Every token but the first, from those before it."""
 
-    title = ("left-to-right loss", "自左向右损失")
+    title = "left-to-right loss"
 
     def probe(self, passage: Passage, rng: np.random.Generator) -> Probe | None:
         return self.predicted(passage, range(1, len(passage.tokens.ids))) if len(passage.tokens.ids) > 1 else None
@@ -147,7 +147,7 @@ class LeftToRightLoss(LanguageLoss):
 class ReplacedLoss(Measure):
     """ELECTRA's discriminator: 15 % of the tokens are others of the same text, and every token is judged."""
 
-    title = ("loss on replaced tokens", "替换词元损失")
+    title = "loss on replaced tokens"
 
     def probe(self, passage: Passage, rng: np.random.Generator) -> Probe | None:
         targets = _targets(passage, rng)
@@ -168,7 +168,7 @@ class ReplacedLoss(Measure):
 class VectorDistance(Measure):
     """1 - cosine of a text's vectors, with and without a head."""
 
-    title = ("1 - cosine of text vectors", "文本向量的 1 - 余弦")
+    title = "1 - cosine of text vectors"
     is_distance = True
 
     def __init__(self, pooling: Pooling) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bertworks.inspect.evidence import Evidence
+from bertworks.inspect.importance import MIN_DOCUMENTS
 from bertworks.inspect.passages import Passage
 from bertworks.inspect.probes import MASK_RATE, LanguageLoss
 from bertworks.inspect.relations import FREQUENCY_TOLERANCE, N_COMMON, InspectedText, same_word
@@ -125,7 +126,8 @@ def check_recurrence(
         if pairs := matched_words(text, len(passage.tokens.ids)):
             targets = sorted(target for pair in pairs for target in (*pair.recurring, *pair.single))
             matched.append((pairs, targets, measure.predicted(passage, targets)))
-    if len({pair.type for pairs, _, _ in matched for pair in pairs}) < MIN_TYPES:
+    n_documents = len({probe.document for _, _, probe in matched})
+    if len({pair.type for pairs, _, _ in matched for pair in pairs}) < MIN_TYPES or n_documents < MIN_DOCUMENTS:
         return "not enough text"
     differences = Evidence()  # (sets,): by how much words that recur lose more
     losses, changes = [], []  # (2,) and (sets, 2) of each pair
@@ -149,8 +151,11 @@ def _conclude(heads: tuple[Head, ...], differences: Evidence, losses: Floats, ch
     mean_changes = changes.mean(0)
 
     def interval(weights: Floats) -> Interval:
-        low, high = differences.lower_bound(weights, Z), -differences.lower_bound(-weights, Z)
-        return float(means @ weights), float(low), float(high)
+        """By the larger of the errors over types and over documents."""
+        groups = [group.means @ weights for group in (differences.types, differences.documents)]
+        width = Z * max(float(values.std(ddof=1)) / len(values) ** 0.5 for values in groups)
+        mean = float(means @ weights)
+        return mean, mean - width, mean + width
 
     def both(values: Floats) -> tuple[float, float]:
         return float(values[0]), float(values[1])
