@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -11,6 +11,7 @@ from bertworks.cli.options import Column, Device, LineDocs, ModelArgument, SkipB
 from bertworks.cli.show import AsJson, Quiet, progress_bar, say, show_json, show_table
 
 if TYPE_CHECKING:
+    from bertworks.inspect.ablation import Ablation
     from bertworks.inspect.atlas import Atlas
     from bertworks.inspect.heads import NamedHead
 
@@ -24,7 +25,13 @@ def atlas(
         typer.Option(help="Relations of your own: word pairs, separated by tabs, or a treebank (.conllu)."),
     ] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="A threshold, name=value; the JSON has them.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the names and their evidence as JSON.")] = None,
+    ablate: Annotated[
+        bool, typer.Option("--ablate", help="Also measure what the model loses without each head.")
+    ] = False,
+    replacement: Annotated[
+        Literal["mean", "zero", "uniform"], typer.Option(help="--ablate: what takes the place of a head's output.")
+    ] = "mean",
+    out: Annotated[Path | None, typer.Option(help="Names and evidence: a page (.html), or JSON (.json).")] = None,
     column: Column = None,
     line_docs: LineDocs = False,
     skip_bad: SkipBad = False,
@@ -50,6 +57,7 @@ def atlas(
             sentences=sentences,
             relations_file=relations,
             thresholds=thresholds,
+            ablate=replacement if ablate else False,
             progress=progress,
         )
     if as_json:
@@ -57,7 +65,7 @@ def atlas(
     else:
         _print(found)
     if out is not None:
-        found.save(out)
+        found.save(out, model=model)
         say(f"atlas     {out}")
 
 
@@ -81,6 +89,8 @@ def _print(found: Atlas) -> None:
     say(f"with decoys in the place of targets: {findings.null_names} names in {findings.null_tests} tests")
     for name, reason in findings.unseen.items():
         say(f"{name}: {reason}")
+    if found.ablation is not None:
+        print_ablation(found.ablation)
 
 
 def _evidence(named: NamedHead) -> str:
@@ -89,3 +99,38 @@ def _evidence(named: NamedHead) -> str:
     deciding = {what for what, *_ in named.conditions}
     others = [f"{title} {value:.2f}" for title, value in named.numbers.items() if title not in deciding]
     return ", ".join([*decides, *others, *([named.by] if named.by else []), *named.notes])
+
+
+def print_ablation(ablation: Ablation) -> None:
+    title = ablation.measure
+    heads = ablation.heads
+    if isinstance(heads, str):
+        say(f"importance: {heads}")
+    else:
+        verdicts = heads.verdicts
+        rows = [
+            (
+                f"L{layer}H{head}",
+                f"{heads.change[layer, head]:+.4f}",
+                f"{heads.low[layer, head]:+.4f} … {heads.high[layer, head]:+.4f}",
+                verdict,
+            )
+            for layer, row in enumerate(verdicts)
+            for head, verdict in enumerate(row)
+            if verdict
+        ]
+        show_table(("without", title, "all at 95 %", ""), sorted(rows, key=lambda row: -abs(float(row[1]))))
+        text = f"{ablation.n_sequences} passages of {ablation.n_documents} other documents"
+        against = "more than the average head" if ablation.is_distance else "at all"
+        say(f"{len(rows)} of {heads.change.size} heads change the {title} {against}, over {text}")
+    check = ablation.same_word
+    if isinstance(check, str):
+        say(f"same-word check: {check}")
+        return
+    names = " ".join(f"L{layer}H{head}" for layer, head in check.heads)
+    mean, low, high = check.difference
+    than_others, low_others, high_others = check.against_others
+    say(f"without {names}, words that recur lose {check.change[0]:+.3f}, matched words {check.change[1]:+.3f}")
+    say(f"  that is {mean:+.3f} more ({low:+.3f} … {high:+.3f})")
+    say(f"  and {than_others:+.3f} more than without other heads ({low_others:+.3f} … {high_others:+.3f})")
+    say(f"  {'confirmed' if check.is_confirmed else 'not shown'}: {check.n_pairs} pairs, {check.n_types} words")

@@ -7,24 +7,32 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from bertworks.errors import BadText
 from bertworks.files import atomic_write
+from bertworks.inspect.ablation import N_RECURRING, Ablation, ablate_heads
+from bertworks.inspect.examples import Example
 from bertworks.inspect.heads import Findings, HeadEntry, NamedHead, find_names
 from bertworks.inspect.naming import Thresholds
 from bertworks.inspect.own_relations import FindPairs, OwnRelations
 from bertworks.inspect.passages import MAX_COUNTED_CHARACTERS, MAX_TOKENS, WORD, Passages, read_passages, with_own_words
 from bertworks.inspect.predicting import HidingModel, OrderedCompany, Predictors, find_predictors
 from bertworks.inspect.preparing import Material, Preparation
+from bertworks.inspect.probes import own_measure
 from bertworks.inspect.related import MIN_CORPUS_WORDS, Relatedness, own_vectors, word_vectors
+from bertworks.inspect.replacing import Replacement
 from bertworks.inspect.running import Progress
 from bertworks.inspect.units import WordTypes
 from bertworks.model.model import Model
+from bertworks.model.pooling import Pooling
 from bertworks.model.weights import as_numpy
 from bertworks.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from bertworks.inspect.compare import Comparison
 
 FORMAT = 2
 MAX_RELATED_CHARACTERS = 6_000_000  # of the corpus, to tell which words go together
@@ -36,6 +44,7 @@ class LoadedModel(Protocol):
     """A `Workbench`, which is above this package."""
 
     model: Model
+    pooling: Pooling
 
     @property
     def tokenizer(self) -> Tokenizer: ...
@@ -61,6 +70,7 @@ class Atlas:
     max_tokens: int
     seed: int
     best_offsets: Mapping[str, tuple[int, float]]
+    ablation: Ablation | None = None
 
     def names(self, layer: int, head: int) -> list[str]:
         return [named.name for named in self.findings.head(layer, head).names]
@@ -73,7 +83,11 @@ class Atlas:
     @property
     def rows(self) -> list[dict[str, Any]]:
         """One for each head."""
-        return [_row(head) for head in self.findings.heads]
+        rows = [_row(head) for head in self.findings.heads]
+        if self.ablation is not None:
+            for row in rows:
+                row["importance"] = self.ablation.of_head(row["layer"], row["head"])
+        return rows
 
     def as_dict(self) -> dict[str, Any]:
         """The same for the same input, to the byte."""
@@ -95,6 +109,7 @@ class Atlas:
             },
             "null": {"names": findings.null_names, "tests": findings.null_tests},
             "unseen": dict(findings.unseen),
+            **({} if self.ablation is None else {"ablation": self.ablation.as_dict()}),
             "heads": self.rows,
         }
 
@@ -103,8 +118,27 @@ class Atlas:
 
         return DataFrame(self.rows)
 
-    def save(self, path: str | Path) -> Path:
-        """As JSON."""
+    @property
+    def examples(self) -> dict[tuple[int, int], dict[str, tuple[Example, ...]]]:
+        """Where heads do what they are named for, by head and name."""
+        return {
+            (entry.layer, entry.head): {named.name: tuple(named.examples) for named in entry.names}
+            for entry in self.findings.heads
+            if entry.names
+        }
+
+    def compare(self, other: Atlas) -> Comparison:
+        """Which names heads keep, lose and gain in the other one, head by head in the same place."""
+        from bertworks.inspect.compare import compare_atlases  # which imports this module
+
+        return compare_atlases(self.as_dict(), other.as_dict())
+
+    def save(self, path: str | Path, *, model: str = "") -> Path:
+        """As a page, if the path ends with `.html`; else as JSON. `model`: its name, for the page."""
+        if Path(path).suffix == ".html":
+            from bertworks.inspect.atlas_page import write_atlas_page  # heavy, and not always needed
+
+            return write_atlas_page(Path(path), self.as_dict(), model=model)
         with atomic_write(Path(path)) as file:
             file.write((json.dumps(self.as_dict(), indent=1, ensure_ascii=False) + "\n").encode())
         return Path(path)
@@ -161,20 +195,23 @@ def atlas(
     relations: Mapping[str, FindPairs] | None = None,
     relations_file: str | Path | None = None,
     thresholds: Thresholds | None = None,
+    ablate: bool | Replacement = False,
     seed: int = 0,
     progress: Progress = lambda done, total: None,
 ) -> Atlas:
     """Name the heads of a model over documents; `sentences`: how many passages, or pairs of them, are read.
 
     `relations`: functions by name, from the units of a passage to pairs of indices; `relations_file`: word pairs, or a
-    treebank in CoNLL-U.
+    treebank in CoNLL-U. `ablate`: also measure what each head is worth, on other passages; with it replaced by its
+    mean, or as this says.
     """
     thresholds = thresholds or Thresholds()
     own = OwnRelations.of(relations, relations_file, model.tokenizer)
-    documents = list(_counted(texts))
+    documents = list(first_documents(texts))
     read = _read(documents, model, sentences, own)
     material = _prepare(model, documents, read, own, thresholds, seed, progress)
     findings = find_names(model.model, material, thresholds=thresholds, seed=seed, progress=progress)
+    replacement: Replacement = "mean" if isinstance(ablate, bool) else ablate
     return Atlas(
         findings,
         model_hash=_model_hash(model.model),
@@ -186,6 +223,31 @@ def atlas(
         max_tokens=_max_tokens(model),
         seed=seed,
         best_offsets=material.best_offsets,
+        ablation=_ablation(model, documents, findings, read, replacement, progress) if ablate else None,
+    )
+
+
+def _ablation(
+    model: LoadedModel,
+    documents: Sequence[str],
+    findings: Findings,
+    read: Passages,
+    replacement: Replacement,
+    progress: Progress,
+) -> Ablation:
+    """On passages that the names are not of."""
+    n = len(read.passages) + N_RECURRING
+    more = read_passages(documents, model.tokenizer, n=n, pairs=reads_pairs(model), max_tokens=_max_tokens(model))
+    used = {passage.texts for passage in read.passages}
+    return ablate_heads(
+        model.model,
+        own_measure(model.model, model.tokenizer, model.pooling),
+        findings.heads,
+        read.passages,
+        [passage for passage in more.passages if passage.texts not in used],
+        more.words,
+        replacement=replacement,
+        progress=progress,
     )
 
 
@@ -272,7 +334,7 @@ def reads_pairs(model: LoadedModel) -> bool:
     return n_segments == 0 or max(model.tokenizer.pair_template.segments) < n_segments
 
 
-def _counted(texts: Iterable[str]) -> Iterator[str]:
+def first_documents(texts: Iterable[str]) -> Iterator[str]:
     """As much of a corpus as is read."""
     n_characters = 0
     for text in texts:
