@@ -1,6 +1,9 @@
 import os
+import shutil
 import signal
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -26,6 +29,8 @@ settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("desk", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "desk")
 
+CHROMIUM_FLAGS = """--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
+--disable-component-update --disable-sync""".split()
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 
 
@@ -40,3 +45,15 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip("the shared data are not on this machine")
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """One for all tests, of Playwright."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+    if not (chromium := shutil.which("chromium")):
+        pytest.skip("there is no chromium on this machine")
+    with playwright.sync_playwright() as runner:
+        browser = runner.chromium.launch(executable_path=chromium, args=CHROMIUM_FLAGS)
+        yield browser
+        browser.close()

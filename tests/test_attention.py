@@ -219,7 +219,7 @@ def test_heads_may_be_edited() -> None:
     expected = model.encoder(tokens).last
     seen: list[int] = []
 
-    def silence(call: AttentionCall, outputs: Tensor, values: Tensor) -> Tensor:
+    def silence(call: AttentionCall, outputs: Tensor, values: Tensor, sees: Tensor | None) -> Tensor:
         seen.append(call.layer)
         if call.layer != 2:
             return outputs

@@ -386,6 +386,7 @@ FAILING = {  # every command with --json, and arguments that fail
     "import": ["./nowhere", "--out", "x"],
     "inspect": ["./nowhere", "--text", "a text"],
     "atlas": ["./nowhere", "--corpus", "./nowhere"],
+    "compare-heads": ["./nowhere", "./nowhere", "--corpus", "./nowhere"],
     "words": ["./nowhere", "bank", "--corpus", "./nowhere"],
     "similar": ["./nowhere", "a", "b"],
 }
@@ -482,7 +483,7 @@ def test_bertworks_without_arguments_lists_the_commands() -> None:
 
 
 COMPUTING = ("tour", "pretrain", "resume", "verify-resume", "finetune", "evaluate", "predict", "embed", "fill")
-COMPUTING += ("inspect", "atlas", "words", "similar")
+COMPUTING += ("inspect", "atlas", "compare-heads", "words", "similar")
 # Reading, counting and writing; those that use several cores have --workers, or a library's own threads.
 NOT_COMPUTING = {"corpus docs", "prepare", "masks", "compare", "tokenize", "info", "params", "import"}
 NOT_COMPUTING |= {"vocab train", "vocab check", "vocab extend"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import zlib
 from base64 import b64decode
+from dataclasses import replace
 from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,7 +17,8 @@ import torch
 
 import bertworks
 from bertworks.errors import TooLong, Unsupported
-from bertworks.inspect.page import attention_page, root_code, thumbnails, token_texts
+from bertworks.inspect.numbers import root_code, thumbnails
+from bertworks.inspect.page import attention_page, token_texts
 from bertworks.inspect.view import AttentionView
 from refusals import refused
 from texts import tiny_tokenizer
@@ -152,7 +154,7 @@ class Page(HTMLParser):
 
 
 def test_a_page_has_its_tokens_as_text_and_its_numbers_as_bytes(view: AttentionView) -> None:
-    page = Page(attention_page(view, model="a <model>"))
+    page = Page(attention_page(replace(view, model="a <model>")))
     assert page.tokens == token_texts(view)
     n = len(view.tokens.ids)
     for layer in range(3):
@@ -172,7 +174,7 @@ def test_a_page_has_its_tokens_as_text_and_its_numbers_as_bytes(view: AttentionV
 )
 def test_hostile_tokens_stay_text(text: str) -> None:
     model = bench()
-    page = Page(attention_page(model.attention(text), model="m"))
+    page = Page(attention_page(model.attention(text)))
     assert len(page.tokens) == len(model.attention(text).tokens.ids)
     assert set(page.scripts) >= {"module", "meta", "layer-0", "layer-2"}
     assert not any(character in "".join(page.tokens) for character in "\u2028\u202e\x00")
@@ -184,10 +186,11 @@ def test_models_that_cannot_be_compared(view: AttentionView, tmp_path: Path) -> 
         view.save(tmp_path / "page.html", other=other)
     assert not (tmp_path / "page.html").exists()
     same = bench(hidden_size=64).attention("ba defi ku. Go!", "de ba, ku")
-    assert '"difference":true' in view.save(tmp_path / "page.html", other=same).read_text("utf-8")
+    assert '"other":{"pieces":[0,1,2' in view.save(tmp_path / "page.html", other=same).read_text("utf-8")
 
 
 def test_a_text_too_long_for_a_page(tmp_path: Path) -> None:
     long = bench(n_positions=1200).attention("ba " * 1100)
-    with pytest.raises(TooLong):
+    with pytest.raises(TooLong) as error:
         long.save(tmp_path / "page.html")
+    assert "3,065 characters" in str(error.value.remedy)  # 1,022 words of two letters, and the spaces between them

@@ -38,9 +38,9 @@ def check_arguments(skip: Sequence[str] = ()) -> Callable[[Callable[P, T]], Call
     checks itself. As ever, Python refuses unknown names and missing arguments."""
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
-        call = signature(function)
+        declared = signature(function)
         stars = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-        checked_names = [p.name for p in call.parameters.values() if p.kind not in stars and p.name not in skip]
+        checked_names = [p.name for p in declared.parameters.values() if p.kind not in stars and p.name not in skip]
 
         @cache
         def hints() -> dict[str, Any]:
@@ -48,7 +48,7 @@ def check_arguments(skip: Sequence[str] = ()) -> Callable[[Callable[P, T]], Call
 
         @wraps(function)
         def checked(*args: P.args, **kwargs: P.kwargs) -> T:
-            arguments = call.bind(*args, **kwargs).arguments
+            arguments = declared.bind(*args, **kwargs).arguments
             for name in checked_names:
                 if name in arguments and name in hints():
                     _check(function.__qualname__, name, arguments[name], hints()[name])

@@ -645,9 +645,9 @@ def _check(config_type: type[ConfigT], values: Mapping[str, Any], place: str | N
     try:
         return config_type.model_validate(with_new_keys(values))
     except ValidationError as error:
-        details = error.errors()
-        cause = "; ".join(map(_message, details))
-        fields = [name for detail in details for name in _fields(detail) if name]
+        field_errors = error.errors()
+        cause = "; ".join(map(_message, field_errors))
+        fields = [name for field_error in field_errors for name in _fields(field_error) if name]
         named = ", ".join(f"{name} ({OPTIONS[name]})" if name in OPTIONS else name for name in fields)
         remedy = f"correct {named}" if named and place is None else "correct these config fields"
         raise BadConfig(cause, place=place, remedy=remedy, fields=fields) from None

@@ -21,7 +21,7 @@ from bertworks.datasets.schema import Input
 from bertworks.errors import BadConfig, BadWeights, NotFound, Remark, TooLong, Unsupported
 from bertworks.files import read_json
 from bertworks.fill import Filled, Filler
-from bertworks.inspect.view import AttentionView, inspect_text
+from bertworks.inspect.view import AttentionView, check_length, inspect_text
 from bertworks.model.encoder import States
 from bertworks.model.fairseq import find_checkpoint, import_fairseq
 from bertworks.model.folder import CONFIG, GENERATOR, LoadedModel, import_folder, load_folder, save_folder
@@ -185,7 +185,10 @@ class Workbench:
     @check_arguments()
     def attention(self, a: str, b: str | None = None) -> AttentionView:
         """The attention of every layer and head over a text or a pair."""
-        return inspect_text(self.model, self._pieces(a, b), (a,) if b is None else (a, b))
+        texts = (a,) if b is None else (a, b)
+        pieces = self.tokenizer.pieces(a, b)
+        check_length(pieces, texts, self.limit, "the model")
+        return inspect_text(self.model, pieces, texts)
 
     @check_arguments()
     def fill(self, text: str, top_k: int = 5) -> Filled:

@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 
 from bertworks import __version__
 from bertworks.cli.atlas import atlas
+from bertworks.cli.compare_heads import compare_heads
 from bertworks.cli.corpus import app as corpus
 from bertworks.cli.embed import embed
 from bertworks.cli.fill import fill
@@ -109,7 +110,8 @@ STAGES: dict[str, dict[str, tuple[Callable[..., None] | typer.Typer, str]]] = {
     },
     "Looking inside": {
         "inspect": (inspect, "bertworks inspect MODEL --text 'your text' --out attention.html"),
-        "atlas": (atlas, "bertworks atlas MODEL --corpus FILE --out atlas.json"),
+        "atlas": (atlas, "bertworks atlas MODEL --corpus FILE --out atlas.html"),
+        "compare-heads": (compare_heads, "bertworks compare-heads MODEL MODEL --corpus FILE"),
         "words": (words, "bertworks words MODEL bank --corpus FILE --out words.html"),
         "similar": (similar, "bertworks similar MODEL 'a text' 'another'"),
     },

@@ -360,7 +360,7 @@ class Tour:
                 if error.code != "no-passages":
                     raise
         view = bench.attention(*PAIR_OF_SENTENCES)
-        write_attention_page(folder / ATTENTION, view, model=model, atlas=path if path.is_file() else None)
+        write_attention_page(folder / ATTENTION, view, atlas=path if path.is_file() else None)
 
     def _show_names(self) -> None:
         models = self.results.inside

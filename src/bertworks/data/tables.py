@@ -245,7 +245,7 @@ class _ColumnValues:
         frequent = {cell for cell, count in Counter(cells).items() if count > 1 and cell.strip()}
         return cls(frequent, bool(cells) and all(NUMBER.fullmatch(cell) for cell in cells))
 
-    def could_hold(self, cells: Sequence[str]) -> bool:
+    def has_values_like(self, cells: Sequence[str]) -> bool:
         """Whether these cells look like those of this column."""
         all_numbers = all(NUMBER.fullmatch(cell) for cell in cells)
         fits_numbers = self.is_numeric and len(cells) >= MIN_NUMERIC_LINES and all_numbers
@@ -266,7 +266,7 @@ def _has_swallowed_rows(cell: str, delimiter: str, columns: Sequence[_ColumnValu
         return False
     rows = [line.split(delimiter) for line in cell.split("\n")[1:-1]]
     are_rows = len(rows) > 1 and len(columns) > 1 and all(len(row) == len(columns) for row in rows)
-    are_usual = are_rows and any(column.could_hold([row[i] for row in rows]) for i, column in enumerate(columns))
+    are_usual = are_rows and any(column.has_values_like([row[i] for row in rows]) for i, column in enumerate(columns))
     return are_usual or (are_rows and len(rows) >= MIN_ANY_LINES) or (delimiter == "\t" and "\t" in cell)
 
 

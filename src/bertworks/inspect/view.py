@@ -5,28 +5,34 @@ L  layers      H  heads      T  tokens      D  size of a head
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import webbrowser
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from bertworks.errors import Unsupported
+from bertworks.arguments import check_arguments
+from bertworks.errors import BadConfig, TooLong, Unsupported
+from bertworks.inspect.numbers import Array
+from bertworks.inspect.picture import lines_svg
 from bertworks.inspect.units import Units
 from bertworks.model.attention import AttentionLayer, record_attention
 from bertworks.model.layout import Tokens
 from bertworks.model.model import Model
 from bertworks.model.transformer import Layer, Transformer
 from bertworks.model.weights import as_numpy
+from bertworks.page.html import escape
 from bertworks.predictor import check_segments
 from bertworks.text.tokenizer import Pieces
 
-Array = NDArray[np.float32]
+MAX_NOTEBOOK_BYTES = 8_000_000  # of a page inside of a notebook: it is stored there
+MIN_LINE = 0.02  # weight of a line that is drawn
 
 
 class Link(NamedTuple):
@@ -39,19 +45,25 @@ class Link(NamedTuple):
     weight: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class AttentionView:
-    """The attention over a text or a pair."""
+    """The attention over a text or a pair. In a notebook it is shown as a page."""
 
     texts: tuple[str, ...]
     tokens: Pieces
     probabilities: Array  # (L, H, T, T)
-    scores: Array = field(repr=False)  # (L, H, T, T), before mask and softmax
-    position_terms: Mapping[str, Array] = field(repr=False)  # (L, H, T, T) each: parts of the scores beside q . k
-    queries: Array = field(repr=False)  # (L, H, T, D), before positions
-    keys: Array = field(repr=False)  # (L, H, T, D), before positions
-    norms: Array = field(repr=False)  # (L, H, T): the length of what a token adds where it has all attention
-    mixing: Array = field(repr=False)  # (L, T): the share of a token's new state that comes from other tokens
+    scores: Array  # (L, H, T, T), before mask and softmax
+    position_terms: Mapping[str, Array]  # (L, H, T, T) each: parts of the scores beside q . k
+    queries: Array  # (L, H, T, D), before positions
+    keys: Array  # (L, H, T, D), before positions
+    norms: Array  # (L, H, T): the length of what a token adds where it has all attention
+    mixing: Array  # (L, T): the share of a token's new state that comes from other tokens
+    scores_are_products: bool = True  # of queries and keys; False: they are compared by a network
+    model: str = ""  # its name, for titles
+
+    def __repr__(self) -> str:
+        n_layers, n_heads, n_tokens, _ = self.probabilities.shape
+        return f"<AttentionView: {n_tokens} tokens, {n_layers} x {n_heads} heads; a page in notebooks that are trusted>"
 
     @cached_property
     def units(self) -> Units:
@@ -80,11 +92,90 @@ class AttentionView:
             flows.append(flow)
         return np.stack(flows)
 
-    def save(self, path: str | Path, *, model: str = "", other: AttentionView | None = None) -> Path:
-        """As a page, one file that needs nothing else; `other`: the same tokens in another model, to compare with."""
+    @check_arguments()
+    def save(
+        self,
+        path: str | Path,
+        *,
+        other: AttentionView | None = None,
+        atlas: str | Path | None = None,
+        layers: Sequence[int] | None = None,
+    ) -> Path:
+        """As a page, one file that needs nothing else; `other`: another model or another text, to compare with;
+        `atlas`: the JSON of one of this model, with the names of its heads; `layers`: only these."""
         from bertworks.inspect.page import write_attention_page  # which imports this module
 
-        return write_attention_page(Path(path), self, model=model, other=other)
+        names = None if atlas is None else Path(atlas)
+        return write_attention_page(Path(path), self, other=other, atlas=names, layers=layers)
+
+    def show(self, path: str | Path = "attention.html") -> Path | None:
+        """In a notebook, below the cell. Without one, or where the page is too large for it, the page is written to
+        `path`, and opened or linked."""
+        if find_spec("IPython") is not None:
+            from IPython import get_ipython  # type: ignore[import-not-found]
+            from IPython.display import HTML, display  # type: ignore[import-not-found]
+
+            if get_ipython() is not None:
+                if len(self._page) <= MAX_NOTEBOOK_BYTES:
+                    display(HTML(self._repr_html_()))
+                    return None
+                saved = self.save(path)
+                display(HTML(f'<a href="{escape(saved)}" target="_blank">{escape(saved)}</a>'))
+                return saved
+        saved = self.save(path)
+        webbrowser.open(saved.resolve().as_uri())
+        return saved
+
+    def _repr_html_(self) -> str:
+        """A frame that can reach nothing of the notebook around it."""
+        size = len(self._page)
+        if size > MAX_NOTEBOOK_BYTES:
+            return f"<p>{escape(repr(self))}: {size / 1e6:.0f} MB; <code>.show()</code> writes it to a file</p>"
+        return (
+            f'<iframe srcdoc="{escape(self._page)}" sandbox="allow-scripts allow-downloads" width="100%" height="760"'
+            ' frameborder="0"></iframe>'
+        )
+
+    @cached_property
+    def _page(self) -> str:
+        from bertworks.inspect.page import attention_page  # which imports this module
+
+        return attention_page(self)
+
+    @check_arguments()
+    def svg(
+        self,
+        layer: int,
+        heads: int | Sequence[int],
+        *,
+        token: int | Sequence[int] | None = None,
+        direction: Literal["from", "to"] = "from",
+        threshold: float = MIN_LINE,
+    ) -> str:
+        """The lines of some heads, as the page draws them; `token`: only from (or to) these; `threshold`: the smallest
+        weight that is drawn."""
+        from bertworks.inspect.page import token_texts  # which imports this module
+
+        n_layers, n_heads, n_tokens, _ = self.probabilities.shape
+        head_list = [heads] if isinstance(heads, int) else [*heads]
+        tokens = [] if token is None else [token] if isinstance(token, int) else [*token]
+        for name, numbers, size in (
+            ("layer", [layer], n_layers),
+            ("heads", head_list, n_heads),
+            ("token", tokens, n_tokens),
+        ):
+            if not all(0 <= number < size for number in numbers):
+                cause = f"{name} {', '.join(map(str, numbers))}: there are {size}, from 0"
+                raise BadConfig(cause, code="out-of-range", fields=[name])
+        return lines_svg(
+            token_texts(self),
+            self.probabilities[layer],
+            layer,
+            head_list,
+            tokens,
+            to=direction == "to",
+            threshold=threshold,
+        )
 
     def top(self, n: int = 20) -> list[Link]:
         """The strongest weights between tokens that are not special."""
@@ -98,20 +189,40 @@ class AttentionView:
         ]
 
 
+def check_length(tokens: Pieces, texts: Sequence[str], limit: int, place: str) -> None:
+    """An error that says what would fit."""
+    n = len(tokens.ids)
+    if n <= limit:
+        return
+    room = limit - sum(tokens.special)
+    if len(texts) == 1:
+        ends = [end for (_, end), is_special in zip(tokens.offsets, tokens.special, strict=True) if not is_special]
+        last = ends[room - 1]
+        remedy = f"its first {last:,} characters would fit, up to {texts[0][max(0, last - 40) : last]!r}"
+    else:
+        first, second = (tokens.texts.count(number) for number in (0, 1))
+        remedy = f"{room:,} tokens of text would fit; the first one has {first:,}, the second {second:,}"
+    raise TooLong(f"{n:,} tokens, {limit:,} fit into {place}", remedy=remedy)
+
+
 @torch.inference_mode()
 def inspect_text(model: Model, tokens: Pieces, texts: tuple[str, ...]) -> AttentionView:
     """Run a model on the tokens of a text or a pair."""
     encoder = model.encoder
-    mixing: list[Array] = []
+    if not isinstance(encoder, Transformer):
+        raise Unsupported("this encoder has no attention", code="no-attention")
+    if len(texts) > 1 and encoder.config.causal:
+        cause = "a model that reads from left to right has no pairs"
+        raise Unsupported(cause, remedy="one text", code="no-pairs")
     batch = Tokens.single(tokens.ids, tokens.segments, encoder.device)
     check_segments(model, batch)
     with record_attention() as recording:
         states = encoder(batch, keep_layers=True)
     layers = recording.layers
-    if not layers or not isinstance(encoder, Transformer):
-        raise Unsupported("this encoder has no attention", code="no-attention")
-    for layer, below, recorded in zip(encoder.layers(), states.layers, layers, strict=False):
-        mixing.append(as_numpy(mixing_share(layer, below, recorded)))
+    mixing = [
+        as_numpy(mixing_share(layer, below, recorded))
+        for layer, below, recorded in zip(encoder.layers(), states.layers, layers, strict=False)
+    ]
 
     def stacked(name: str) -> Array:
         return np.stack([as_numpy(getattr(layer, name)[0]) for layer in layers])
@@ -127,6 +238,7 @@ def inspect_text(model: Model, tokens: Pieces, texts: tuple[str, ...]) -> Attent
         keys=stacked("keys"),
         norms=stacked("value_norms"),
         mixing=np.stack(mixing),
+        scores_are_products=encoder.config.attention != "additive",
     )
 
 

@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from bertworks.files import atomic_write
-from bertworks.inspect.page import data_block, json_block
 from bertworks.inspect.word_map import WordMap
 from bertworks.page.html import bilingual, escape, page
-from bertworks.page.modules import PARTS, joined_modules
+from bertworks.page.modules import PARTS, data_block, joined_modules, json_block
 
 
 def write_word_page(path: Path, found: WordMap, *, model: str) -> Path:

@@ -95,8 +95,9 @@ class Recording:
         (self.on_layer or self.layers.append)(layer)
 
 
-EditHeads = Callable[["AttentionCall", Tensor, Tensor], Tensor]
-"""(call, outputs, values) -> outputs: what each head found, (R, H, Tq, D), from the values (R, H, Tk, D)."""
+EditHeads = Callable[["AttentionCall", Tensor, Tensor, Tensor | None], Tensor]
+"""(call, outputs, values, sees) -> outputs: what each head found, (R, H, Tq, D), from the values (R, H, Tk, D); `sees`
+(R, 1, Tq, Tk) is true where a query sees a key, None where all see all."""
 
 _edits: ContextVar[tuple[EditHeads, ...]] = ContextVar("edits", default=())
 _recordings: ContextVar[tuple[Recording, ...]] = ContextVar("recordings", default=())
@@ -161,7 +162,7 @@ def attend(
             scores = _scores(placed_q, placed_k, bias, score)
             output = drop(_probabilities(scores, run.sees(causal, call.reach))) @ run_v
         for edit in edits:
-            output = edit(call, output, run_v)
+            output = edit(call, output, run_v, run.sees(causal, call.reach))
         outputs.append(output.transpose(1, 2).reshape(flat[0].shape))
         if recordings:
             scores = _scores(placed_q, placed_k, bias, score).detach()

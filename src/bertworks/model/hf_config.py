@@ -127,19 +127,19 @@ def _write_gpt2(config: ModelConfig) -> Values:
 
 
 TIED = {"tie_word_embeddings": True}
-LIKE_BERT = {**TIED, "add_cross_attention": False, "position_embedding_type": "absolute"}
+REQUIRED_OF_BERT = {**TIED, "add_cross_attention": False, "position_embedding_type": "absolute"}
 
 HF_FAMILIES: dict[str, HFFamily] = {
-    "bert": HFFamily(fields=BERT_FIELDS, read=_read_bert, write=_write_bert, required=LIKE_BERT),
+    "bert": HFFamily(fields=BERT_FIELDS, read=_read_bert, write=_write_bert, required=REQUIRED_OF_BERT),
     "roberta": HFFamily(
         fields={**BERT_FIELDS, "vocab_size": ("vocab_size", 50265)},
         read=_read_roberta,
         write=_write_roberta,
-        required=LIKE_BERT,
+        required=REQUIRED_OF_BERT,
     ),
     **dict.fromkeys(
         ("xlm-roberta", "camembert"),
-        HFFamily(fields=BERT_FIELDS, read=_read_roberta, write=_write_roberta, required=LIKE_BERT),
+        HFFamily(fields=BERT_FIELDS, read=_read_roberta, write=_write_roberta, required=REQUIRED_OF_BERT),
     ),
     "albert": HFFamily(
         fields={
@@ -159,7 +159,7 @@ HF_FAMILIES: dict[str, HFFamily] = {
         read=_read_albert,
         write=_write_albert,
         fixed={"sharing": "all"},
-        required=LIKE_BERT,
+        required=REQUIRED_OF_BERT,
     ),
     "electra": HFFamily(
         fields={
@@ -172,7 +172,7 @@ HF_FAMILIES: dict[str, HFFamily] = {
         read=_read_electra,
         write=_write_electra,
         fixed={"pooler": False, "summary_activation": "gelu"},
-        required={**LIKE_BERT, "summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"},
+        required={**REQUIRED_OF_BERT, "summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"},
     ),
     "distilbert": HFFamily(
         fields={

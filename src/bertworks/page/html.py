@@ -14,7 +14,11 @@ from bertworks.page.modules import script_hash
 
 NUMBER_CELL = re.compile(r"[-+]?[\d.,]*\d%?( \([\d.]+%\))?|")  # or empty
 CODE = re.compile("`([^`]+)`")
-CONTENT_SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+# Trusted Types with no policy: no script can turn text into HTML or code.
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
+)
 STYLE = """
 :root {
   color-scheme: light dark;

@@ -1,14 +1,18 @@
-"""The page's script: plain ES modules of `parts/`, joined into one, since a single file has nothing to import from."""
+"""The page's script: plain ES modules of `parts/`, joined into one, since a single file has nothing to import from; and
+the data that it reads."""
 
 from __future__ import annotations
 
+import json
 import re
+import zlib
 from base64 import b64encode
 from hashlib import sha256
 from pathlib import Path
 
 PARTS = Path(__file__).parent / "parts"
 IMPORT = re.compile(r'^import \{[^}]*\} from "\./([a-z_]+)\.js";\n', re.MULTILINE)
+INDENTED_OR_COMMENT = re.compile(r"^(\s*//.*\n|[ \t]+)", re.MULTILINE)  # no template of ours goes over several lines
 EXPORT = re.compile(r"^export (?=(async )?function|class|const|let)", re.MULTILINE)
 
 
@@ -27,7 +31,7 @@ def joined_modules(name: str) -> str:
         sources[module] = EXPORT.sub("", IMPORT.sub("", text))
 
     add(name)
-    return "\n".join(sources.values())
+    return INDENTED_OR_COMMENT.sub("", "\n".join(sources.values()))
 
 
 def joined_styles(name: str) -> str:
@@ -43,3 +47,15 @@ def joined_styles(name: str) -> str:
 def script_hash(script: str) -> str:
     """For the content security policy, which allows this script and no other."""
     return f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'"
+
+
+def data_block(name: str, content: bytes) -> str:
+    """Deflated bytes, in an element that is data and never runs."""
+    text = b64encode(zlib.compress(content, 9)).decode()
+    return f'<script type="application/octet-stream" id="{name}">{text}</script>'
+
+
+def json_block(name: str, value: object) -> str:
+    """Numbers and names of ours; a `<` would end the element."""
+    text = json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
+    return f'<script type="application/json" id="{name}">{text}</script>'

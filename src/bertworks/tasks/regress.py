@@ -26,7 +26,7 @@ from bertworks.model.loss import Loss, Term
 from bertworks.model.model import Model
 from bertworks.tasks.features import Array, Features, TaskBatch
 from bertworks.tasks.sequence import SequenceTask
-from bertworks.tasks.task import ErrorTable, Outputs, Prediction, Score, constant_outputs
+from bertworks.tasks.task import ErrorTableFormat, Outputs, Prediction, Score, constant_outputs
 
 MAX_NUMBER = 1e30  # models compute in float32, whose largest number is 3e38
 MIN_SPREAD = 1e-30
@@ -87,7 +87,7 @@ class Regress(SequenceTask[float, ValuePrediction]):
     metrics = (metrics.PEARSON_SPEARMAN, metrics.PEARSON, metrics.SPEARMAN, metrics.MAE)
     has_confidence = False
     keeps_head = False  # an earlier head has another shift and scale
-    errors = ErrorTable(("The largest errors", "最大的误差"), ("absolute error", "绝对误差"), ".4g")
+    errors = ErrorTableFormat(("The largest errors", "最大的误差"), ("absolute error", "绝对误差"), ".4g")
 
     def __init__(self, model: Model, config: TaskConfig) -> None:
         super().__init__(model, config)

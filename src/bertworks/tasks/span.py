@@ -35,7 +35,7 @@ from bertworks.model.loss import Loss, Term, accuracy
 from bertworks.model.model import Model
 from bertworks.tasks.features import Array, Features, Numbers, TaskBatch, TokenCounts, Window
 from bertworks.tasks.task import (
-    ErrorTable,
+    ErrorTableFormat,
     Outputs,
     Prediction,
     Score,
@@ -203,7 +203,7 @@ class SpanTask(Task[tuple[Span, ...], SpanPrediction]):
     metrics = (metrics.F1, metrics.EXACT)
     options = frozenset({"no_answer"})
     confidence_of = (" in an answer, right if it is exact,", "（回答，完全匹配才算正确）")
-    errors = ErrorTable(severity=("confidence x error", "置信度×错误程度"))
+    errors = ErrorTableFormat(severity=("confidence x error", "置信度×错误程度"))
 
     def __init__(self, model: Model, config: TaskConfig) -> None:
         super().__init__(model, config)

@@ -73,7 +73,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class ErrorTable:
+class ErrorTableFormat:
     """How a report titles and formats its table of errors."""
 
     title: Title = ("The most confident errors", "最有把握的错误")
@@ -101,7 +101,7 @@ class Task(Trainable, Generic[Answer, PredictionT]):
     samples_windows: ClassVar[bool] = False  # training may read some windows of a text instead of all
     labels_whole_texts: ClassVar[bool] = False  # labels are classes of the whole text
     compares_by_label: ClassVar[bool] = False  # scores hold class numbers: comparing runs needs the same label order
-    errors: ClassVar[ErrorTable] = ErrorTable()
+    errors: ClassVar[ErrorTableFormat] = ErrorTableFormat()
     abstained_help: ClassVar[str] = "below a confidence of {}: no prediction"
 
     temperature = 1.0  # logits are divided by it, for calibrated confidence

@@ -1,89 +1,83 @@
 // Attention as lines between two columns of tokens: a colour for each head, opacity for the weight.
 
 import { element, svgElement } from "./dom.js";
-import { tokenLabel } from "./matrix.js";
-import { strongest } from "./maps.js";
 import { headColour } from "./state.js";
+import { TokenStrip, columnWidth, tokenLabel } from "./strip.js";
 
-export const ROW = 22; // pixels
+const ROW = 22; // pixels
 const WIDTH = 320;
-const MAX_LINES = 20000;
 const MARGIN = 6;
+const STROKE = 1.6;
+const FAINTEST = 0.04; // opacity
 
-// The lines to draw: of the selected tokens, or of all; `maps` has one for each head.
-export function chooseLines(maps, heads, n, state) {
-  const selected = new Set(state.tokens);
-  const lines = [];
-  let share = 0;
-  maps.forEach((map, number) => {
-    let kept = map;
-    if (selected.size) {
-      kept = map.map((weight, at) => (selected.has(state.direction === "from" ? Math.floor(at / n) : at % n) ? weight : 0));
-    }
-    const { chosen, share: shown } = strongest(kept, selected.size ? 0 : state.threshold, Math.floor(MAX_LINES / maps.length));
-    share += shown / maps.length;
-    for (const at of chosen) {
-      lines.push({ head: heads[number], from: Math.floor(at / n), to: at % n, weight: kept[at] });
-    }
-  });
-  return { lines: lines.sort((a, b) => a.weight - b.weight), share }; // the strongest on top
+function opacity(weight) {
+  return Math.min(1, Math.max(FAINTEST, weight));
 }
 
-export function drawLines(canvas, lines, n) {
-  const scale = Math.min(window.devicePixelRatio || 1, 16000 / (n * ROW));
+function drawLines(canvas, lines, heads, nRows) {
+  const scale = Math.min(window.devicePixelRatio || 1, 16000 / (nRows * ROW));
   canvas.width = WIDTH * scale;
-  canvas.height = n * ROW * scale;
+  canvas.height = nRows * ROW * scale;
   canvas.style.setProperty("width", `${WIDTH}px`);
-  canvas.style.setProperty("height", `${n * ROW}px`);
+  canvas.style.setProperty("height", `${nRows * ROW}px`);
   const context = canvas.getContext("2d");
   context.scale(scale, scale);
-  context.lineWidth = 1.6;
+  context.lineWidth = STROKE;
   for (const line of lines) {
-    context.globalAlpha = Math.min(1, Math.max(0.04, line.weight));
-    context.strokeStyle = headColour(line.head);
+    context.globalAlpha = opacity(line.weight);
+    context.strokeStyle = headColour(heads[line.map]);
     context.beginPath();
-    context.moveTo(MARGIN, (line.from + 0.5) * ROW);
-    context.lineTo(WIDTH - MARGIN, (line.to + 0.5) * ROW);
+    context.moveTo(MARGIN, (line.row + 0.5) * ROW);
+    context.lineTo(WIDTH - MARGIN, (line.column + 0.5) * ROW);
     context.stroke();
   }
 }
 
-export function linesView(tokens, lines, state, onToken) {
-  const n = tokens.length;
-  const canvas = element("canvas", { class: "lines", role: "img" });
-  drawLines(canvas, lines, n);
-  const column = (side) => {
-    const list = element("div", { class: `line-tokens ${side}`, role: "group" });
-    tokens.forEach((token, at) => {
+// `sums`: what the selected tokens together give to those on the other side, a background for these; null: none are.
+export function linesView({ tokens, rows, columns, lines, heads, sums, state, onToken }) {
+  const canvas = element("canvas", { class: "lines", role: "img", "aria-hidden": "true" });
+  drawLines(canvas, lines, heads, Math.max(rows.length, columns.length));
+  const strips = [["from", rows], ["to", columns]].map(([side, shown]) => new TokenStrip(shown.length, {
+    size: ROW,
+    className: `line-tokens ${side}`,
+    make: (place) => {
+      const at = shown[place];
       const isSelected = state.tokens.includes(at) && state.direction === side;
-      const button = element("button", { type: "button", class: "token-row", "aria-pressed": String(isSelected) }, tokenLabel(token));
+      const button = element("button", { type: "button", class: "token-row", "data-key": `${side}-${at}`, "aria-pressed": String(isSelected) }, tokenLabel(tokens[at]));
+      if (sums && state.direction !== side) {
+        button.style.setProperty("--weight", sums[place].toFixed(4));
+        button.title = sums[place].toFixed(3);
+      }
       button.addEventListener("click", (event) => onToken(at, side, event.shiftKey || event.ctrlKey || event.metaKey));
-      list.append(button);
-    });
-    return list;
-  };
-  return element("div", { class: "lines-frame" }, column("from"), canvas, column("to"));
+      return button;
+    },
+  }));
+  const node = element("div", { class: "lines-frame" }, strips[0].node, canvas, strips[1].node);
+  node.style.setProperty("--from-width", `${columnWidth(rows.map((at) => tokens[at]))}px`);
+  node.style.setProperty("--to-width", `${columnWidth(columns.map((at) => tokens[at]))}px`);
+  node.style.setProperty("--colour", headColour(heads[0]));
+  return { node, update: () => strips.forEach((strip) => strip.update()) };
 }
 
-// The same picture as SVG, for papers: words are text.
-export function linesSvg(tokens, lines, title) {
-  const n = tokens.length;
-  const side = 150;
-  const width = WIDTH + 2 * side;
+// The same picture as SVG, for papers and for print: words are text. `AttentionView.svg` writes the same bytes.
+export function linesSvg({ tokens, rows, columns, lines, heads, layer }) {
+  const [left, right] = [rows, columns].map((shown) => columnWidth(shown.map((at) => tokens[at])));
+  const width = left + WIDTH + right;
+  const height = (Math.max(rows.length, columns.length) + 1) * ROW;
+  const titles = heads.map((head) => `L${layer}H${head}`);
   const svg = svgElement("svg", {
-    xmlns: "http://www.w3.org/2000/svg", viewBox: `0 0 ${width} ${n * ROW}`, width, height: n * ROW,
-    "font-family": "sans-serif", "font-size": 13,
-  }, svgElement("title", {}, title));
+    xmlns: "http://www.w3.org/2000/svg", viewBox: `0 0 ${width} ${height}`, width, height, "font-family": "sans-serif", "font-size": 14,
+  }, svgElement("title", {}, titles.join(" ")));
+  titles.forEach((title, number) => {
+    svg.append(svgElement("text", { x: left + MARGIN + (number % 6) * 52, y: 16, fill: headColour(heads[number]), "font-weight": "bold" }, title));
+  });
   for (const line of lines) {
     svg.append(svgElement("line", {
-      x1: side + MARGIN, y1: (line.from + 0.5) * ROW, x2: side + WIDTH - MARGIN, y2: (line.to + 0.5) * ROW,
-      stroke: headColour(line.head), "stroke-width": 1.6, "stroke-opacity": Math.min(1, Math.max(0.04, line.weight)).toFixed(3),
+      x1: left + MARGIN, y1: line.row * ROW + 33, x2: left + WIDTH - MARGIN, y2: line.column * ROW + 33,
+      stroke: headColour(heads[line.map]), "stroke-width": STROKE, "stroke-opacity": opacity(line.weight).toFixed(3),
     }));
   }
-  tokens.forEach((token, at) => {
-    const y = (at + 0.5) * ROW + 4;
-    svg.append(svgElement("text", { x: side - 4, y, "text-anchor": "end" }, token.text));
-    svg.append(svgElement("text", { x: side + WIDTH + 4, y }, token.text));
-  });
+  rows.forEach((at, row) => svg.append(svgElement("text", { x: left - 4, y: row * ROW + 38, "text-anchor": "end" }, tokens[at].text)));
+  columns.forEach((at, column) => svg.append(svgElement("text", { x: left + WIDTH + 4, y: column * ROW + 38 }, tokens[at].text)));
   return svg;
 }

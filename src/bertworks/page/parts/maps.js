@@ -1,39 +1,18 @@
 // Attention maps as the page shows them: of pieces or words, by weight or norm, with or without special tokens.
 //
-// A map is a Float32Array of n x n, row by row: row = from, column = to.
+// A map is a Float32Array of n x n, row by row: row = from, column = to. A token is {text, special, part}; `part` is 0
+// for the first text, 1 for the second, -1 for special tokens.
 
 // What a key really adds: its weight times the length of its value. Rows are scaled to sum to 1.
 export function byNorm(map, norms) {
   const n = norms.length;
   const result = new Float32Array(n * n);
   for (let row = 0; row < n; row += 1) {
-    for (let column = 0; column < n; column += 1) result[row * n + column] = map[row * n + column] * norms[column];
-  }
-  return normalised(result, n);
-}
-
-// Columns that are not shown are set to 0, and rows scaled to sum to 1 again. `rest`: what each row had there.
-export function without(map, hidden) {
-  const n = hidden.length;
-  const result = map.slice();
-  const rest = new Float32Array(n);
-  for (let row = 0; row < n; row += 1) {
-    for (let column = 0; column < n; column += 1) {
-      if (!hidden[column]) continue;
-      rest[row] += result[row * n + column];
-      result[row * n + column] = 0;
-    }
-  }
-  return { map: normalised(result, n), rest };
-}
-
-function normalised(map, n) {
-  for (let row = 0; row < n; row += 1) {
     let sum = 0;
-    for (let column = 0; column < n; column += 1) sum += map[row * n + column];
-    if (sum > 0) for (let column = 0; column < n; column += 1) map[row * n + column] /= sum;
+    for (let column = 0; column < n; column += 1) sum += map[row * n + column] * norms[column];
+    if (sum > 0) for (let column = 0; column < n; column += 1) result[row * n + column] = (map[row * n + column] * norms[column]) / sum;
   }
-  return map;
+  return result;
 }
 
 // Pieces to words: to a word goes the sum of its pieces, from a word the mean. `starts`: the first piece of each word.
@@ -52,53 +31,165 @@ export function toWords(map, n, starts) {
   return result;
 }
 
-// Of one text to one text: pairs outside are 0. `from`, `to`: 0, 1 or null for both; special tokens belong to both.
-export function between(map, texts, from, to) {
-  if (from === null && to === null) return map;
-  const n = texts.length;
-  const result = map.slice();
-  for (let row = 0; row < n; row += 1) {
-    const isFrom = from === null || texts[row] === from || texts[row] < 0;
-    for (let column = 0; column < n; column += 1) {
-      const isTo = to === null || texts[column] === to || texts[column] < 0;
-      if (!isFrom || !isTo) result[row * n + column] = 0;
+// The part of a map that is shown: {weights, rows, columns, hidden, rests}. `rows` and `columns` say which tokens;
+// `from`, `to`: of one text only, 0, 1 or null for both; special tokens belong to both. Without special tokens, rows are
+// scaled to sum to 1 over the others, and `rests` has what each row had on each of those in `hidden`.
+export function shownMap(map, tokens, { starts = null, norms = null, specials = true, from = null, to = null }) {
+  if (norms) map = byNorm(map, norms);
+  if (starts) map = toWords(map, Math.round(Math.sqrt(map.length)), starts);
+  const n = tokens.length;
+  const isShown = (at, part) => (tokens[at].special ? specials : part === null || tokens[at].part === part);
+  const all = Array.from({ length: n }, (_, at) => at);
+  const [rows, columns] = [from, to].map((part) => all.filter((at) => isShown(at, part)));
+  const hidden = specials ? [] : all.filter((at) => tokens[at].special);
+  const weights = new Float32Array(rows.length * columns.length);
+  const rests = new Float32Array(rows.length * hidden.length);
+  rows.forEach((token, row) => {
+    const start = token * n;
+    let scale = 1;
+    if (hidden.length) {
+      let rest = 0;
+      let sum = 0;
+      for (let at = 0; at < n; at += 1) sum += map[start + at];
+      hidden.forEach((at, number) => {
+        rests[row * hidden.length + number] = sum > 0 ? map[start + at] / sum : 0;
+        rest += map[start + at];
+      });
+      scale = sum > rest ? 1 / (sum - rest) : 0;
+    }
+    for (let column = 0; column < columns.length; column += 1) weights[row * columns.length + column] = map[start + columns[column]] * scale;
+  });
+  return { weights, rows, columns, hidden, rests };
+}
+
+// What rests on each hidden token, on average over some rows (of tokens), all if there are none: [[token, share], ...]
+export function meanRests(shown, tokens) {
+  const { rows, hidden, rests } = shown;
+  const chosen = rows.flatMap((token, row) => (!tokens.length || tokens.includes(token) ? [row] : []));
+  if (!chosen.length) return [];
+  return hidden.map((token, number) => [token, chosen.reduce((sum, row) => sum + rests[row * hidden.length + number], 0) / chosen.length]);
+}
+
+// The mean over maps and chosen tokens of what goes to each token (from: chosen rows), or comes from each (to: chosen
+// columns). No token chosen: all.
+export function meanWeights(maps, tokens, direction) {
+  const { rows, columns } = maps[0];
+  const isFrom = direction === "from";
+  const chosen = (isFrom ? rows : columns).flatMap((token, at) => (!tokens.length || tokens.includes(token) ? [at] : []));
+  const result = new Float32Array(isFrom ? columns.length : rows.length);
+  for (const { weights } of maps) {
+    for (const other of chosen) {
+      for (let at = 0; at < result.length; at += 1) result[at] += weights[isFrom ? other * columns.length + at : at * columns.length + other];
     }
   }
-  return result;
+  const scale = maps.length * (chosen.length || 1);
+  return result.map((sum) => sum / scale);
 }
 
-// The strongest weights, up to `limit`, at least `threshold`; and the share of all weight that they are.
-export function strongest(map, threshold, limit) {
-  const chosen = [];
+const BUCKETS = 1024;
+
+// The strongest weights of several maps, at most `limit`, at least `threshold`: {lines, share, total}. `lines` have the
+// number of the map, row and column; `share` is their part of all weight of the chosen tokens, `total` how many reach
+// the threshold. Found by counting, since sorting millions takes seconds.
+export function strongest(maps, { tokens = [], direction = "from", threshold = 0, limit = 20000 }) {
+  const isChosen = new Set(tokens);
+  const isFrom = direction === "from";
+  const visit = (see) => maps.forEach(({ weights, rows, columns }, number) => {
+    for (let row = 0; row < rows.length; row += 1) {
+      if (isFrom && isChosen.size && !isChosen.has(rows[row])) continue;
+      for (let column = 0; column < columns.length; column += 1) {
+        if (!isFrom && isChosen.size && !isChosen.has(columns[column])) continue;
+        see(weights[row * columns.length + column], number, row, column);
+      }
+    }
+  });
   let all = 0;
-  for (let at = 0; at < map.length; at += 1) {
-    all += map[at];
-    if (map[at] >= threshold && map[at] > 0) chosen.push(at);
+  let total = 0;
+  visit((weight) => {
+    all += weight;
+    if (weight >= threshold && weight > 0) total += 1;
+  });
+  let [low, high, room] = [0, 1.001, limit]; // roots of weights; `room`: for those below `high`
+  for (let round = 0; round < 2 && total > limit; round += 1) {
+    const counts = new Uint32Array(BUCKETS);
+    const width = (high - low) / BUCKETS;
+    visit((weight) => {
+      const root = Math.sqrt(weight);
+      if (weight >= threshold && weight > 0 && root >= low && root < high) counts[Math.min(BUCKETS - 1, Math.floor((root - low) / width))] += 1;
+    });
+    let bucket = BUCKETS - 1;
+    while (bucket > 0 && counts[bucket] <= room) {
+      room -= counts[bucket];
+      bucket -= 1;
+    }
+    [low, high] = [low + bucket * width, low + (bucket + 1) * width];
   }
-  chosen.sort((a, b) => map[b] - map[a] || a - b);
-  chosen.length = Math.min(chosen.length, limit);
-  const shown = chosen.reduce((sum, at) => sum + map[at], 0);
-  return { chosen, share: all > 0 ? shown / all : 0 };
+  const lines = [];
+  let drawn = 0;
+  visit((weight, map, row, column) => {
+    if (weight < threshold || weight <= 0) return;
+    if (total > limit) {
+      const root = Math.sqrt(weight);
+      if (root < low || (root < high && room <= 0)) return;
+      if (root < high) room -= 1;
+    }
+    drawn += weight;
+    lines.push({ map, row, column, weight });
+  });
+  lines.sort((a, b) => a.weight - b.weight); // the strongest are drawn last
+  return { lines, share: all > 0 ? drawn / all : 0, total };
 }
 
-// How much goes how far: the mean over rows of what goes to each offset, from -reach to reach; `far` beyond it.
-export function distances(map, texts, reach) {
-  const n = texts.length;
-  const sums = new Float64Array(2 * reach + 1);
-  let far = 0;
-  let special = 0;
-  let rows = 0;
+// How far the attention of a text's tokens goes, means over these: to each offset from -reach to reach in the same text,
+// farther in it, to the other text, and to each kind of special token.
+export function distances(map, tokens, reach) {
+  const n = tokens.length;
+  const offsets = new Array(2 * reach + 1).fill(0);
+  const special = {};
+  let [far, other, rows] = [0, 0, 0];
+  for (const token of tokens) if (token.special) special[token.text] = 0;
   for (let row = 0; row < n; row += 1) {
-    if (texts[row] < 0) continue;
+    if (tokens[row].special) continue;
     rows += 1;
     for (let column = 0; column < n; column += 1) {
       const weight = map[row * n + column];
-      const offset = column - row;
-      if (texts[column] < 0) special += weight;
-      else if (Math.abs(offset) <= reach) sums[offset + reach] += weight;
+      if (tokens[column].special) special[tokens[column].text] += weight;
+      else if (tokens[column].part !== tokens[row].part) other += weight;
+      else if (Math.abs(column - row) <= reach) offsets[column - row + reach] += weight;
       else far += weight;
     }
   }
-  const scale = rows ? 1 / rows : 0;
-  return { offsets: Array.from(sums, (sum) => sum * scale), far: far * scale, special: special * scale };
+  const mean = (sum) => (rows ? sum / rows : 0);
+  const kinds = Object.entries(special).map(([text, sum]) => [text, mean(sum)]);
+  return { offsets: offsets.map(mean), far: mean(far), other: mean(other), special: kinds };
+}
+
+// One map minus another, where both have the tokens: {weights, moved, lost}. `partner[token]`: its number in the other
+// map, -1 if there is none; weights of such tokens are NaN. `moved`: the mean over rows of the weight that would have to
+// be moved to make one of the other; `lost`: of the weight of such rows, what goes to tokens without a partner.
+export function differenceMap(own, other, partner) {
+  const placeOf = (list) => new Map(list.map((token, at) => [token, at]));
+  const [otherRows, otherColumns] = [placeOf(other.rows), placeOf(other.columns)];
+  const weights = new Float32Array(own.weights.length).fill(NaN);
+  let [moved, lost, rows] = [0, 0, 0];
+  own.rows.forEach((token, row) => {
+    const otherRow = otherRows.get(partner[token]);
+    if (otherRow === undefined) return;
+    rows += 1;
+    let [above, below] = [0, 0];
+    own.columns.forEach((columnToken, column) => {
+      const weight = own.weights[row * own.columns.length + column];
+      const otherColumn = otherColumns.get(partner[columnToken]);
+      if (otherColumn === undefined) {
+        lost += weight;
+        return;
+      }
+      const theirs = other.weights[otherRow * other.columns.length + otherColumn];
+      weights[row * own.columns.length + column] = weight - theirs;
+      if (weight > theirs) above += weight - theirs;
+      else below += theirs - weight;
+    });
+    moved += Math.max(above, below);
+  });
+  return { weights, moved: rows ? moved / rows : 0, lost: rows ? lost / rows : 0, rows };
 }

@@ -5,7 +5,9 @@
 const PROBABILITIES = Float32Array.from({ length: 256 }, (_, code) => (code / 255) ** 2);
 
 export function decodeRoot(bytes) {
-  return Float32Array.from(bytes, (code) => PROBABILITIES[code]);
+  const result = new Float32Array(bytes.length);
+  for (let at = 0; at < bytes.length; at += 1) result[at] = PROBABILITIES[bytes[at]];
+  return result;
 }
 
 export function fromBase64(text) {

@@ -2,23 +2,25 @@
 
 export const VIEWS = ["grid", "lines", "matrix", "text", "qk", "distance", "names", "flow", "difference"];
 export const PAIRS = { all: [null, null], aa: [0, 0], ab: [0, 1], ba: [1, 0], bb: [1, 1] };
+export const THRESHOLD = 0.02; // of the weights that are drawn
 
-export function defaultState(nTokens) {
+export function defaultState(nTokens, layers) {
   return {
     view: nTokens > 64 ? "text" : "lines",
-    layer: 0,
+    layer: layers[0],
     heads: [0],
     tokens: [], // selected ones; none: all
     direction: "from",
     words: false,
     norm: false,
     specials: true,
+    zoom: false,
     pair: "all",
-    threshold: 0.02,
+    threshold: THRESHOLD,
   };
 }
 
-const FLAGS = { words: ["words", true], norm: ["norm", true], specials: ["nospecials", false] };
+const FLAGS = { words: ["words", true], norm: ["norm", true], specials: ["nospecials", false], zoom: ["zoom", true] };
 
 export function toAddress(state) {
   const parts = [`L${state.layer}H${state.heads.join("+")}`];
@@ -27,24 +29,31 @@ export function toAddress(state) {
   if (state.direction !== "from") parts.push(state.direction);
   for (const [name, [word, value]] of Object.entries(FLAGS)) if (state[name] === value) parts.push(word);
   if (state.pair !== "all") parts.push(state.pair);
+  if (state.threshold !== THRESHOLD) parts.push(`min${state.threshold}`);
   return `#${parts.join(",")}`;
 }
 
-// What an address does not say stays as it is; what cannot be is left out.
+// What an address does not say is as in `state`; what cannot be is left out. `sizes`: {layers: [...], heads, pieces,
+// words, views: [...]}.
 export function fromAddress(address, state, sizes) {
   const result = { ...state };
-  for (const part of address.replace(/^#/, "").split(",")) {
+  const parts = address.replace(/^#/, "").split(",");
+  for (const part of parts) {
     const head = /^L(\d+)H(\d+(?:\+\d+)*)$/.exec(part);
-    const tokens = /^t(\d+(?:\+\d+)*)$/.exec(part);
+    const threshold = /^min(0(?:\.\d+)?)$/.exec(part);
     if (head) {
       const heads = numbers(head[2], sizes.heads);
-      if (Number(head[1]) < sizes.layers) result.layer = Number(head[1]);
+      if (sizes.layers.includes(Number(head[1]))) result.layer = Number(head[1]);
       if (heads.length) result.heads = heads;
-    } else if (tokens) result.tokens = numbers(tokens[1], sizes.tokens);
-    else if (VIEWS.includes(part)) result.view = part;
+    } else if (threshold) result.threshold = Math.min(0.5, Number(threshold[1]));
+    else if (sizes.views.includes(part)) result.view = part;
     else if (part === "from" || part === "to") result.direction = part;
-    else if (part in PAIRS) result.pair = part;
+    else if (Object.hasOwn(PAIRS, part)) result.pair = part;
     for (const [name, [word, value]] of Object.entries(FLAGS)) if (part === word) result[name] = value;
+  }
+  for (const part of parts) { // when it is known whether they are words
+    const tokens = /^t(\d+(?:\+\d+)*)$/.exec(part);
+    if (tokens) result.tokens = numbers(tokens[1], result.words ? sizes.words : sizes.pieces);
   }
   return result;
 }

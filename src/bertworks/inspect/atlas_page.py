@@ -1,0 +1,452 @@
+"""The atlas as a page: a grid of heads, and of each head its names with their evidence. All of it is text in the file;
+the script shows one head at a time, and draws its distance profile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertworks.files import atomic_write
+from bertworks.inspect.atlas_words import (
+    CONDITIONS,
+    DESCRIPTIONS,
+    INITIALS,
+    MEASURES,
+    NAME_TITLES,
+    NOTES,
+    REASONS,
+    REPLACEMENTS,
+    THRESHOLDS,
+    title_of,
+)
+from bertworks.inspect.page import visible
+from bertworks.page.html import bilingual, escape, page, table
+from bertworks.page.modules import PARTS, joined_modules
+
+Content = Mapping[str, Any]
+CAVEAT = (
+    "A name says what a head attends to, over this text. It does not say what the model decides by: attention is no "
+    "explanation, and a head may be named and do nothing of use. What the model loses without a head is measured apart."
+)
+CAVEAT_ZH = (
+    "名称只说明一个头在这些文本中关注什么，并不说明模型据何决策：注意力不是解释，有名称的头也可能毫无用处。"
+    "模型失去某个头会损失多少，另行测量。"
+)
+NO_ABLATION = "Not measured: `--ablate` measures what the model loses without each head."
+NO_ABLATION_ZH = "未测量：`--ablate` 可测量模型失去各个头的损失。"
+KEYS = (
+    ("← ↑ → ↓", "another head", "换一个头"),
+    ("n", "the next head with a name, or of the filter", "下一个有名称（或符合筛选）的头"),
+    ("i", "names or importance", "名称或重要性"),
+    ("Esc", "no filter", "取消筛选"),
+    ("?", "this help", "本帮助"),
+)
+
+
+def write_atlas_page(path: Path, content: Content, *, model: str) -> Path:
+    """`content`: an atlas as its JSON has it."""
+    with atomic_write(path) as file:
+        file.write(atlas_page(content, model=model).encode())
+    return path
+
+
+def atlas_page(content: Content, *, model: str) -> str:
+    heads = content["heads"]
+    n_layers, n_heads = (1 + max(int(head[name]) for head in heads) for name in ("layer", "head"))
+    n_named = sum(bool(head["names"]) for head in heads)
+    sizes = f"{n_layers} × {n_heads}"
+    read = bilingual(
+        f"{content['passages']:,} passages of {content['documents']:,} documents, up to {content['max_tokens']} tokens",
+        f"{content['documents']:,} 篇文档中的 {content['passages']:,} 段，每段至多 {content['max_tokens']} 个词元",
+    )
+    named = bilingual(f"{n_named} of {len(heads)} heads have a name", f"{len(heads)} 个头中 {n_named} 个有名称")
+    body = [
+        f'<p class="dim">{escape(model)} · {sizes} · {read}</p><p>{named}. {_null(content)}</p>',
+        f'<p class="caveat">{bilingual(CAVEAT, CAVEAT_ZH)}</p>',
+        f'<div id="controls"></div><p id="status" role="status" aria-live="polite"></p>{_legend(content)}',
+        f'<div id="atlas" data-layers="{n_layers}" data-heads="{n_heads}">',
+        f'<div id="map">{_grid(heads, n_layers, n_heads)}{_help()}</div>',
+        f'<div id="entries">{"".join(_entry(head, content.get("ablation")) for head in heads)}</div></div>',
+        f"<h2>{bilingual('Named heads', '有名称的头')}</h2>{_named_table(heads)}",
+        f"<h2>{bilingual('What cannot be seen', '无法看到的')}</h2>{_unseen(content)}",
+        f"<h2>{bilingual('Importance', '重要性')}</h2>{_importance(content)}",
+        f"<h2>{bilingual('Thresholds', '阈值')}</h2>{_thresholds(content)}",
+        f"<h2>{bilingual('What this was made of', '数据来源')}</h2>{_sources(content)}",
+    ]
+    style = (PARTS / "atlas.css").read_text(encoding="utf-8")
+    title = (f"Heads of {model}" if model else "Heads of a model", f"{model} 的注意力头" if model else "模型的注意力头")
+    return page(title, "\n".join(body), style, joined_modules("atlas"))
+
+
+# ---------------------------------------------------------------------- all heads
+
+
+def _place(head: Content) -> str:
+    return f"L{head['layer']}H{head['head']}"
+
+
+def _class(name: str) -> str:
+    """Of its colour; relations of a user's own have any name."""
+    return f"name-{name}" if name in NAME_TITLES else "name-own"
+
+
+def initial(name: str) -> str:
+    return INITIALS.get(name, "•")
+
+
+def _verdict(head: Content) -> str:
+    return str((head.get("importance") or {}).get("verdict", ""))
+
+
+MARKS = {"worse": "▲", "better": "▽", "": ""}
+
+
+def _grid(heads: Sequence[Content], n_layers: int, n_heads: int) -> str:
+    """Links to the entries; of heads that matter, with a mark."""
+    by_place = {(head["layer"], head["head"]): head for head in heads}
+    header = "".join(f'<th scope="col">H{head}</th>' for head in range(n_heads))
+    rows = []
+    for layer in range(n_layers):
+        cells = "".join(f"<td>{_cell(by_place[layer, head])}</td>" for head in range(n_heads))
+        rows.append(f'<tr><th scope="row">L{layer}</th>{cells}</tr>')
+    return f'<table id="grid"><thead><tr><th></th>{header}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+
+
+def _cell(head: Content) -> str:
+    names, verdict = head["names"], _verdict(head)
+    classes = " ".join(["cell", *([_class(names[0])] if names else ["unnamed"]), *([verdict] if verdict else [])])
+    label = f"{_place(head)}: {', '.join(names) or 'no name'}{f'; {verdict} without it' if verdict else ''}"
+    mark = f"<sup>{MARKS[verdict]}</sup>" if verdict else ""
+    initials = escape("".join(map(initial, names[:3]))) or "·"
+    attributes = f'class="{classes}" href="#{_place(head)}" aria-label="{escape(label)}" title="{escape(label)}"'
+    return f"<a {attributes}>{initials}{mark}</a>"
+
+
+def _legend(content: Content) -> str:
+    """The names that occur, with their initials and how many heads have them."""
+    counts: dict[str, int] = {}
+    for head in content["heads"]:
+        for name in head["names"]:
+            counts[name] = counts.get(name, 0) + 1
+    order = [*NAME_TITLES, *sorted(counts.keys() - NAME_TITLES.keys())]
+    items = [
+        f'<li class="{_class(name)}" data-name="{escape(name)}"><b>{initial(name)}</b> {escape(name)}: '
+        f"{bilingual(*map(escape, title_of(NAME_TITLES, name)))} ({counts[name]})</li>"
+        for name in order
+        if name in counts
+    ]
+    if (content.get("ablation") or {}).get("confidence"):
+        worse, better = (
+            bilingual("it matters: worse without it", "重要：去掉后变差"),
+            bilingual("better without it", "去掉后变好"),
+        )
+        items.append(f'<li class="mark">{MARKS["worse"]} {worse}</li><li class="mark">{MARKS["better"]} {better}</li>')
+    return f'<ul id="legend">{"".join(items)}</ul>'
+
+
+def _null(content: Content) -> str:
+    null = content.get("null")
+    if not isinstance(null, Mapping) or not null.get("tests"):
+        return ""
+    return bilingual(
+        f"Where decoys were taken for targets, {null['names']} of {null['tests']:,} tests gave a name.",
+        f"以诱饵词充当目标时，{null['tests']:,} 次检验中有 {null['names']} 次得出名称。",
+    )
+
+
+def _help() -> str:
+    rows = "".join(f"<li><kbd>{key}</kbd> {bilingual(english, chinese)}</li>" for key, english, chinese in KEYS)
+    return f'<details id="help"><summary>{bilingual("Keyboard", "键盘")}</summary><ul>{rows}</ul></details>'
+
+
+# ---------------------------------------------------------------------- one head
+
+
+def _entry(head: Content, ablation: Content | None) -> str:
+    names = head["names"]
+    sections = "".join(_name_section(name, head["evidence"][name]) for name in names)
+    if not names:
+        nothing = bilingual("No name: nothing here passes its thresholds.", "无名称：未达到任何阈值。")
+        sections = f'<p class="dim">{nothing}</p>'
+    parts = [
+        f"<h3>{_place(head)}</h3>",
+        sections,
+        _head_importance(head, ablation),
+        _description(head),
+        _profile(head),
+    ]
+    found = head.get("importance")
+    data = f' data-verdict="{found["verdict"]}" data-importance="{found["change"]:g}"' if found else ""
+    unnamed = "" if names else " unnamed"
+    return f'<article class="entry{unnamed}" id="{_place(head)}"{data}>{"".join(parts)}</article>'
+
+
+def _name_section(name: str, evidence: Content) -> str:
+    grade = bilingual("strong", "强") if evidence.get("strong") else bilingual("clear", "明显")
+    confirmed = {
+        True: bilingual("confirmed by an intervention", "已由干预实验证实"),
+        False: bilingual("not confirmed by the intervention", "干预实验未能证实"),
+        None: "",
+    }[evidence.get("confirmed")]
+    title = bilingual(*map(escape, title_of(NAME_TITLES, name)))
+    heading = f'<h4 class="{_class(name)}"><b>{initial(name)}</b> {escape(name)}: {title}</h4>'
+    extent = [grade, confirmed]
+    if evidence.get("types") is not None:
+        types, documents = evidence["types"], evidence["documents"]
+        extent.append(bilingual(f"{types:,} words, {documents:,} documents", f"{types:,} 个词，{documents:,} 篇文档"))
+    extent += [escape(evidence["by"])] if evidence.get("by") else []
+    extent += [bilingual(*map(escape, title_of(NOTES, note))) for note in evidence.get("notes", ())]
+    said = " · ".join(part for part in extent if part)
+    numbers = f"{_numbers(evidence)}{_examples(evidence)}"
+    return f'<section data-name="{escape(name)}">{heading}<p class="dim">{said}</p>{numbers}</section>'
+
+
+def _numbers(evidence: Content) -> str:
+    """Conditions with their lower bounds; then what else was measured, and what it would be without the pattern."""
+    conditions, null = evidence.get("conditions", ()), evidence.get("null") or {}
+    parts = []
+    if conditions:
+        header = [
+            "",
+            bilingual("measured", "测得"),
+            bilingual("lower bound", "下界"),
+            bilingual("needed", "所需"),
+        ]
+        rows = [
+            (_condition(one["what"]), *(_number(one[key]) for key in ("value", "lower", "needs"))) for one in conditions
+        ]
+        parts.append(table(header, rows))
+    shown = {str(one["what"]) for one in conditions}
+    others = [
+        f"{_condition(what)} {_number(value)}" for what, value in evidence["numbers"].items() if what not in shown
+    ]
+    parts += [f"<p>{' · '.join(others)}</p>"] if others else []
+    if isinstance(null, Mapping) and null:
+        without = " · ".join(f"{_condition(what)} {_number(value)}" for what, value in null.items())
+        parts.append(f"<p>{bilingual('Without the pattern:', '无此模式时：')} {without}</p>")
+    return "".join(parts)
+
+
+def _condition(what: object) -> str:
+    return bilingual(*map(escape, title_of(CONDITIONS, str(what))))
+
+
+def _number(value: object) -> str:
+    if not isinstance(value, int | float):
+        return escape(value)
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"
+
+
+def _examples(evidence: Content) -> str:
+    items = []
+    for example in evidence.get("examples", ()):
+        query, key = (_context(example[side]) for side in ("query", "key"))
+        weight = _number(example["weight"])
+        items.append(f'<li><q dir="auto">{query}</q> → <q dir="auto">{key}</q> <small>{weight}</small></li>')
+    return f'<ul class="examples">{"".join(items)}</ul>' if items else ""
+
+
+def _context(side: Content) -> str:
+    before, word, after = (escape(visible_text(str(side[part]))) for part in ("before", "word", "after"))
+    return f"{before}<mark>{word}</mark>{after}"
+
+
+def visible_text(text: str) -> str:
+    """As `visible` has it, with the spaces at both ends kept."""
+    core = text.strip(" ")
+    return f"{' ' if text.startswith(' ') else ''}{visible(core)}{' ' if text.endswith(' ') and core else ''}"
+
+
+def _description(head: Content) -> str:
+    shares = [
+        f"<li>{bilingual(*map(escape, title_of(DESCRIPTIONS, what)))} {_number(value)}</li>"
+        for what, value in head["description"].items()
+    ]
+    said = [bilingual(*map(escape, title_of(DESCRIPTIONS, what))) for what in head.get("descriptions", ())]
+    worth = f"<p>{' · '.join(said)}</p>" if said else ""
+    title = bilingual("Where its attention goes, on average", "注意力的平均去向")
+    return f'<h4>{title}</h4>{worth}<ul class="shares">{"".join(shares)}</ul>'
+
+
+def _profile(head: Content) -> str:
+    """By offset; the script draws it as bars."""
+    profile = head.get("profile")
+    if not isinstance(profile, Mapping) or not profile:
+        return ""
+    points = sorted((int(offset), float(value)) for offset, value in profile.items())
+    items = "".join(
+        f'<li data-offset="{offset}" data-value="{value:g}">{offset:+d}: {value:.1%}</li>' for offset, value in points
+    )
+    title = bilingual("By distance, in words", "按距离（词）")
+    return f'<h4>{title}</h4><ol class="profile">{items}</ol>'
+
+
+def _head_importance(head: Content, ablation: Content | None) -> str:
+    found = head.get("importance")
+    if not found or ablation is None:
+        return ""
+    interval = f"{found['change']:+.4f} ({found['low']:+.4f} … {found['high']:+.4f})"
+    measure = bilingual(*map(escape, title_of(MEASURES, ablation["measure"])))
+    verdict = _said_verdict(found["verdict"], bool(ablation["distance"]))
+    gradient = "" if found.get("gradient") is None else f" · I<sub>h</sub> {found['gradient']:.4f}"
+    grey = "" if found["verdict"] else ' class="dim"'
+    title = bilingual("Without this head", "去掉这个头")
+    return f"<h4>{title}</h4><p{grey}>{measure} {interval}: {verdict}{gradient}</p>"
+
+
+def _said_verdict(verdict: str, is_distance: bool) -> str:
+    if is_distance:
+        return {
+            "worse": bilingual("moves vectors more than the average head does", "对向量的影响大于平均水平的头"),
+            "better": bilingual("moves vectors less than the average head does", "对向量的影响小于平均水平的头"),
+            "": bilingual(
+                "as much as the average head, as far as this text tells", "就这些文本而言，与平均水平的头无异"
+            ),
+        }[verdict]
+    return {
+        "worse": bilingual("the model is worse without it", "去掉后模型变差"),
+        "better": bilingual("the model is better without it", "去掉后模型变好"),
+        "": bilingual("not shown to matter: the interval holds 0", "未显示其重要：区间含 0"),
+    }[verdict]
+
+
+# ---------------------------------------------------------------------- tables
+
+
+def _named_table(heads: Sequence[Content]) -> str:
+    header = [
+        bilingual("head", "头"),
+        bilingual("name", "名称"),
+        bilingual("grade", "等级"),
+        bilingual("confirmed", "证实"),
+        bilingual("evidence", "证据"),
+        bilingual("without it", "去掉后"),
+    ]
+    rows = []
+    for head in heads:
+        found = head.get("importance") or {}
+        change = f"{found['change']:+.4f} {MARKS[found['verdict']]}".strip() if found else ""
+        for name in head["names"]:
+            evidence = head["evidence"][name]
+            numbers = ", ".join(f"{what} {_number(value)}" for what, value in evidence["numbers"].items())
+            grade = "★" if evidence.get("strong") else ""
+            confirmed = {True: "✓", False: "✗", None: ""}[evidence.get("confirmed")]
+            link = f'<a href="#{_place(head)}">{_place(head)}</a>'
+            rows.append((link, f"{initial(name)} {name}", grade, confirmed, numbers, change))
+    if not rows:
+        return f"<p>{bilingual('No head has a name.', '没有头得到名称。')}</p>"
+    signs = bilingual(
+        "★ strong: more than half of all attention. ✓ confirmed by an intervention, ✗ not.",
+        "★ 强：占全部注意力的一半以上。✓ 已由干预实验证实，✗ 未能证实。",
+    )
+    return f'<div class="wide">{table(header, rows)}</div><p><small>{signs}</small></p>'
+
+
+def _unseen(content: Content) -> str:
+    items = [
+        f"<li><b>{escape(name)}</b>: {bilingual(*map(escape, title_of(REASONS, str(reason))))}</li>"
+        for name, reason in content["unseen"].items()
+    ]
+    nothing = bilingual("Every name could be seen.", "所有名称均可判定。")
+    return f"<ul>{''.join(items)}</ul>" if items else f"<p>{nothing}</p>"
+
+
+def _importance(content: Content) -> str:
+    ablation = content.get("ablation")
+    if not ablation:
+        return f"<p>{bilingual(NO_ABLATION, NO_ABLATION_ZH)}</p>"
+    replacement = title_of(REPLACEMENTS, ablation["replacement"])
+    measure = title_of(MEASURES, ablation["measure"])
+    extent = ablation["sequences"], ablation["documents"]
+    how = bilingual(
+        f"Measured by the {escape(measure[0])}; a head's output is replaced by {replacement[0]}. "
+        f"{extent[0]} passages of {extent[1]} documents, none of which the names are of.",
+        f"以{escape(measure[1])}衡量；头的输出替换为{replacement[1]}。"
+        f"{extent[1]} 篇文档中的 {extent[0]} 段，均未用于命名。",
+    )
+    if "unseen" in ablation:
+        return f"<p>{how}</p><p>{bilingual(*map(escape, title_of(REASONS, ablation['unseen'])))}</p>"
+    n_heads = len(content["heads"])
+    worse, better = ablation["worse"], ablation["better"]
+    grey = n_heads - worse - better
+    if ablation["distance"]:
+        result = bilingual(
+            f"{worse} of {n_heads} heads move a text's vector more than the average head does, {better} less.",
+            f"{n_heads} 个头中，{worse} 个对文本向量的影响大于平均水平，{better} 个小于平均水平。",
+        )
+    else:
+        result = bilingual(
+            f"{worse} of {n_heads} heads matter: the model is worse without them; it is better without {better}; of "
+            f"{grey} the interval holds 0.",
+            f"{n_heads} 个头中 {worse} 个重要：去掉后模型变差；{better} 个去掉后变好；其余 {grey} 个的区间含 0。",
+        )
+    joint = bilingual(
+        f"All intervals hold together at {ablation['confidence']:.0%} ({ablation['critical']:.2f} standard errors: the "
+        "largest of all heads, resampled over documents), so the number of heads needs no further correction.",
+        f"全部区间以 {ablation['confidence']:.0%} 的置信度同时成立"
+        f"（{ablation['critical']:.2f} 个标准误：对文档重抽样所得各头最大值），头数众多无须另作校正。",
+    )
+    return f"<p>{how}</p><p><b>{result}</b></p><p><small>{joint}</small></p>{_same_word(ablation)}"
+
+
+def _same_word(ablation: Content) -> str:
+    check = ablation["same_word"]
+    title = (
+        f"<h3>{bilingual('Words that recur, without the same-word heads', '去掉“同一个词”的头之后，重复出现的词')}</h3>"
+    )
+    if "unseen" in check:
+        return f"{title}<p>{bilingual(*map(escape, title_of(REASONS, check['unseen'])))}</p>"
+    names = " ".join(f"L{layer}H{head}" for layer, head in check["heads"])
+    header = ["", bilingual("words that recur", "重复出现的词"), bilingual("matched words", "匹配的词")]
+    rows = [
+        (bilingual("loss of a word", "每词损失"), *(f"{value:.3f}" for value in check["loss"])),
+        (f"{bilingual('without', '去掉')} {names}", *(f"{value:+.3f}" for value in check["change"])),
+        (bilingual("without other heads", "去掉其他头"), *(f"{value:+.3f}" for value in check["other_change"])),
+    ]
+    (mean, low, high), (more, more_low, more_high) = check["difference"], check["against_others"]
+    said = bilingual(
+        f"They lose {mean:+.3f} more than matched words ({low:+.3f} … {high:+.3f}), and that is {more:+.3f} more than "
+        f"without as many heads that have no name, of the same layers ({more_low:+.3f} … {more_high:+.3f}; "
+        f"{check['as_large']} of {check['other_sets']} such sets do as much).",
+        f"它们比匹配的词多损失 {mean:+.3f}（{low:+.3f} … {high:+.3f}）；与去掉同层同样多的无名头相比，又多 {more:+.3f}"
+        f"（{more_low:+.3f} … {more_high:+.3f}；{check['other_sets']} 组中有 {check['as_large']} 组达到同样程度）。",
+    )
+    verdict = (
+        bilingual("Confirmed: both intervals lie above 0.", "已证实：两个区间均大于 0。")
+        if check["confirmed"]
+        else bilingual("Not shown: not both intervals lie above 0.", "未证实：并非两个区间都大于 0。")
+    )
+    extent = bilingual(
+        f"{check['pairs']} pairs, {check['types']} words, {check['documents']} documents",
+        f"{check['pairs']} 对，{check['types']} 个词，{check['documents']} 篇文档",
+    )
+    return f'{title}{table(header, rows)}<p>{said} <b>{verdict}</b></p><p class="dim">{extent}</p>'
+
+
+def _thresholds(content: Content) -> str:
+    header = [bilingual("threshold", "阈值"), bilingual("value", "值")]
+    rows = [
+        (f"<code>{escape(name)}</code> {bilingual(*map(escape, title_of(THRESHOLDS, name, '')))}", f"{value:g}")
+        for name, value in content["thresholds"].items()
+    ]
+    text = bilingual(
+        "A name needs lower bounds, so many standard errors below the mean over word types and documents.",
+        "得名须下界达到阈值：比按词型与文档所得均值低若干个标准误。",
+    )
+    return f"<p>{text}</p>{table(header, rows)}"
+
+
+def _sources(content: Content) -> str:
+    rows: list[tuple[str, object]] = [
+        (bilingual("model, SHA-256", "模型 SHA-256"), content["model"]),
+        (bilingual("text, SHA-256", "文本 SHA-256"), content["corpus"]),
+        (bilingual("format", "格式"), str(content["format"])),
+    ]
+    titles = {
+        "words": ("words counted", "计数的词"),
+        "dropped": ("pairs left out", "略去的句对"),
+        "seed": ("seed", "随机种子"),
+    }
+    rows += [(bilingual(*titles[name]), f"{content[name]:,}") for name in titles if name in content]
+    return f'<div class="wide">{table(["", ""], rows)}</div>'

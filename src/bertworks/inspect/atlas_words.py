@@ -1,0 +1,139 @@
+"""What an atlas says, in English and Chinese. What is not listed is shown as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+Titles = Mapping[str, tuple[str, str]]
+
+NAME_TITLES: Titles = {
+    "next": ("the next word", "下一个词"),
+    "previous": ("the previous word", "上一个词"),
+    "next2": ("the word after the next", "后面第二个词"),
+    "previous2": ("the word before the previous", "前面第二个词"),
+    "same": ("the same word elsewhere", "别处的同一个词"),
+    "related": ("related words", "相关的词"),
+    "across": ("such words in the other text", "另一段文本中的这类词"),
+    "pieces": ("other pieces of its word", "同一个词的其他词片"),
+    "predicts": ("words that predict it", "能预测它的词"),
+    "cls": ("rests on [CLS]", "停留在 [CLS]"),
+    "sep": ("rests on [SEP]", "停留在 [SEP]"),
+    "first": ("rests on the first token", "停留在首个词元"),
+}
+INITIALS = {
+    "next": "→",
+    "previous": "←",
+    "next2": "⇉",
+    "previous2": "⇇",
+    "same": "=",
+    "related": "≈",
+    "across": "⇄",
+    "pieces": "#",
+    "predicts": "?",
+    "cls": "C",
+    "sep": "S",
+    "first": "1",
+}
+CONDITIONS: Titles = {
+    "share": ("share of what goes to words", "占流向词的比例"),
+    "mass": ("share of all attention", "占全部注意力的比例"),
+    "hit": ("how often it is the strongest", "成为最强者的频率"),
+    "times any other offset": ("times any other offset", "为其他距离的倍数"),
+    "target": ("on each target", "落在目标上"),
+    "decoy": ("on each decoy", "落在诱饵上"),
+    "lift": ("target over decoy", "目标与诱饵之比"),
+    "difference": ("target less decoy", "目标与诱饵之差"),
+    "own text": ("on targets of its own text", "落在本段文本的目标上"),
+    "more than in its own text": ("more than in its own text", "多于本段文本"),
+    "hits above the best offset": ("hits above the best fixed offset", "命中率高出最佳固定距离"),
+    "kept when shuffled": ("kept when words are shuffled", "打乱词序后的保留比例"),
+    "planted twin": ("times as much to a planted twin", "植入同词后的倍数"),
+}
+DESCRIPTIONS: Titles = {
+    "cls": ("on [CLS]", "在 [CLS] 上"),
+    "sep": ("on [SEP]", "在 [SEP] 上"),
+    "first": ("on the first token", "在首个词元上"),
+    "cls_norm": ("on [CLS], by norm", "在 [CLS] 上（按范数）"),
+    "sep_norm": ("on [SEP], by norm", "在 [SEP] 上（按范数）"),
+    "first_norm": ("on the first token, by norm", "在首个词元上（按范数）"),
+    "self": ("on itself", "在自身上"),
+    "punctuation": ("on punctuation", "在标点上"),
+    "entropy": ("evenness", "均匀程度"),
+    "rarest": ("on the rarest word", "在最罕见的词上"),
+    "own_text": ("within its own text", "在本段文本内"),
+    "broad": ("broad", "分散"),
+}
+NOTES: Titles = {
+    "also across": ("also across texts", "也跨越两段文本"),
+    "no-op": ("does next to nothing there, by norm", "按范数几乎不起作用"),
+}
+REASONS: Titles = {
+    "not enough text": ("not enough text", "文本不足"),
+    "not enough text to tell which words are related": (
+        "not enough text to tell which words are related",
+        "文本不足，无法判断哪些词相关",
+    ),
+    "cannot be seen: this model reads no pairs": (
+        "cannot be seen: this model reads no pairs",
+        "无法看到：此模型不读句对",
+    ),
+    "cannot be seen: later words are hidden": ("cannot be seen: later words are hidden", "无法看到：后面的词被遮住"),
+    "no head is named for the same word": ("no head is named for the same word", "没有头以“同一个词”命名"),
+    "cannot be measured: the model predicts no words": (
+        "cannot be measured: the model predicts no words",
+        "无法测量：此模型不预测词",
+    ),
+    "cannot be measured: too few heads without a name in these layers": (
+        "cannot be measured: too few heads without a name in these layers",
+        "无法测量：这些层中无名的头太少",
+    ),
+}
+MEASURES: Titles = {
+    "masked loss": ("masked loss", "遮盖词损失"),
+    "left-to-right loss": ("left-to-right loss", "自左向右损失"),
+    "loss of the query stream": ("loss of the query stream", "查询流损失"),
+    "loss on replaced tokens": ("loss on replaced tokens", "替换词元损失"),
+    "1 - cosine of text vectors": ("1 - cosine of text vectors", "文本向量的 1 - 余弦"),
+}
+REPLACEMENTS: Titles = {
+    "mean": ("its mean over other texts", "其在其他文本上的均值"),
+    "zero": ("zero", "零"),
+    "uniform": ("what it would be if its attention were uniform", "注意力均匀时的输出"),
+}
+THRESHOLDS: Titles = {
+    "z": ("standard errors below the mean", "低于均值的标准误个数"),
+    "min_types": ("word types; fewer: not enough text", "词型数；更少则文本不足"),
+    "min_documents": ("documents; fewer: not enough text", "文档数；更少则文本不足"),
+    "min_piece_types": ("words of several pieces; fewer: not enough text", "多词片的词数；更少则文本不足"),
+    "offset_share": ("of what goes to words, to the word at this offset", "流向词的注意力中，落在该距离的词上的比例"),
+    "offset_hit": ("how often that word is the strongest", "该词最强的频率"),
+    "offset_ratio": ("times what goes to any other offset", "为其他任一距离的倍数"),
+    "strong_mass": ("of all attention: then a name is strong", "占全部注意力的比例：达到则为强"),
+    "same_lift": ("on the same word, times that on decoys", "同一个词与诱饵之比"),
+    "same_mass": ("of all attention, to the same word", "同一个词占全部注意力的比例"),
+    "related_lift": ("on related words, times that on decoys", "相关词与诱饵之比"),
+    "related_hit": ("hits above the best fixed offset", "命中率高出最佳固定距离"),
+    "across_ratio": ("times what goes to such words in the same text", "为本段文本中这类词的倍数"),
+    "pieces_difference": ("more than as far into another word", "多于另一个词中同样距离处"),
+    "pieces_lift": ("times as far into another word", "为另一个词中同样距离处的倍数"),
+    "predicts_lift": ("on the word that predicts it, times that on decoys", "预测它的词与诱饵之比"),
+    "predicts_hit": ("hits above the best fixed offset", "命中率高出最佳固定距离"),
+    "predicts_effect": ("what that word tells, nats", "该词所提供的信息（奈特）"),
+    "own_hit": ("relations of your own: hits above the best fixed offset", "自定义关系：命中率高出最佳固定距离"),
+    "sink_mass": ("of all attention, on one special token", "单个特殊词元占全部注意力的比例"),
+    "strong_sink_mass": ("the same, for a strong name", "同上，达到则为强"),
+    "no_op": ("of that mass, by norm: less does next to nothing", "按范数占该比例：更少则几乎不起作用"),
+    "broad": ("description: evenness", "描述：均匀程度"),
+    "self": ("description: on itself", "描述：在自身上"),
+    "punctuation": ("description: on punctuation", "描述：在标点上"),
+    "rarest": ("description: on the rarest word", "描述：在最罕见的词上"),
+    "own_text": ("description: within its own text", "描述：在本段文本内"),
+    "kept_share": ("kept after an intervention", "干预后的保留比例"),
+    "twin_ratio": ("times as much to a planted twin", "植入同词后的倍数"),
+}
+
+
+def title_of(titles: Titles, name: str, otherwise: str | None = None) -> tuple[str, str]:
+    """In both languages; of what is not listed the name itself, or `otherwise`."""
+    text = name if otherwise is None else otherwise
+    return titles.get(name, (text, text))
