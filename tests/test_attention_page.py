@@ -608,6 +608,13 @@ def test_a_page_too_large_for_a_notebook(view: AttentionView, monkeypatch: pytes
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", opened.append)
     assert view.show(tmp_path / "a.html") == tmp_path / "a.html" and opened == [(tmp_path / "a.html").as_uri()]
+    shown: list[str] = []
+    monkeypatch.setattr("bertworks.inspect.view.notebook_display", lambda: shown.append)
+    view.show(tmp_path / "b.html")
+    assert 'href="' in shown[0] and (tmp_path / "b.html").is_file() and len(opened) == 1
+    monkeypatch.undo()
+    monkeypatch.setattr("bertworks.inspect.view.notebook_display", lambda: shown.append)
+    assert view.show(tmp_path / "c.html") is None and shown[1].startswith("<iframe srcdoc=")
 
 
 @pytest.fixture(scope="module")

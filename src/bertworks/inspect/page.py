@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,13 @@ def write_attention_page(
     path: Path,
     view: AttentionView,
     *,
+    model: str = "",
     other: AttentionView | None = None,
     atlas: Path | None = None,
     layers: Sequence[int] | None = None,
 ) -> Path:
-    """`atlas`: the JSON of one of this model, with the names of its heads; others as in `attention_page`."""
+    """`model`: its name; `atlas`: the JSON of one of it, with the names of its heads; others as in `attention_page`."""
+    view = replace(view, model=model or view.model)
     for one in (view, *([] if other is None else [other])):
         check_length(one.tokens, one.texts, MAX_TOKENS, "a page")
     if other is not None:

@@ -6,10 +6,9 @@ L  layers      H  heads      T  tokens      D  size of a head
 from __future__ import annotations
 
 import webbrowser
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -97,33 +96,33 @@ class AttentionView:
         self,
         path: str | Path,
         *,
+        model: str = "",
         other: AttentionView | None = None,
         atlas: str | Path | None = None,
         layers: Sequence[int] | None = None,
     ) -> Path:
-        """As a page, one file that needs nothing else; `other`: another model or another text, to compare with;
-        `atlas`: the JSON of one of this model, with the names of its heads; `layers`: only these."""
+        """As a page, one file that needs nothing else.
+
+        `model`: its name, for the title; `other`: another model or another text, to compare with; `atlas`: the JSON of
+        one of this model, with the names of its heads; `layers`: only these.
+        """
         from bertworks.inspect.page import write_attention_page  # which imports this module
 
         names = None if atlas is None else Path(atlas)
-        return write_attention_page(Path(path), self, other=other, atlas=names, layers=layers)
+        return write_attention_page(Path(path), self, model=model, other=other, atlas=names, layers=layers)
 
     def show(self, path: str | Path = "attention.html") -> Path | None:
         """In a notebook, below the cell. Without one, or where the page is too large for it, the page is written to
         `path`, and opened or linked."""
-        if find_spec("IPython") is not None:
-            from IPython import get_ipython  # type: ignore[import-not-found]
-            from IPython.display import HTML, display  # type: ignore[import-not-found]
-
-            if get_ipython() is not None:
-                if len(self._page) <= MAX_NOTEBOOK_BYTES:
-                    display(HTML(self._repr_html_()))
-                    return None
-                saved = self.save(path)
-                display(HTML(f'<a href="{escape(saved)}" target="_blank">{escape(saved)}</a>'))
-                return saved
+        display = notebook_display()
+        if display is not None and len(self._page) <= MAX_NOTEBOOK_BYTES:
+            display(self._repr_html_())
+            return None
         saved = self.save(path)
-        webbrowser.open(saved.resolve().as_uri())
+        if display is None:
+            webbrowser.open(saved.resolve().as_uri())
+        else:
+            display(f'<a href="{escape(saved)}" target="_blank">{escape(saved)}</a>')
         return saved
 
     def _repr_html_(self) -> str:
@@ -187,6 +186,16 @@ class AttentionView:
             Link(int(layer), int(head), int(query), int(key), float(weights[layer, head, query, key]))
             for layer, head, query, key in indices
         ]
+
+
+def notebook_display() -> Callable[[str], None] | None:
+    """What shows HTML in the notebook that runs this, if one does."""
+    try:
+        from IPython import get_ipython  # type: ignore[import-not-found]
+        from IPython.display import HTML, display  # type: ignore[import-not-found]
+    except ImportError:
+        return None
+    return None if get_ipython() is None else lambda html: display(HTML(html))
 
 
 def check_length(tokens: Pieces, texts: Sequence[str], limit: int, place: str) -> None:

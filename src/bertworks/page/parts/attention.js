@@ -49,10 +49,12 @@ class AttentionPage {
       this.render();
     });
     document.addEventListener("keydown", (event) => this.onKey(event));
-    document.getElementById("zh")?.addEventListener("change", () => {
+    const drawAnew = () => {
       this.grid = null;
       this.render();
-    });
+    };
+    document.getElementById("zh")?.addEventListener("change", drawAnew);
+    window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAnew);
     for (const event of ["scroll", "resize"]) window.addEventListener(event, () => this.onScroll(), { passive: true });
     window.addEventListener("beforeprint", () => this.onPrint(true));
     window.addEventListener("afterprint", () => this.onPrint(false));

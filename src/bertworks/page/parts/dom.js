@@ -36,6 +36,10 @@ export function inLanguage(english, chinese) {
   return isChinese() ? chinese : english;
 }
 
+export function isDark() {
+  return window.matchMedia("(prefers-color-scheme: dark)").matches;
+}
+
 // A colour of the style sheet, for canvases.
 export function themeColour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();

@@ -1,7 +1,7 @@
 // Attention as lines between two columns of tokens: a colour for each head, opacity for the weight.
 
-import { element, svgElement } from "./dom.js";
-import { headColour } from "./state.js";
+import { element, isDark, svgElement } from "./dom.js";
+import { headColour, lighter } from "./state.js";
 import { TokenStrip, columnWidth, tokenLabel } from "./strip.js";
 
 const ROW = 22; // pixels
@@ -23,9 +23,10 @@ function drawLines(canvas, lines, heads, nRows) {
   const context = canvas.getContext("2d");
   context.scale(scale, scale);
   context.lineWidth = STROKE;
+  const colours = heads.map((head) => (isDark() ? lighter(headColour(head)) : headColour(head)));
   for (const line of lines) {
     context.globalAlpha = opacity(line.weight);
-    context.strokeStyle = headColour(heads[line.map]);
+    context.strokeStyle = colours[line.map];
     context.beginPath();
     context.moveTo(MARGIN, (line.row + 0.5) * ROW);
     context.lineTo(WIDTH - MARGIN, (line.column + 0.5) * ROW);

@@ -1,7 +1,7 @@
 // A map as an image: a pixel for each pair of tokens, in the colour of its head.
 
-import { element, svgElement } from "./dom.js";
-import { rgb } from "./state.js";
+import { element, isDark, svgElement } from "./dom.js";
+import { lighter, rgb } from "./state.js";
 import { TokenStrip, columnWidth, tokenLabel } from "./strip.js";
 
 const SIZE = 600; // pixels
@@ -15,7 +15,7 @@ export function paint(canvas, weights, width, colour, below = "#d55e00") {
   canvas.height = Math.max(1, height);
   if (!weights.length) return;
   const image = new ImageData(width, height);
-  const [up, down] = [rgb(colour), rgb(below)];
+  const [up, down] = [colour, below].map((one) => rgb(isDark() ? lighter(one) : one));
   for (let at = 0; at < weights.length; at += 1) {
     const weight = weights[at];
     const [red, green, blue] = weight < 0 ? down : up;

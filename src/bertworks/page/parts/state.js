@@ -72,6 +72,11 @@ export function headColour(head) {
   return COLOURS[head % COLOURS.length];
 }
 
+// The same, to be seen on a dark page.
+export function lighter(colour) {
+  return `#${rgb(colour).map((part) => Math.round(part + 0.35 * (255 - part)).toString(16).padStart(2, "0")).join("")}`;
+}
+
 export function rgb(colour) {
   return [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
 }

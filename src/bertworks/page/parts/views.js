@@ -74,12 +74,12 @@ async function linesOfHeads(page) {
   const picture = { tokens, rows, columns, lines, heads: state.heads, layer: state.layer };
   const sums = state.tokens.length ? meanWeights(maps, state.tokens, state.direction) : null;
   const top = lines.at(-1);
-  const example = top ? ` ${tokens[rows[top.row]].text} → ${tokens[columns[top.column]].text} ${top.weight.toFixed(2)}.` : "";
+  const example = top ? `${tokens[rows[top.row]].text} → ${tokens[columns[top.column]].text} ${top.weight.toFixed(2)}` : "–";
   const cut = total > MAX_LINES ? [` The strongest ${MAX_LINES} of ${total} lines.`, `最强的 ${MAX_LINES} 条，共 ${total} 条。`] : ["", ""];
   const [english, chinese] = leftOut(page, maps);
   page.say(
-    `${headTitles(page)}.${example} ${percent(share)} of the weight is drawn.${cut[0]}${english}`,
-    `${headTitles(page)}。${example}画出了 ${percent(share)} 的权重。${cut[1]}${chinese}`,
+    `${headTitles(page)}. ${example}. ${percent(share)} of the weight is drawn.${cut[0]}${english}`,
+    `${headTitles(page)}。${example}。画出了 ${percent(share)} 的权重。${cut[1]}${chinese}`,
   );
   const onToken = (token, side, isMore) => page.onToken(token, side, isMore);
   return { ...linesView({ ...picture, sums, state, onToken }), svg: () => linesSvg(picture) };
@@ -258,6 +258,16 @@ async function flowOfLayer(page) {
   return matrices(page, figures, (...pair) => sayPair(page, ...pair));
 }
 
+// In words and signs, since colour must not be the only sign.
+function largestChanges(page, { rows, columns }, weights) {
+  const places = Array.from(weights.keys()).filter((at) => Math.abs(weights[at]) > 0.005);
+  places.sort((a, b) => Math.abs(weights[b]) - Math.abs(weights[a]));
+  return places.slice(0, 4).map((at) => {
+    const [from, to] = [rows[Math.floor(at / columns.length)], columns[at % columns.length]].map((token) => page.tokens[token].text);
+    return `${from} → ${to} ${weights[at] > 0 ? "+" : "−"}${Math.abs(weights[at]).toFixed(2)}`;
+  }).join(", ");
+}
+
 async function differenceOfHeads(page) {
   const { layer, heads, words } = page.state;
   const { other } = page.meta;
@@ -267,7 +277,7 @@ async function differenceOfHeads(page) {
     const [own, theirs] = [await page.shown(layer, head), await page.shownOther(layer, head)];
     const { weights, moved, lost } = differenceMap(own, theirs, partner);
     const note = inLanguage(`${percent(moved)} moved`, `变动 ${percent(moved)}`) + (lost > 0.0005 ? inLanguage(`, ${percent(lost)} on tokens without a partner`, `，${percent(lost)} 落在无对应的标记上`) : "");
-    return { title: page.title(layer, head), note, shown: own, weights, colour: headColour(0), key: `difference${head}` };
+    return { title: page.title(layer, head), note: `${note}; ${largestChanges(page, own, weights)}`, shown: own, weights, colour: headColour(0), key: `difference${head}` };
   }));
   const name = document.getElementById("other-title")?.textContent ?? "";
   const compared = shared < partner.length
