@@ -381,8 +381,9 @@ def test_the_page_of_a_comparison(chromium: Any, compared: Comparison, tmp_path:
 
 def test_other_tokenizers_are_compared_by_words_or_refused(tokenizer: Tokenizer, documents: list[str]) -> None:
     """One that splits words into pieces finds the same words; one that knows none of them does not."""
-    letters = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", "w", *(f"##{digit}" for digit in range(10))]
-    backend = word_piece({piece: number for number, piece in enumerate(letters)}, {"do_lower_case": True})
+    known = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", "w", *(f"##{digit}" for digit in range(10))]
+    known += [f"w{number}" for number in range(100, 300)]
+    backend = word_piece({piece: number for number, piece in enumerate(known)}, {"do_lower_case": True})
     pieces = Tokenizer.from_json(json.loads(backend.to_str()), {})
     other = bertworks.new("bert-mini", tokenizer=pieces, **{**SIZES, "n_positions": 512, "n_layers": 1})
     found = compare_heads(local_model(tokenizer), other, documents, sentences=20)

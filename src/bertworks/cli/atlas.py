@@ -83,19 +83,17 @@ def print_ablation(ablation: Ablation) -> None:
     if isinstance(heads, str):
         say(f"importance: {heads}")
     else:
-        verdicts = heads.verdicts
-        rows = [
-            (
-                f"L{layer}H{head}",
-                f"{heads.change[layer, head]:+.4f}",
-                f"{heads.low[layer, head]:+.4f} … {heads.high[layer, head]:+.4f}",
-                verdict,
-            )
-            for layer, row in enumerate(verdicts)
+        found = [
+            (float(heads.change[layer, head]), layer, head, verdict)
+            for layer, row in enumerate(heads.verdicts)
             for head, verdict in enumerate(row)
             if verdict
         ]
-        show_table(("without", title, "all at 95 %", ""), sorted(rows, key=lambda row: -abs(float(row[1]))))
+        rows = [
+            (f"L{layer}H{head}", f"{change:+.4f}", _interval(heads.low[layer, head], heads.high[layer, head]), verdict)
+            for change, layer, head, verdict in sorted(found, key=lambda row: -abs(row[0]))
+        ]
+        show_table(("without", title, "95 %, all together", ""), rows)
         text = f"{ablation.n_sequences} passages of {ablation.n_documents} other documents"
         against = "more than the average head" if ablation.is_distance else "at all"
         say(f"{len(rows)} of {heads.change.size} heads change the {title} {against}, over {text}")
@@ -104,9 +102,13 @@ def print_ablation(ablation: Ablation) -> None:
         say(f"same-word check: {check}")
         return
     names = " ".join(f"L{layer}H{head}" for layer, head in check.heads)
-    mean, low, high = check.difference
-    than_others, low_others, high_others = check.against_others
+    mean, *bounds = check.difference
+    than_others, *bounds_of_others = check.against_others
     say(f"without {names}, words that recur lose {check.change[0]:+.3f}, matched words {check.change[1]:+.3f}")
-    say(f"  that is {mean:+.3f} more ({low:+.3f} … {high:+.3f})")
-    say(f"  and {than_others:+.3f} more than without other heads ({low_others:+.3f} … {high_others:+.3f})")
+    say(f"  that is {mean:+.3f} more ({_interval(*bounds)})")
+    say(f"  and {than_others:+.3f} more than without other heads ({_interval(*bounds_of_others)})")
     say(f"  {'confirmed' if check.is_confirmed else 'not shown'}: {check.n_pairs} pairs, {check.n_types} words")
+
+
+def _interval(low: float, high: float) -> str:
+    return f"{low:+.4f} … {high:+.4f}"
