@@ -9,15 +9,17 @@ import numpy as np
 import pytest
 
 from bertworks.inspect.evidence import Evidence
-from bertworks.inspect.naming import POSITIONAL, Thresholds, has_enough_text, judge_offset, judge_same
+from bertworks.inspect.naming import POSITIONAL, SiteEvidence, Thresholds, has_enough_text, judge_offset, judge_same
 from bertworks.inspect.relations import (
     OFFSETS,
+    Attended,
     InspectedText,
     at_offset,
+    compared_features,
     find_sites,
+    hit_features,
     offset_features,
     same_word,
-    site_features,
 )
 from bertworks.inspect.units import SPECIAL, Units, WordTypes
 from texts import tiny_tokenizer
@@ -67,18 +69,21 @@ def planted(rows: Attention, pairs: Any, strength: float) -> Attention:
     return np.where(counts > 0, (1 - strength) * rows + strength * pattern, rows)
 
 
-def gather(corpus: list[InspectedText], make: Any, n_heads: int) -> tuple[Evidence, Evidence]:
+def gather(corpus: list[InspectedText], make: Any, n_heads: int) -> tuple[Evidence, SiteEvidence]:
     """Of offsets and of the same word."""
-    offsets, same = Evidence(), Evidence()
+    offsets, same = Evidence(), SiteEvidence.empty()
     rng = np.random.default_rng(1)
     for text in corpus:
         attention = make(rng, text)
         assert attention.shape[0] == n_heads and np.allclose(attention.sum(2), 1)
-        queries, features = offset_features(attention, text)
+        attended = Attended(attention, text)
+        queries, features = offset_features(attended, text)
         offsets.add(text.types[queries], text.document, features)
         sites = find_sites(text, same_word(text))
-        if sites is not None:
-            same.add(text.types[sites.queries], text.document, site_features(attention, text, sites))
+        compared = None if sites is None else compared_features(attended, sites)
+        if sites is not None and compared is not None:
+            same.compared.add(sites.types[sites.compared], text.document, compared)
+            same.hits.add(sites.types, text.document, hit_features(attended, sites))
     return offsets, same
 
 
@@ -102,7 +107,8 @@ def test_planted_offsets_are_named_and_nothing_else_is(corpus: list[InspectedTex
         names = [name for name, verdict in verdicts.items() if verdict.is_named[head]]
         assert names == ([planted_name] if strength >= 0.5 else []), (planted_name, strength)
         if strength != 0.5:  # at the threshold
-            assert verdicts[planted_name].is_strong[head] == (strength > 0.5 and sink == 0.0)
+            is_strong = verdicts[planted_name].is_named[head] and verdicts[planted_name].is_strong[head]
+            assert is_strong == (strength > 0.5 and sink == 0.0)
     assert not judge_same(same, Thresholds()).is_named.any()
 
 
@@ -141,13 +147,17 @@ def test_decoys_are_alike_but_not_related(corpus: list[InspectedText]) -> None:
     for text in corpus[:20]:
         targets = same_word(text)
         sites = find_sites(text, targets)
-        if sites is None:
+        if sites is None or sites.to_targets is None or sites.to_decoys is None:
             continue
-        assert np.allclose(sites.target_weights.sum(1), 1) and np.allclose(sites.decoy_weights.sum(1), 1)
-        for row, query in enumerate(sites.queries):
-            used = np.flatnonzero(sites.target_weights[row])
+        for pairs in (sites.to_targets, sites.to_decoys):
+            assert np.allclose(np.bincount(pairs.rows, pairs.weights), 1)
+        for row, place in enumerate(sites.compared):
+            query = sites.queries[place]
+            used = sites.to_targets.keys[sites.to_targets.rows == row]
             assert all(text.types[key] == text.types[query] and abs(key - query) >= 3 for key in used)
-            for decoy in np.flatnonzero(sites.decoy_weights[row]):
+            of_row = sites.to_decoys.rows == row
+            assert (sites.to_decoys.queries[of_row] == query).all()
+            for decoy in sites.to_decoys.keys[of_row]:
                 n_sites += 1
                 assert text.types[decoy] != text.types[query] and text.units.texts[decoy] != SPECIAL
                 assert any(

@@ -7,18 +7,24 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from bertworks.cli.ablation import print_ablation
 from bertworks.cli.options import Column, Device, LineDocs, ModelArgument, SkipBad, Threads, load_model
 from bertworks.cli.show import AsJson, Quiet, progress_bar, say, show_json, show_table
 
 if TYPE_CHECKING:
-    from bertworks.inspect.ablation import Ablation
     from bertworks.inspect.atlas import Atlas
+    from bertworks.inspect.heads import NamedHead
 
 
 def atlas(
     model: ModelArgument,
     corpus: Annotated[list[str], typer.Option(help="Text to judge the heads on, a blank line between documents.")],
     sentences: Annotated[int, typer.Option(min=1, help="How many passages, or pairs of them.")] = 500,
+    relations: Annotated[
+        Path | None,
+        typer.Option(help="Relations of your own: word pairs, separated by tabs, or a treebank (.conllu)."),
+    ] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="A threshold, name=value; the JSON has them.")] = None,
     ablate: Annotated[
         bool, typer.Option("--ablate", help="Also measure what the model loses without each head.")
     ] = False,
@@ -34,16 +40,25 @@ def atlas(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Name the heads of a model by what they attend to, over a corpus: next and previous words, the same word, pieces
-    of one word, special tokens; each name against decoys, and confirmed by texts that were changed."""
+    """Name the heads of a model by what they attend to, over a corpus: next and previous words, the same word, related
+    words, pieces of one word, words that predict it, special tokens; each name against decoys, and confirmed by texts
+    that were changed."""
     from bertworks.data.corpus import Corpus, ReadOptions
     from bertworks.inspect.atlas import atlas as make_atlas
+    from bertworks.inspect.naming import Thresholds
 
+    thresholds = Thresholds().changed(set_ or ())
     bench = load_model(model, device, threads)
     documents = Corpus(corpus, ReadOptions(column, line_docs, skip_bad))
     with progress_bar("passages") as progress:
         found = make_atlas(
-            bench, documents, sentences=sentences, ablate=replacement if ablate else False, progress=progress
+            bench,
+            documents,
+            sentences=sentences,
+            relations_file=relations,
+            thresholds=thresholds,
+            ablate=replacement if ablate else False,
+            progress=progress,
         )
     if as_json:
         show_json(found.as_dict())
@@ -55,60 +70,32 @@ def atlas(
 
 
 def _print(found: Atlas) -> None:
-    heads = found.findings.heads
+    findings = found.findings
     rows = [
         (
             f"L{head.layer}H{head.head}",
             named.name,
-            "strong" if named.is_strong else "",
+            "strong" if named.is_strong else "clear",
             {True: "yes", False: "no", None: ""}[named.is_confirmed],
-            ", ".join(f"{title} {value:.2f}" for title, value in named.numbers.items()),
+            _evidence(named),
         )
-        for head in heads
+        for head in findings.heads
         for named in head.names
     ]
-    show_table(("head", "name", "", "confirmed", "evidence"), rows)
-    n_named = sum(bool(head.names) for head in heads)
-    text = f"{found.n_passages} passages of {found.n_documents} documents"
-    say(f"{n_named} of {len(heads)} heads have a name, over {text}")
-    for name, reason in found.findings.unseen.items():
+    show_table(("head", "name", "grade", "confirmed", "evidence"), rows)
+    n_named = sum(bool(head.names) for head in findings.heads)
+    text = f"{found.n_passages} passages of {found.n_documents} documents, up to {found.max_tokens} tokens each"
+    say(f"{n_named} of {len(findings.heads)} heads have a name, over {text}")
+    say(f"with decoys in the place of targets: {findings.null_names} names in {findings.null_tests} tests")
+    for name, reason in findings.unseen.items():
         say(f"{name}: {reason}")
     if found.ablation is not None:
         print_ablation(found.ablation)
 
 
-def print_ablation(ablation: Ablation) -> None:
-    title = ablation.measure
-    heads = ablation.heads
-    if isinstance(heads, str):
-        say(f"importance: {heads}")
-    else:
-        found = [
-            (float(heads.change[layer, head]), layer, head, verdict)
-            for layer, row in enumerate(heads.verdicts)
-            for head, verdict in enumerate(row)
-            if verdict
-        ]
-        rows = [
-            (f"L{layer}H{head}", f"{change:+.4f}", _interval(heads.low[layer, head], heads.high[layer, head]), verdict)
-            for change, layer, head, verdict in sorted(found, key=lambda row: -abs(row[0]))
-        ]
-        show_table(("without", title, "95 %, all together", ""), rows)
-        text = f"{ablation.n_sequences} passages of {ablation.n_documents} other documents"
-        against = "more than the average head" if ablation.is_distance else "at all"
-        say(f"{len(rows)} of {heads.change.size} heads change the {title} {against}, over {text}")
-    check = ablation.same_word
-    if isinstance(check, str):
-        say(f"same-word check: {check}")
-        return
-    names = " ".join(f"L{layer}H{head}" for layer, head in check.heads)
-    mean, *bounds = check.difference
-    than_others, *bounds_of_others = check.against_others
-    say(f"without {names}, words that recur lose {check.change[0]:+.3f}, matched words {check.change[1]:+.3f}")
-    say(f"  that is {mean:+.3f} more ({_interval(*bounds)})")
-    say(f"  and {than_others:+.3f} more than without other heads ({_interval(*bounds_of_others)})")
-    say(f"  {'confirmed' if check.is_confirmed else 'not shown'}: {check.n_pairs} pairs, {check.n_types} words")
-
-
-def _interval(low: float, high: float) -> str:
-    return f"{low:+.4f} … {high:+.4f}"
+def _evidence(named: NamedHead) -> str:
+    """What decides, with its lower bound; then what interventions came to, and notes."""
+    decides = [f"{what} {value:.2f} (at least {lower:.2f})" for what, value, lower, _ in named.conditions]
+    deciding = {what for what, *_ in named.conditions}
+    others = [f"{title} {value:.2f}" for title, value in named.numbers.items() if title not in deciding]
+    return ", ".join([*decides, *others, *([named.by] if named.by else []), *named.notes])

@@ -9,25 +9,34 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from bertworks.errors import BadText
 from bertworks.files import atomic_write
 from bertworks.inspect.ablation import N_RECURRING, Ablation, ablate_heads
-from bertworks.inspect.heads import Findings, find_names
+from bertworks.inspect.heads import Findings, HeadEntry, NamedHead, find_names
 from bertworks.inspect.naming import Thresholds
-from bertworks.inspect.passages import WORD, Passages, read_passages
+from bertworks.inspect.own_relations import FindPairs, OwnRelations
+from bertworks.inspect.passages import MAX_COUNTED_CHARACTERS, MAX_TOKENS, WORD, Passages, read_passages, with_own_words
+from bertworks.inspect.predicting import HidingModel, OrderedCompany, Predictors, find_predictors
+from bertworks.inspect.preparing import Material, Preparation
 from bertworks.inspect.probes import own_measure
-from bertworks.inspect.related import MIN_CORPUS_WORDS, Relatedness, word_vectors
+from bertworks.inspect.related import MIN_CORPUS_WORDS, Relatedness, own_vectors, word_vectors
 from bertworks.inspect.replacing import Replacement
 from bertworks.inspect.running import Progress
+from bertworks.inspect.units import WordTypes
 from bertworks.model.model import Model
 from bertworks.model.pooling import Pooling
+from bertworks.model.weights import as_numpy
 from bertworks.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from bertworks.inspect.compare import Comparison
 
-FORMAT = 1
-MAX_RELATED_CHARACTERS = 6_000_000  # of the corpus, to tell which words are related
+FORMAT = 2
+MAX_RELATED_CHARACTERS = 6_000_000  # of the corpus, to tell which words go together
+BY_COUNTING = "by counting"
+BY_OWN_VECTORS = "by the model's own vectors"
 
 
 class LoadedModel(Protocol):
@@ -42,6 +51,9 @@ class LoadedModel(Protocol):
     @property
     def limit(self) -> int: ...
 
+    @property
+    def generator(self) -> LoadedModel | None: ...
+
 
 @dataclass(frozen=True)
 class Atlas:
@@ -52,45 +64,49 @@ class Atlas:
     corpus_hash: str
     n_passages: int
     n_documents: int
+    n_words: int
+    n_dropped: int  # pairs that have a sentence in common
     max_tokens: int
+    seed: int
+    best_offsets: Mapping[str, tuple[int, float]]
     ablation: Ablation | None = None
 
     def names(self, layer: int, head: int) -> list[str]:
         return [named.name for named in self.findings.head(layer, head).names]
 
+    def ranking(self, relation: str) -> list[tuple[int, int, float]]:
+        """Layers and heads by their hits on a relation of yours, the best first."""
+        hits = [(entry.layer, entry.head, entry.own[relation]) for entry in self.findings.heads]
+        return sorted(hits, key=lambda row: -row[2])
+
     @property
     def rows(self) -> list[dict[str, Any]]:
         """One for each head."""
-        return [
-            {
-                "layer": head.layer,
-                "head": head.head,
-                "names": [named.name for named in head.names],
-                "evidence": {
-                    named.name: {
-                        "strong": named.is_strong,
-                        "confirmed": named.is_confirmed,
-                        "numbers": _rounded(named.numbers),
-                    }
-                    for named in head.names
-                },
-                "description": _rounded(head.description),
-                **({} if self.ablation is None else {"importance": self.ablation.of_head(head.layer, head.head)}),
-            }
-            for head in self.findings.heads
-        ]
+        rows = [_row(head) for head in self.findings.heads]
+        if self.ablation is not None:
+            rows = [{**row, "importance": self.ablation.of_head(row["layer"], row["head"])} for row in rows]
+        return rows
 
     def as_dict(self) -> dict[str, Any]:
         """The same for the same input, to the byte."""
+        findings = self.findings
         return {
             "format": FORMAT,
             "model": self.model_hash,
             "corpus": self.corpus_hash,
             "passages": self.n_passages,
             "documents": self.n_documents,
+            "words": self.n_words,
+            "dropped": self.n_dropped,
             "max_tokens": self.max_tokens,
-            "thresholds": asdict(self.findings.thresholds),
-            "unseen": dict(self.findings.unseen),
+            "seed": self.seed,
+            "thresholds": asdict(findings.thresholds),
+            "counts": {name: {"types": sizes[0], "documents": sizes[1]} for name, sizes in findings.counts.items()},
+            "best_offsets": {
+                name: {"offset": offset, "hit": round(hit, 6)} for name, (offset, hit) in self.best_offsets.items()
+            },
+            "null": {"names": findings.null_names, "tests": findings.null_tests},
+            "unseen": dict(findings.unseen),
             **({} if self.ablation is None else {"ablation": self.ablation.as_dict()}),
             "heads": self.rows,
         }
@@ -104,7 +120,7 @@ class Atlas:
     def examples(self) -> dict[tuple[int, int], dict[str, list[Any]]]:
         """Where heads do what they are named for, by head and name."""
         return {
-            (row["layer"], row["head"]): {name: found.get("examples", []) for name, found in row["evidence"].items()}
+            (row["layer"], row["head"]): {name: found["examples"] for name, found in row["evidence"].items()}
             for row in self.rows
             if row["names"]
         }
@@ -118,7 +134,7 @@ class Atlas:
     def save(self, path: str | Path, *, model: str = "") -> Path:
         """As a page, if the path ends with `.html`; else as JSON. `model`: its name, for the page."""
         if Path(path).suffix == ".html":
-            from bertworks.inspect.atlas_page import write_atlas_page  # heavy, and not always needed
+            from bertworks.inspect.atlas_page import write_atlas_page  # not always needed
 
             return write_atlas_page(Path(path), self.as_dict(), model=model)
         with atomic_write(Path(path)) as file:
@@ -126,8 +142,47 @@ class Atlas:
         return Path(path)
 
 
+def _row(head: HeadEntry) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "layer": head.layer,
+        "head": head.head,
+        "names": [named.name for named in head.names],
+        "evidence": {named.name: _evidence(named) for named in head.names},
+        "description": _rounded(head.description),
+        "descriptions": list(head.descriptions),
+        "profile": {str(offset): round(value, 6) for offset, value in head.profile.items()},
+    }
+    if head.own:
+        row["own"] = _rounded(head.own)
+    return row
+
+
+def _evidence(named: NamedHead) -> dict[str, Any]:
+    evidence: dict[str, Any] = {
+        "grade": "strong" if named.is_strong else "clear",
+        "strong": named.is_strong,
+        "confirmed": named.is_confirmed,
+        "numbers": _rounded(named.numbers),
+        "conditions": [
+            {"what": what, "value": round(value, 6), "lower": round(lower, 6), "needs": needs}
+            for what, value, lower, needs in named.conditions
+        ],
+        "null": _rounded(named.null),
+        "types": named.n_types,
+        "documents": named.n_documents,
+        "notes": list(named.notes),
+        "examples": [{**asdict(example), "weight": round(example.weight, 4)} for example in named.examples],
+    }
+    if named.by is not None:
+        evidence["by"] = named.by
+    return evidence
+
+
 def _rounded(numbers: Mapping[str, float]) -> dict[str, float]:
     return {title: round(value, 6) for title, value in numbers.items()}
+
+
+# ---------------------------------------------------------------------- making one
 
 
 def atlas(
@@ -135,40 +190,37 @@ def atlas(
     texts: Iterable[str],
     *,
     sentences: int = 500,
+    relations: Mapping[str, FindPairs] | None = None,
+    relations_file: str | Path | None = None,
     thresholds: Thresholds | None = None,
     ablate: bool | Replacement = False,
+    seed: int = 0,
     progress: Progress = lambda done, total: None,
 ) -> Atlas:
-    """Name the heads of a model over documents; `sentences`: how many passages, or pairs of them, are read. `ablate`:
-    also measure what each head is worth, on other passages; with it replaced by its mean, or as this says."""
+    """Name the heads of a model over documents; `sentences`: how many passages, or pairs of them, are read.
+
+    `relations`: functions by name, from the units of a passage to pairs of indices; `relations_file`: word pairs, or a
+    treebank in CoNLL-U. `ablate`: also measure what each head is worth, on other passages, with its output replaced by
+    its mean, or as this says.
+    """
+    thresholds = thresholds or Thresholds()
+    own = OwnRelations.of(relations, relations_file, model.tokenizer)
     documents = list(first_documents(texts))
-    tokenizer = model.tokenizer
-    max_tokens = min(128, model.limit)
-    pairs = reads_pairs(model)
-    read = read_passages(documents, tokenizer, n=sentences, pairs=pairs, max_tokens=max_tokens)
-    if not read.passages:
-        cause = "no passages in this text"
-        remedy = "sentences, several in a document; a blank line ends one"
-        raise BadText(cause, remedy=remedy, code="no-passages")
-    special: dict[str, int] = {name: tokenizer.id_of(name) for name in ("cls", "sep") if name in tokenizer.special}
-    findings = find_names(
-        model.model,
-        read.passages,
-        read.words,
-        special,
-        relatedness=_relatedness(documents, read),
-        thresholds=thresholds,
-        progress=progress,
-    )
-    replacement: Replacement = "mean" if isinstance(ablate, bool) else ablate
+    read = _read(documents, model, sentences, own)
+    material = _prepare(model, documents, read, own, thresholds, seed, progress)
+    findings = find_names(model.model, material, thresholds=thresholds, seed=seed, progress=progress)
     return Atlas(
         findings,
         model_hash=_model_hash(model.model),
-        corpus_hash=_corpus_hash(read),
+        corpus_hash=_corpus_hash(documents),
         n_passages=len(read.passages),
         n_documents=len({passage.document for passage in read.passages}),
-        max_tokens=max_tokens,
-        ablation=_ablation(model, documents, findings, read, max_tokens, replacement, progress) if ablate else None,
+        n_words=read.words.n_tokens,
+        n_dropped=read.n_dropped,
+        max_tokens=_max_tokens(model),
+        seed=seed,
+        best_offsets=material.best_offsets,
+        ablation=_ablation(model, documents, findings, read, ablate, progress) if ablate else None,
     )
 
 
@@ -177,13 +229,12 @@ def _ablation(
     documents: Sequence[str],
     findings: Findings,
     read: Passages,
-    max_tokens: int,
-    replacement: Replacement,
+    ablate: bool | Replacement,
     progress: Progress,
 ) -> Ablation:
     """On passages that the names are not of."""
-    n = len(read.passages) + N_RECURRING
-    more = read_passages(documents, model.tokenizer, n=n, pairs=reads_pairs(model), max_tokens=max_tokens)
+    n, pairs = len(read.passages) + N_RECURRING, reads_pairs(model)
+    more = read_passages(documents, model.tokenizer, n=n, pairs=pairs, max_tokens=_max_tokens(model))
     used = {passage.texts for passage in read.passages}
     return ablate_heads(
         model.model,
@@ -192,9 +243,83 @@ def _ablation(
         read.passages,
         [passage for passage in more.passages if passage.texts not in used],
         more.words,
-        replacement=replacement,
+        replacement="mean" if isinstance(ablate, bool) else ablate,
         progress=progress,
     )
+
+
+def _max_tokens(model: LoadedModel) -> int:
+    return min(MAX_TOKENS, model.limit)
+
+
+def _read(documents: Sequence[str], model: LoadedModel, n: int, own: OwnRelations) -> Passages:
+    read = read_passages(documents, model.tokenizer, n=n, pairs=reads_pairs(model), max_tokens=_max_tokens(model))
+    if not read.passages:
+        cause = "no passages in this text" if any(map(str.strip, documents)) else "no text"
+        remedy = "sentences, several in a document; a blank line ends one"
+        raise BadText(cause, remedy=remedy, code="no-passages")
+    counts = with_own_words(read.words.counts, [parsed.passage for parsed in own.treebank])
+    return Passages(read.passages, read.foreign, read.sentences, WordTypes(counts), read.n_documents, read.n_dropped)
+
+
+def _prepare(
+    model: LoadedModel,
+    documents: Sequence[str],
+    read: Passages,
+    own: OwnRelations,
+    thresholds: Thresholds,
+    seed: int,
+    progress: Progress,
+) -> Material:
+    causal = bool(getattr(model.model.config.encoder, "causal", False))
+    separators = frozenset(model.tokenizer.pair_template.parts[1][0].tolist())
+    preparation = Preparation(read, causal, separators, seed)
+    numbered = _numbered(documents, read.words)
+    relatedness = _relatedness(numbered, model, read)
+    hiding = hiding_model(model)
+    company: OrderedCompany | None = None
+    predictors: Sequence[Predictors] = ()
+    if hiding is not None:
+        predictors = find_predictors(
+            hiding,
+            read.sentences,
+            preparation.inspected(read.sentences),
+            read.words.n_tokens,
+            thresholds.predicts_effect,
+            np.random.default_rng([seed, 3]),
+            progress,
+        )
+        preparation.by["predicts"] = hiding.by
+        if predictors and np.concatenate([found.gains for found in predictors]).mean() <= 0:
+            predictors = ()
+            reason = "cannot be seen: this model predicts words no better than their frequencies do"
+            preparation.unseen["predicts"] = reason
+    elif sum(map(len, numbered)) >= MIN_CORPUS_WORDS:
+        company = OrderedCompany(numbered, len(read.words.words))
+        preparation.by["predicts"] = BY_COUNTING
+    else:
+        reason = "cannot be seen: this model has no language head, and there is not enough text for counting"
+        preparation.unseen["predicts"] = reason
+    return preparation.prepare(relatedness, company, predictors, own, thresholds)
+
+
+def hiding_model(model: LoadedModel) -> HidingModel | None:
+    """The model itself, or ELECTRA's generator; None, if neither has a language head."""
+    if "lm" not in model.model.heads:
+        return None if model.generator is None else _generator(model.generator)
+    encoder = model.model.config.encoder
+    if getattr(encoder, "has_two_streams", False):
+        return HidingModel(model.model, None, "by its query stream")
+    if getattr(encoder, "causal", False):
+        return HidingModel(model.model, None, "by words taken from the past")
+    if "mask" not in model.tokenizer.special:
+        return None
+    return HidingModel(model.model, model.tokenizer.id_of("mask"), "by hiding words")
+
+
+def _generator(generator: LoadedModel) -> HidingModel | None:
+    found = hiding_model(generator)
+    return found and HidingModel(found.model, found.mask_id, "by its generator")
 
 
 def reads_pairs(model: LoadedModel) -> bool:
@@ -206,37 +331,53 @@ def reads_pairs(model: LoadedModel) -> bool:
     return n_segments == 0 or max(model.tokenizer.pair_template.segments) < n_segments
 
 
-def first_documents(texts: Iterable[str], max_characters: int = 20_000_000) -> Iterator[str]:
+def first_documents(texts: Iterable[str]) -> Iterator[str]:
     """As much of a corpus as is read."""
     n_characters = 0
     for text in texts:
-        if n_characters > max_characters:
+        if n_characters > MAX_COUNTED_CHARACTERS:
             return
         n_characters += len(text)
         yield text
 
 
-def _relatedness(documents: Sequence[str], read: Passages) -> Relatedness | None:
+def _numbered(documents: Sequence[str], words: WordTypes) -> list[list[int]]:
+    """The words of a part of the corpus, by their numbers."""
     numbered: list[list[int]] = []
-    n_characters = n_words = 0
+    n_characters = 0
     for document in documents:
         if n_characters > MAX_RELATED_CHARACTERS:
             break
         n_characters += len(document)
-        numbered.append([read.words.index[word] for word in WORD.findall(document.lower()) if word in read.words.index])
-        n_words += len(numbered[-1])
-    if n_words < MIN_CORPUS_WORDS:
-        return None
-    return Relatedness(word_vectors(numbered, len(read.words.words)), read.words.words)
+        numbers = map(words.index.get, WORD.findall(document.lower()))
+        numbered.append([number for number in numbers if number is not None])
+    return numbered
 
 
-def _corpus_hash(read: Passages) -> str:
-    return hashlib.sha256("\0".join(text for passage in read.passages for text in passage.texts).encode()).hexdigest()
+def _relatedness(numbered: Sequence[Sequence[int]], model: LoadedModel, read: Passages) -> Relatedness:
+    words = read.words
+    if sum(map(len, numbered)) >= MIN_CORPUS_WORDS:
+        return Relatedness(word_vectors(numbered, len(words.words)), words.words, "by the company they keep")
+    pieces: list[list[int]] = [[] for _ in words.words]
+    for passage in read.passages:
+        units = passage.units
+        for word, start, n_pieces in zip(units.words, units.starts, units.n_pieces, strict=True):
+            if word and not pieces[words.index[word]]:
+                pieces[words.index[word]] = passage.tokens.ids[start : start + n_pieces]
+    table = as_numpy(model.model.encoder.token_table.detach())
+    return Relatedness(own_vectors(table, pieces), words.words, BY_OWN_VECTORS)
+
+
+def _corpus_hash(documents: Sequence[str]) -> str:
+    digest = hashlib.sha256()
+    for document in documents:
+        digest.update(document.encode(errors="replace") + b"\0")
+    return digest.hexdigest()
 
 
 def _model_hash(model: Model) -> str:
     digest = hashlib.sha256()
-    for name, tensor in sorted(model.encoder.state_dict().items()):
+    for name, tensor in sorted(model.state_dict().items()):
         digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        digest.update(tensor.detach().cpu().float().contiguous().numpy().tobytes())
     return digest.hexdigest()

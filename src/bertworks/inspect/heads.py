@@ -12,74 +12,47 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bertworks.inspect.evidence import Evidence
-from bertworks.inspect.interventions import Interventions, intervene
+from bertworks.inspect.examples import Example, Examples, wanted_examples
+from bertworks.inspect.interventions import N_TEXTS, Interventions
 from bertworks.inspect.naming import (
+    NAMES,
     POSITIONAL,
+    SiteEvidence,
     Thresholds,
     Verdict,
+    descriptions,
     has_enough_text,
     judge_across,
     judge_offset,
+    judge_own,
     judge_pieces,
+    judge_predicts,
     judge_related,
     judge_same,
     judge_sink,
 )
-from bertworks.inspect.passages import Passage
-from bertworks.inspect.related import Relatedness
+from bertworks.inspect.preparing import INSIDE, NULL, WITH_NULL, Material, PreparedText
 from bertworks.inspect.relations import (
-    OFFSETS,
-    SINK_FEATURES,
+    DESCRIPTIONS,
+    PROFILE_OFFSETS,
     SINKS,
-    InspectedText,
-    Sites,
-    find_sites,
+    TOKEN_FEATURES,
+    Attended,
+    compared_features,
+    hit_features,
     offset_features,
     piece_features,
-    same_word,
-    sink_features,
-    site_features,
-    within,
+    profile,
+    token_features,
 )
 from bertworks.inspect.running import Progress, run_passages
-from bertworks.inspect.units import Bools, Floats, WordTypes
+from bertworks.inspect.units import Floats
 from bertworks.model.model import Model
 
-NAMES = ("next", "previous", "next2", "previous2", "same", "related", "across", "pieces", *SINKS)
-BY_SITES = ("same", "inside", "across", "related")  # relations with decoys
+NOT_ENOUGH = "not enough text"
 
 
 # ---------------------------------------------------------------------- evidence
-
-
-@dataclass(frozen=True)
-class PreparedText:
-    """A passage with all that does not depend on a head."""
-
-    text: InspectedText
-    sites: Mapping[str, Sites | None]
-    sinks: Mapping[str, Bools]  # (U,)
-
-    @classmethod
-    def of(
-        cls,
-        passage: Passage,
-        words: WordTypes,
-        special: Mapping[str, int],
-        relatedness: Relatedness | None,
-        causal: bool,
-    ) -> PreparedText:
-        """`special`: the ids of [CLS] and [SEP], by their names."""
-        text = InspectedText.of(passage.units, words, passage.document, causal=causal)
-        twins, own = same_word(text), within(text)
-        targets = {"same": twins, "inside": twins & own, "across": twins & ~own}
-        if relatedness is not None:
-            targets["related"] = relatedness.pairs(text.types) & text.ordinary
-        sites = {name: find_sites(text, pairs, twins) for name, pairs in targets.items()}
-        ids = np.array(passage.tokens.ids)[passage.units.starts]
-        sinks = {name: (ids == special.get(name, -1)) & ~passage.units.is_word for name in ("cls", "sep")}
-        sinks["first"] = (np.arange(len(ids)) == 0) & passage.units.is_word
-        return cls(text, sites, sinks)
 
 
 @dataclass
@@ -87,64 +60,125 @@ class LayerEvidence:
     """What was gathered of the heads of one layer."""
 
     offsets: Evidence = field(default_factory=Evidence)
-    sinks: Evidence = field(default_factory=Evidence)
+    tokens: Evidence = field(default_factory=Evidence)
     pieces: Evidence = field(default_factory=Evidence)
-    by_sites: dict[str, Evidence] = field(default_factory=lambda: {name: Evidence() for name in BY_SITES})
+    by_sites: dict[str, SiteEvidence] = field(default_factory=dict)
+    profile_sums: Floats = field(default_factory=lambda: np.zeros((1, len(PROFILE_OFFSETS))))
+    profile_counts: Floats = field(default_factory=lambda: np.zeros(len(PROFILE_OFFSETS)))
 
-    def add(self, attention: Floats, prepared: PreparedText) -> None:
+    def add(self, attention: Floats, norms: Floats, prepared: PreparedText) -> None:
         """Of attention (H, T, T) between the tokens of a text."""
         text = prepared.text
-        of_pieces = piece_features(attention, text)
-        if of_pieces is not None:
-            self.pieces.add(text.types[of_pieces[0]], text.document, of_pieces[1])
-        words = text.units.attention(attention)
-        for evidence, (queries, features) in (
-            (self.offsets, offset_features(words, text)),
-            (self.sinks, sink_features(words, text, prepared.sinks)),
-        ):
-            evidence.add(text.types[queries], text.document, features)
+        attended = Attended(attention, text)
         for name, sites in prepared.sites.items():
-            if sites is not None:
-                features = site_features(words, text, sites)
-                self.by_sites[name].add(text.types[sites.queries], text.document, features)
+            evidence = self.of(name)
+            compared = compared_features(attended, sites)
+            if compared is not None:
+                evidence.compared.add(sites.types[sites.compared], text.document, compared)
+            evidence.hits.add(sites.types, text.document, hit_features(attended, sites))
+        if prepared.sinks is None:
+            return
+        for of_words, (queries, features) in (
+            (self.offsets, offset_features(attended, text)),
+            (self.tokens, token_features(attended, norms, text, prepared.sinks)),
+        ):
+            of_words.add(text.types[queries], text.document, features)
+        if prepared.pieces is not None:
+            self.pieces.add(prepared.pieces.types, text.document, piece_features(attention, prepared.pieces))
+        sums, counts = profile(attended, text)
+        self.profile_sums, self.profile_counts = self.profile_sums + sums, self.profile_counts + counts
+
+    def of(self, relation: str) -> SiteEvidence:
+        return self.by_sites.setdefault(relation, SiteEvidence.empty())
+
+    @property
+    def profile(self) -> Floats:
+        """(H, offsets): what goes there, where there is a word."""
+        mean: Floats = self.profile_sums / np.maximum(self.profile_counts, 1)
+        return mean
 
 
-def best_offset_hit(prepared: Sequence[PreparedText], name: str) -> float:
-    """How often a relation's targets are found by always looking at one offset, the best one."""
-    hits, n_queries = np.zeros(len(OFFSETS)), 0
-    for item in prepared:
-        sites = item.sites.get(name)
-        if sites is None:
-            continue
-        n_queries += len(sites.queries)
-        for number, offset in enumerate(OFFSETS):
-            keys = sites.queries + offset
-            is_there = (keys >= 0) & (keys < sites.targets.shape[1])
-            hits[number] += sites.targets[np.flatnonzero(is_there), keys[is_there]].sum()
-    return float(hits.max() / n_queries) if n_queries else 0.0
+def gather(model: Model, texts: Sequence[PreparedText], progress: Progress) -> list[LayerEvidence]:
+    """Of each layer."""
+    layers: dict[int, LayerEvidence] = {}
+
+    def on_text(layer: int, index: int, attention: Floats, norms: Floats) -> None:
+        layers.setdefault(layer, LayerEvidence()).add(attention, norms, texts[index])
+
+    run_passages(model, [item.passage for item in texts], on_text, progress)
+    return [layers[layer] for layer in sorted(layers)]
 
 
-def judge_layer(evidence: LayerEvidence, related_baseline: float, thresholds: Thresholds) -> dict[str, Verdict | None]:
-    """By name; None: there is not enough text to see it."""
+# ---------------------------------------------------------------------- verdicts
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A verdict, and the relation that it is on."""
+
+    verdict: Verdict
+    relation: str
+
+
+def judge_layer(evidence: LayerEvidence, material: Material, thresholds: Thresholds) -> dict[str, list[Judged]]:
+    """By name: what may give it, in order; empty, if there is not enough text to see it."""
 
     def enough(found: Evidence) -> bool:
         return has_enough_text(found, thresholds)
 
-    same, inside, across, related = (evidence.by_sites[name] for name in BY_SITES)
-    fewer = replace(thresholds, min_types=thresholds.min_piece_types)
-    verdicts: dict[str, Verdict | None] = {
-        name: judge_offset(evidence.offsets, offset, thresholds) if enough(evidence.offsets) else None
-        for name, offset in POSITIONAL.items()
-    }
-    verdicts["same"] = judge_same(same, thresholds) if enough(same) else None
-    verdicts["related"] = judge_related(related, related_baseline, thresholds) if enough(related) else None
-    verdicts["across"] = (
-        judge_across(across, inside if enough(inside) else None, thresholds) if enough(across) else None
-    )
-    verdicts["pieces"] = judge_pieces(evidence.pieces, thresholds) if has_enough_text(evidence.pieces, fewer) else None
-    for number, name in enumerate(SINKS):
-        verdicts[name] = judge_sink(evidence.sinks, number, thresholds) if enough(evidence.sinks) else None
+    verdicts: dict[str, list[Judged]] = {name: [] for name in (*NAMES, *material.own_names)}
+    if enough(evidence.offsets):
+        for name, offset in POSITIONAL.items():
+            verdicts[name].append(Judged(judge_offset(evidence.offsets, offset, thresholds), name))
+        for name in SINKS:
+            verdict = judge_sink(evidence.tokens, name, material.uniform[name], thresholds)
+            verdicts[name].append(Judged(verdict, name))
+    verdicts |= _judge_words(evidence, thresholds)
+    if has_enough_text(evidence.pieces, replace(thresholds, min_types=thresholds.min_piece_types)):
+        verdicts["pieces"] = [Judged(judge_pieces(evidence.pieces, thresholds), "pieces")]
+    predicts = evidence.of("predicts")
+    if enough(predicts.hits) and len(predicts.compared.types) > 1:
+        verdicts["predicts"] = [Judged(judge_predicts(predicts, thresholds), "predicts")]
+    for name in material.own_names:
+        own = evidence.of(name)
+        if enough(own.hits):
+            verdicts[name] = [Judged(judge_own(own, thresholds), name)]
+    for name in material.unseen:
+        verdicts[name] = []
     return verdicts
+
+
+def _judge_words(evidence: LayerEvidence, thresholds: Thresholds) -> dict[str, list[Judged]]:
+    """The same word and related ones, here and across texts."""
+    verdicts: dict[str, list[Judged]] = {"same": [], "related": [], "across": []}
+    kinds = {"same": (judge_same, "across"), "related": (judge_related, "related across")}
+    for kind, (judge, across) in kinds.items():
+        anywhere, there, here = evidence.of(kind), evidence.of(across), evidence.of(INSIDE[across])
+        if has_enough_text(anywhere.compared, thresholds):
+            verdicts[kind].append(Judged(judge(anywhere, thresholds), kind))
+        if has_enough_text(there.compared, thresholds) and has_enough_text(here.compared, thresholds):
+            verdict = judge_across(judge(there, thresholds), there.compared, here.compared, thresholds)
+            verdicts["across"].append(Judged(verdict, across))
+    if verdicts["same"] and verdicts["across"] and verdicts["across"][0].relation == "across":
+        across_verdict = verdicts["across"][0].verdict
+        as_strong = np.logical_and.reduce([condition.holds for condition in across_verdict.conditions[:-1]])
+        same = verdicts["same"][0].verdict
+        notes = {**same.notes, "also across": as_strong & ~across_verdict.is_named}
+        verdicts["same"] = [Judged(replace(same, notes=notes), "same")]
+    return verdicts
+
+
+def count_null(evidence: LayerEvidence, thresholds: Thresholds) -> tuple[int, int]:
+    """Names where decoys were taken for targets, and how many tests there were."""
+    judges = {"same": judge_same, "across": judge_same, "related": judge_related, "predicts": judge_predicts}
+    n_names = n_tests = 0
+    for name in WITH_NULL:
+        found = evidence.of(NULL + name)
+        if has_enough_text(found.compared, thresholds):
+            is_named = judges[name](found, thresholds).is_named
+            n_names += int(is_named.sum())
+            n_tests += len(is_named)
+    return n_names, n_tests
 
 
 # ---------------------------------------------------------------------- names
@@ -154,8 +188,15 @@ def judge_layer(evidence: LayerEvidence, related_baseline: float, thresholds: Th
 class NamedHead:
     name: str
     is_strong: bool
-    is_confirmed: bool | None  # by an intervention; None: there is none for this name
+    is_confirmed: bool | None  # by an intervention; None: there is none for this name, or too little text
     numbers: Mapping[str, float]
+    conditions: tuple[tuple[str, float, float, float], ...]  # what, its value, lower bound, and what is needed
+    null: Mapping[str, float]
+    n_types: int
+    n_documents: int
+    by: str | None  # what tells which words are in the relation
+    notes: tuple[str, ...]
+    examples: tuple[Example, ...]
 
 
 @dataclass(frozen=True)
@@ -164,6 +205,9 @@ class HeadEntry:
     head: int
     names: tuple[NamedHead, ...]
     description: Mapping[str, float]  # shares of attention, and how even it is; everything has these
+    descriptions: tuple[str, ...]  # what of it is worth a word
+    profile: Mapping[int, float]  # by offset: what goes to the word there
+    own: Mapping[str, float]  # by relation of the user: its hits
 
 
 @dataclass(frozen=True)
@@ -173,77 +217,116 @@ class Findings:
     heads: tuple[HeadEntry, ...]
     unseen: Mapping[str, str]  # names that this model or this text cannot show, and why
     thresholds: Thresholds
+    null_names: int = 0  # where decoys were taken for targets
+    null_tests: int = 0
+    counts: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # by relation: word types and documents
 
     def head(self, layer: int, head: int) -> HeadEntry:
         return next(entry for entry in self.heads if (entry.layer, entry.head) == (layer, head))
 
 
 def find_names(
-    model: Model,
-    passages: Sequence[Passage],
-    words: WordTypes,
-    special: Mapping[str, int],
-    *,
-    relatedness: Relatedness | None = None,
-    thresholds: Thresholds | None = None,
-    n_intervened: int = 100,
-    progress: Progress = lambda done, total: None,
+    model: Model, material: Material, *, thresholds: Thresholds, seed: int = 0, progress: Progress
 ) -> Findings:
-    """`special`: the ids of [CLS] and [SEP]; `relatedness`: None, if there is too little text for it."""
-    thresholds = thresholds or Thresholds()
-    causal = bool(getattr(model.config.encoder, "causal", False))
-    prepared = [PreparedText.of(passage, words, special, relatedness, causal) for passage in passages]
-    layers: dict[int, LayerEvidence] = {}
+    layers = gather(model, material.all_texts, progress)
+    verdicts = [judge_layer(evidence, material, thresholds) for evidence in layers]
+    named = [
+        (layer, head, name, judged)
+        for layer, by_name in enumerate(verdicts)
+        for name, candidates in by_name.items()
+        for head, judged in _named(candidates)
+    ]
+    shown = (*material.passages[:N_TEXTS], *material.sentences)
+    examples = Examples(shown, wanted_examples((layer, head, name, by.relation) for layer, head, name, by in named))
+    interventions = Interventions(model, thresholds, seed, progress)
+    if named:
+        interventions.run(shown, material.foreign, {name for _, _, name, _ in named}, examples)
+    by_head: dict[tuple[int, int], list[NamedHead]] = {}
+    for layer, head, name, judged in named:
+        entry = _named_head(layer, head, name, judged, material, interventions, examples)
+        by_head.setdefault((layer, head), []).append(entry)
+    nulls = [count_null(evidence, thresholds) for evidence in layers]
+    return Findings(
+        tuple(_entries(layers, by_head, material, thresholds)),
+        _unseen(verdicts[0], material),
+        thresholds,
+        sum(n_names for n_names, _ in nulls),
+        sum(n_tests for _, n_tests in nulls),
+        {name: _sizes(found) for name, found in layers[0].by_sites.items() if not name.startswith(NULL)},
+    )
 
-    def on_text(layer: int, index: int, attention: Floats) -> None:
-        layers.setdefault(layer, LayerEvidence()).add(attention, prepared[index])
 
-    run_passages(model, passages, on_text, progress)
-    texts = [item.text for item in prepared]
-    interventions = intervene(model, passages, texts, n_intervened, progress)
-    baseline = best_offset_hit(prepared, "related")
-    verdicts = [judge_layer(layers[layer], baseline, thresholds) for layer in sorted(layers)]
-    entries = list(_entries(layers, verdicts, interventions))
-    unseen = _unseen(verdicts[0], passages, relatedness, causal)
-    return Findings(tuple(entries), unseen, thresholds)
+def _sizes(found: SiteEvidence) -> tuple[int, int]:
+    return len(found.hits.types), len(found.hits.documents)
 
 
-MIN_KEPT_SHARE = 0.8  # of a positional head's share, after words were shuffled
-MIN_TWIN_RATIO = 5.0  # how much attention to a word grows when it becomes the query's twin
+def _named(candidates: Sequence[Judged]) -> Iterator[tuple[int, Judged]]:
+    """Heads with the first verdict that names them."""
+    done: set[int] = set()
+    for judged in candidates:
+        for head in np.flatnonzero(judged.verdict.is_named).tolist():
+            if head not in done:
+                done.add(head)
+                yield head, judged
+
+
+def _named_head(
+    layer: int,
+    head: int,
+    name: str,
+    judged: Judged,
+    material: Material,
+    interventions: Interventions,
+    examples: Examples,
+) -> NamedHead:
+    verdict = judged.verdict
+    confirmation = interventions.confirmation(name, layer, head)
+    by = material.by.get(judged.relation.split()[0], "related words" if judged.relation == "related across" else None)
+    numbers = {title: float(values[head]) for title, values in verdict.numbers.items()}
+    return NamedHead(
+        name,
+        bool(verdict.is_strong[head]),
+        confirmation.is_confirmed,
+        {**numbers, **confirmation.numbers},
+        tuple(
+            (item.what, float(item.estimate.value[head]), float(item.estimate.lower[head]), item.needs)
+            for item in verdict.conditions
+        ),
+        {title: float(values[head]) for title, values in verdict.null.items()},
+        verdict.n_types,
+        verdict.n_documents,
+        by,
+        tuple(note for note, holds in verdict.notes.items() if holds[head]),
+        tuple(examples.of(layer, head, name)),
+    )
 
 
 def _entries(
-    layers: Mapping[int, LayerEvidence], verdicts: Sequence[Mapping[str, Verdict | None]], interventions: Interventions
+    layers: Sequence[LayerEvidence],
+    by_head: Mapping[tuple[int, int], list[NamedHead]],
+    material: Material,
+    thresholds: Thresholds,
 ) -> Iterator[HeadEntry]:
-    for layer, by_name in enumerate(verdicts):
-        descriptions = layers[layer].sinks.means  # (H, features)
-        for head in range(len(descriptions)):
-            names = []
-            for name, verdict in by_name.items():
-                if verdict is None or not verdict.is_named[head]:
-                    continue
-                numbers = {title: float(values[head]) for title, values in verdict.numbers.items()}
-                confirmed: bool | None = None
-                if name in POSITIONAL:
-                    numbers["kept when shuffled"] = float(interventions.shuffled[name][layer, head])
-                    confirmed = numbers["kept when shuffled"] >= MIN_KEPT_SHARE
-                elif name in ("same", "across"):
-                    before, after = interventions.twin_before[layer, head], interventions.twin_after[layer, head]
-                    numbers["planted twin"] = float(after / max(before, 1e-9))
-                    confirmed = numbers["planted twin"] >= MIN_TWIN_RATIO
-                names.append(NamedHead(name, bool(verdict.is_strong[head]), confirmed, numbers))
-            description = {title: float(descriptions[head, number]) for number, title in enumerate(SINK_FEATURES)}
-            yield HeadEntry(layer, head, tuple(names), description)
+    titles = [*SINKS, *DESCRIPTIONS]
+    columns = [TOKEN_FEATURES.index(title) for title in titles]
+    for layer, evidence in enumerate(layers):
+        means, profiles = evidence.tokens.means, evidence.profile
+        words = descriptions(means, thresholds, pairs=material.has_pairs)
+        own = {
+            name: evidence.of(name).hits.means[:, 0] for name in material.own_names if len(evidence.of(name).hits.types)
+        }
+        for head in range(len(means)):
+            yield HeadEntry(
+                layer,
+                head,
+                tuple(by_head.get((layer, head), ())),
+                {title: float(means[head, column]) for title, column in zip(titles, columns, strict=True)},
+                tuple(words[head]),
+                {offset: float(value) for offset, value in zip(PROFILE_OFFSETS, profiles[head], strict=True)},
+                {name: float(hits[head]) for name, hits in own.items()},
+            )
 
 
-def _unseen(
-    verdicts: Mapping[str, Verdict | None], passages: Sequence[Passage], relatedness: Relatedness | None, causal: bool
-) -> dict[str, str]:
-    reasons = {name: "not enough text" for name, verdict in verdicts.items() if verdict is None}
-    if relatedness is None:
-        reasons["related"] = "not enough text to tell which words are related"
-    if all(len(passage.texts) < 2 for passage in passages):
-        reasons["across"] = "cannot be seen: this model reads no pairs"
-    if causal:
-        reasons |= dict.fromkeys(("next", "next2"), "cannot be seen: later words are hidden")
-    return reasons
+def _unseen(verdicts: Mapping[str, Sequence[Judged]], material: Material) -> dict[str, str]:
+    reasons = {name: NOT_ENOUGH for name, candidates in verdicts.items() if not candidates}
+    return {**reasons, **material.unseen}

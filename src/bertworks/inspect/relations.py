@@ -2,15 +2,17 @@
 
 A decoy of a target is another word that the same query sees, in the same text as the target, at a like distance, as
 frequent, and a word or a sign as the target is, but not in the relation. What a head does for reasons of distance,
-frequency or position it does to decoys, too.
+frequency or position it does to decoys, too. Everything here is found before a model runs.
 
-    U  units of a text      Q  queries that have a target      H  heads
+    T  pieces      U  units of a text      Q  queries that have a target      P  pairs
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,7 +23,8 @@ MIN_DISTANCE = 3  # of a word that recurs
 EXACT_DISTANCE = 3  # up to it, decoys are at the same distance; beyond, within DISTANCE_TOLERANCE
 DISTANCE_TOLERANCE = 0.2
 FREQUENCY_TOLERANCE = 1.0  # log2
-OFFSETS = (-3, -2, -1, 1, 2, 3)
+MAX_OFFSET = 10  # of distance profiles, and of fixed offsets that a relation has to beat
+PROFILE_OFFSETS = (*range(-MAX_OFFSET, 0), *range(1, MAX_OFFSET + 1))
 
 
 @dataclass(frozen=True)
@@ -41,174 +44,374 @@ class InspectedText:
         sees = np.tril(np.ones((len(units), len(units)), bool)) if causal else np.ones((len(units), len(units)), bool)
         return cls(units, types, log_counts, document, sees)
 
-    @property
+    @cached_property
     def ordinary(self) -> Bools:
         """(U, U): keys that are words, not the query itself, and seen by it."""
         return self.sees & self.units.is_word[None] & ~np.eye(len(self.units), dtype=bool)
 
+    @cached_property
+    def is_content(self) -> Bools:
+        """(U,): not a sign and not one of the commonest words, which recur by chance."""
+        is_content: Bools = (self.types >= N_COMMON) & ~self.units.is_punctuation
+        return is_content
 
-@dataclass(frozen=True)
-class Sites:
-    """The queries of a text that have targets. Weights are such that a sum over keys is a mean."""
-
-    queries: Numbers  # (Q,)
-    targets: Bools  # (Q, U)
-    target_weights: Floats  # (Q, U) over targets with decoys
-    decoy_weights: Floats  # (Q, U)
+    @cached_property
+    def within(self) -> Bools:
+        """(U, U): pairs inside one text."""
+        same_text: Bools = self.units.texts[:, None] == self.units.texts[None]
+        return same_text
 
 
 def same_word(text: InspectedText) -> Bools:
     """The same word further away; signs and the commonest words recur by chance."""
-    return _recurs(text) & (_distances(len(text.units)) >= MIN_DISTANCE)
-
-
-def within(text: InspectedText) -> Bools:
-    """Pairs inside one text."""
-    same_text: Bools = text.units.texts[:, None] == text.units.texts[None]
-    return same_text
-
-
-def _recurs(text: InspectedText) -> Bools:
-    is_content: Bools = (text.types >= N_COMMON) & ~text.units.is_punctuation
+    places = np.arange(len(text.units))
+    is_far: Bools = np.abs(places[:, None] - places[None]) >= MIN_DISTANCE
     is_same: Bools = text.types[:, None] == text.types[None]
-    return is_same & is_content[None] & text.ordinary
+    return is_same & is_far & text.is_content[None] & text.ordinary
 
 
 def at_offset(text: InspectedText, offset: int) -> Bools:
     """The word so many words further on, in the same text."""
     pairs = np.eye(len(text.units), k=offset, dtype=bool)
-    return pairs & within(text) & text.ordinary & text.units.is_word[:, None]
+    return pairs & text.within & text.ordinary & text.units.is_word[:, None]
 
 
-def _distances(n: int) -> Numbers:
-    distances: Numbers = np.abs(np.arange(n)[:, None] - np.arange(n)[None])
-    return distances
+# ---------------------------------------------------------------------- decoys
 
 
-def find_sites(text: InspectedText, targets: Bools, excluded: Bools | None = None) -> Sites | None:
-    """The queries with targets (U, U) that have decoys; None, if there are none. `excluded`: pairs that are no
-    decoys either."""
-    queries, keys = np.nonzero(targets)
-    if not len(queries):
-        return None
-    is_decoy = _decoys(text, queries, keys, targets if excluded is None else targets | excluded)
-    n_decoys = is_decoy.sum(1)
-    has_decoys = n_decoys > 0
-    if not has_decoys.any():
-        return None
-    queries, keys = queries[has_decoys], keys[has_decoys]
-    decoy_shares = is_decoy[has_decoys] / n_decoys[has_decoys, None]
-    unique, owners, n_pairs = np.unique(queries, return_inverse=True, return_counts=True)
-    shape = (len(unique), len(text.units))
-    target_weights, decoy_weights = np.zeros(shape), np.zeros(shape)
-    target_weights[owners, keys] = 1 / n_pairs[owners]
-    np.add.at(decoy_weights, owners, decoy_shares / n_pairs[owners, None])
-    return Sites(unique, targets[unique], target_weights, decoy_weights)
+class Pairs(NamedTuple):
+    """Queries and keys with weights, in rows: sums over a row are means."""
+
+    rows: Numbers  # (P,) in order, none is missing
+    queries: Numbers
+    keys: Numbers
+    weights: Floats
+
+    def sums(self, attention: Floats) -> Floats:
+        """Of attention (H, U, U), by row: (R, H)."""
+        values = attention[:, self.queries, self.keys] * self.weights
+        starts = np.flatnonzero(np.diff(self.rows, prepend=-1))
+        sums: Floats = np.add.reduceat(values, starts, axis=1).T
+        return sums
 
 
-def _decoys(text: InspectedText, queries: Numbers, keys: Numbers, related: Bools) -> Bools:
-    """Of each pair of a query and a target, (P, U)."""
-    units = text.units
-    candidates = np.arange(len(units))
+@dataclass(frozen=True)
+class Sites:
+    """The queries of a text that have targets, and what those of them with decoys are compared by."""
+
+    queries: Numbers  # (Q,)
+    types: Numbers  # (Q,) the units of evidence
+    targets: Bools  # (Q, U)
+    compared: Numbers  # (C,) queries that have decoys, as indices of `queries`
+    to_targets: Pairs | None  # a row for each of these: means over targets that have decoys
+    to_decoys: Pairs | None
+    to_all_targets: Pairs | None  # sums
+    fixed_hits: Bools  # (Q,) whether the word at the best fixed offset is a target; see `with_best_offset`
+
+
+FindDecoys = Callable[[InspectedText, Numbers, Numbers, Bools], tuple[Numbers, Numbers, Numbers]]
+"""Of pairs of queries and targets, and all pairs (U, U) in the relation: which pair, the query and the key of each
+decoy."""
+
+
+def like_decoys(
+    text: InspectedText, queries: Numbers, keys: Numbers, related: Bools
+) -> tuple[Numbers, Numbers, Numbers]:
+    """Other words that the same query sees, at a like distance."""
+    candidates = np.arange(len(text.units))
     distance = (keys - queries)[:, None]
     is_far = np.abs(distance) > EXACT_DISTANCE
     tolerance = np.where(is_far, np.ceil(DISTANCE_TOLERANCE * np.abs(distance)), 0)
     offset = candidates[None] - queries[:, None]
     is_decoy: Bools = text.ordinary[queries] & ~related[queries]
     is_decoy &= (np.abs(offset - distance) <= tolerance) & (np.sign(offset) == np.sign(distance))
-    is_decoy &= units.texts[None] == units.texts[keys][:, None]
-    is_decoy &= units.is_punctuation[None] == units.is_punctuation[keys][:, None]
-    is_decoy &= np.abs(text.log_counts[None] - text.log_counts[keys][:, None]) <= FREQUENCY_TOLERANCE
-    return is_decoy
+    is_decoy &= text.units.texts[None] == text.units.texts[keys][:, None]
+    is_decoy &= _are_alike(text, keys[:, None], candidates[None])
+    pairs, decoys = np.nonzero(is_decoy)
+    return pairs, queries[pairs], decoys
+
+
+def near_decoys(
+    text: InspectedText, queries: Numbers, keys: Numbers, related: Bools
+) -> tuple[Numbers, Numbers, Numbers]:
+    """As `like_decoys`; and for targets so near that the same query has no other word there, words at the same offset
+    from other queries."""
+    far = like_decoys(text, queries, keys, related)
+    distance = (keys - queries)[:, None]
+    others = np.broadcast_to(np.arange(len(text.units)), (len(queries), len(text.units)))
+    targets = others + distance
+    is_there = (targets >= 0) & (targets < len(text.units))
+    targets = np.where(is_there, targets, 0)
+    is_decoy = is_there & (np.abs(distance) <= EXACT_DISTANCE) & (others != queries[:, None])
+    is_decoy &= text.ordinary[others, targets] & ~related[others, targets] & text.units.is_word[others]
+    is_decoy &= text.within[others, targets] == text.within[queries, keys][:, None]
+    is_decoy &= _are_alike(text, keys[:, None], targets)
+    pairs, columns = np.nonzero(is_decoy)
+    near = pairs, columns, targets[pairs, columns]
+    joined = [np.concatenate(both) for both in zip(far, near, strict=True)]
+    order = np.argsort(joined[0], kind="stable")
+    return joined[0][order], joined[1][order], joined[2][order]
+
+
+def _are_alike(text: InspectedText, keys: Numbers, others: Numbers) -> Bools:
+    is_sign, log_counts = text.units.is_punctuation, text.log_counts
+    like_sign: Bools = is_sign[keys] == is_sign[others]
+    like_count: Bools = np.abs(log_counts[keys] - log_counts[others]) <= FREQUENCY_TOLERANCE
+    return like_sign & like_count
+
+
+def find_sites(
+    text: InspectedText,
+    targets: Bools,
+    excluded: Bools | None = None,
+    find_decoys: FindDecoys = like_decoys,
+    *,
+    by_pairs: bool = False,
+) -> Sites | None:
+    """The queries with targets (U, U); None, if there are none. `excluded`: pairs that are no decoys either;
+    `by_pairs`: the unit of evidence is a pair of words, where few words are queries."""
+    queries, keys = np.nonzero(targets)
+    if not len(queries):
+        return None
+    unique = np.unique(queries)
+    types = text.types[unique]
+    if by_pairs:
+        types = types * (1 << 32) + text.types[targets[unique].argmax(1)]
+    nothing = np.empty(0, np.int64)
+    sites = Sites(unique, types, targets[unique], nothing, None, None, None, np.zeros(len(unique), bool))
+    related = targets if excluded is None else targets | excluded
+    pairs, decoy_queries, decoy_keys = find_decoys(text, queries, keys, related)
+    if not len(pairs):
+        return sites
+    with_decoys, owners, n_decoys = np.unique(pairs, return_inverse=True, return_counts=True)
+    compared, rows, n_targets = np.unique(queries[with_decoys], return_inverse=True, return_counts=True)
+    weights = 1 / n_targets[rows]
+    all_rows, all_keys = np.nonzero(targets[compared])
+    return replace(
+        sites,
+        compared=np.searchsorted(unique, compared),
+        to_targets=Pairs(rows, queries[with_decoys], keys[with_decoys], weights),
+        to_decoys=Pairs(rows[owners], decoy_queries, decoy_keys, (weights / n_decoys)[owners]),
+        to_all_targets=Pairs(all_rows, compared[all_rows], all_keys, np.ones(len(all_rows))),
+    )
+
+
+def relabelled(
+    text: InspectedText,
+    targets: Bools,
+    excluded: Bools | None,
+    rng: np.random.Generator,
+    find_decoys: FindDecoys = like_decoys,
+) -> Sites | None:
+    """As `find_sites`, with a decoy of each target in its place: nothing should be found there."""
+    queries, keys = np.nonzero(targets)
+    related = targets if excluded is None else targets | excluded
+    pairs, decoy_queries, decoy_keys = find_decoys(text, queries, keys, related)
+    if not len(pairs):
+        return None
+    order = rng.permutation(len(pairs))
+    _, first = np.unique(pairs[order], return_index=True)
+    chosen = order[first]
+    false_targets = np.zeros_like(targets)
+    false_targets[decoy_queries[chosen], decoy_keys[chosen]] = True
+    return find_sites(text, false_targets, related, find_decoys)
+
+
+def with_best_offset(sites: Sequence[Sites | None]) -> tuple[list[Sites | None], int, float]:
+    """What a relation has to beat: the one offset at which most of its targets are found, and how often, as a mean
+    over word types; and the sites with that."""
+    found = [item for item in sites if item is not None]
+    if not found:
+        return list(sites), 0, 0.0
+    _, groups = np.unique(np.concatenate([item.types for item in found]), return_inverse=True)
+    sizes = np.bincount(groups)
+    best_offset, best_share = 0, -1.0
+    for offset in PROFILE_OFFSETS:
+        hits = np.concatenate([_fixed_hits(item, offset) for item in found])
+        share = float((np.bincount(groups, hits) / sizes).mean())
+        if share > best_share:
+            best_offset, best_share = offset, share
+    done = [None if item is None else replace(item, fixed_hits=_fixed_hits(item, best_offset)) for item in sites]
+    return done, best_offset, best_share
+
+
+def _fixed_hits(sites: Sites, offset: int) -> Bools:
+    keys = sites.queries + offset
+    is_there = (keys >= 0) & (keys < sites.targets.shape[1])
+    hits: Bools = is_there & sites.targets[np.arange(len(keys)), np.where(is_there, keys, 0)]
+    return hits
+
+
+# ---------------------------------------------------------------------- pieces of one word
+
+
+@dataclass(frozen=True)
+class PieceSites:
+    """Pieces that have others of the same word beside them, and pairs as far apart in different words."""
+
+    types: Numbers  # (Q,) of their words
+    to_own: Pairs  # a row for each query
+    elsewhere: tuple[tuple[Numbers, Numbers], ...]  # by offset: queries and keys
+    weights: Floats  # (Q, offsets)
+
+
+def find_piece_sites(text: InspectedText, owners: Numbers, types: Numbers) -> PieceSites | None:
+    """`owners`: the word of each piece, (T,), negative for special tokens; `types`: those of the words, (T,)."""
+    units = text.units
+    unit_of = np.repeat(np.arange(len(units)), units.n_pieces)
+    texts = units.texts[unit_of]
+    pairs = (owners >= 0)[:, None] & (owners >= 0)[None] & (texts[:, None] == texts[None])
+    same = owners[:, None] == owners[None]
+    places = np.arange(len(owners))
+    offsets = places[None] - places[:, None]
+    sees = text.sees[unit_of][:, unit_of]
+    if not text.sees.all():
+        sees = sees & (offsets <= 0)  # inside a word too
+    own = pairs & same & (offsets != 0) & sees
+    others = pairs & ~same & sees
+    there: dict[int, tuple[Numbers, Numbers]] = {}
+    for offset in np.unique(offsets[own]).tolist():
+        from_, to = np.nonzero(others & (offsets == offset))
+        if len(from_):
+            there[offset] = from_, to
+    own &= np.isin(offsets, list(there))
+    queries, keys = np.nonzero(own)
+    if not len(queries):
+        return None
+    unique, rows, counts = np.unique(queries, return_inverse=True, return_counts=True)
+    numbers = {offset: number for number, offset in enumerate(there)}
+    weights = np.zeros((len(unique), len(there)))
+    columns = np.array([numbers[offset] for offset in (keys - queries).tolist()])
+    np.add.at(weights, (rows, columns), 1 / counts[rows])
+    to_own = Pairs(rows, queries, keys, 1 / counts[rows])
+    return PieceSites(types[unique], to_own, tuple(there.values()), weights)
 
 
 # ---------------------------------------------------------------------- what heads do there
 
-TARGET, DECOY, MASS, HIT = range(4)  # features of a site
+
+class Attended:
+    """The attention of the heads of one layer over a text."""
+
+    def __init__(self, pieces: Floats, text: InspectedText) -> None:
+        """pieces: (H, T, T)."""
+        self.pieces = pieces
+        self.words = text.units.attention(pieces)  # (H, U, U)
+        ordinary = text.ordinary
+        to_ordinary = np.where(ordinary, self.words, 0)
+        self.to_words = to_ordinary.sum(2)  # (H, U)
+        self.strongest = np.where(ordinary, self.words, -1).argmax(2)  # (H, U)
 
 
-def site_features(attention: Floats, text: InspectedText, sites: Sites) -> Floats:
-    """Of attention (H, U, U): the mean on targets, the mean on decoys, all that goes to targets, and whether the
-    strongest word is a target: (Q, H, 4)."""
-    rows = attention[:, sites.queries]  # (H, Q, U)
-    strongest = np.where(text.ordinary[sites.queries], rows, -1.0).argmax(2)  # (H, Q)
-    features = np.stack(
-        [
-            (rows * sites.target_weights).sum(2),
-            (rows * sites.decoy_weights).sum(2),
-            (rows * sites.targets).sum(2),
-            np.take_along_axis(sites.targets[None], strongest[:, :, None], 2)[:, :, 0],
-        ],
-        axis=2,
-    )
-    return features.transpose(1, 0, 2)
+TARGET, DECOY, MASS = range(3)  # features of a query that is compared
+HIT, FIXED_HIT = range(2)  # features of a query with targets
 
 
+def compared_features(attended: Attended, sites: Sites) -> Floats | None:
+    """The mean on targets, the mean on decoys, and all that goes to targets: (C, H, 3)."""
+    if sites.to_targets is None or sites.to_decoys is None or sites.to_all_targets is None:
+        return None
+    pairs = (sites.to_targets, sites.to_decoys, sites.to_all_targets)
+    return np.stack([item.sums(attended.words) for item in pairs], axis=2)
+
+
+def hit_features(attended: Attended, sites: Sites) -> Floats:
+    """Whether the strongest word is a target, and whether the one at the best fixed offset is: (Q, H, 2)."""
+    strongest = attended.strongest[:, sites.queries]  # (H, Q)
+    features = np.zeros((len(sites.queries), len(strongest), 2))
+    features[:, :, HIT] = sites.targets[np.arange(len(sites.queries)), strongest].T
+    features[:, :, FIXED_HIT] = sites.fixed_hits[:, None]
+    return features
+
+
+OFFSETS = (-3, -2, -1, 1, 2, 3)
 TO_WORD, TO_WORDS, IS_STRONGEST, IS_THERE = range(4)  # features of an offset
 N_OFFSET_FEATURES = 4
 
 
-def offset_features(attention: Floats, text: InspectedText) -> tuple[Numbers, Floats]:
+def offset_features(attended: Attended, text: InspectedText) -> tuple[Numbers, Floats]:
     """The queries (Q,) that are words, and of each, for every offset, what goes to the word there, what goes to words
     at all, whether that word is the strongest, and 1; all of them 0 where there is no such word:
     (Q, H, offsets * 4)."""
-    ordinary = text.ordinary
-    queries = np.flatnonzero(text.units.is_word & ordinary.any(1))
-    rows = attention[:, queries]  # (H, Q, U)
-    to_words = (rows * ordinary[queries]).sum(2)  # (H, Q)
-    strongest = np.where(ordinary[queries], rows, -1.0).argmax(2)
-    features = np.zeros((len(queries), len(attention), len(OFFSETS), N_OFFSET_FEATURES))
+    queries = np.flatnonzero(text.units.is_word & text.ordinary.any(1))
+    features = np.zeros((len(queries), len(attended.words), len(OFFSETS), N_OFFSET_FEATURES))
+    to_words, strongest = attended.to_words[:, queries], attended.strongest[:, queries]
     for number, offset in enumerate(OFFSETS):
-        is_there = np.asarray(at_offset(text, offset)[queries].any(1))
-        keys = np.where(is_there, queries + offset, 0)
+        is_there, keys = _keys_at(text, queries, offset)
         of_offset = features[:, :, number]
-        of_offset[:, :, TO_WORD] = (rows[:, np.arange(len(queries)), keys] * is_there).T
+        of_offset[:, :, TO_WORD] = (attended.words[:, queries, keys] * is_there).T
         of_offset[:, :, TO_WORDS] = (to_words * is_there).T
         of_offset[:, :, IS_STRONGEST] = ((strongest == keys) & is_there).T
         of_offset[:, :, IS_THERE] = is_there[:, None]
-    return queries, features.reshape(len(queries), len(attention), -1)
+    return queries, features.reshape(len(queries), len(attended.words), -1)
 
 
-# ---------------------------------------------------------------------- special tokens, and pieces of one word
+def profile(attended: Attended, text: InspectedText) -> tuple[Floats, Numbers]:
+    """What goes to the words at each of `PROFILE_OFFSETS`, summed over queries, (H, offsets), and how many there
+    are."""
+    queries = np.flatnonzero(text.units.is_word)
+    sums, counts = np.zeros((len(attended.words), len(PROFILE_OFFSETS))), np.zeros(len(PROFILE_OFFSETS), np.int64)
+    for number, offset in enumerate(PROFILE_OFFSETS):
+        is_there, keys = _keys_at(text, queries, offset)
+        sums[:, number] = attended.words[:, queries[is_there], keys[is_there]].sum(1)
+        counts[number] = is_there.sum()
+    return sums, counts
+
+
+def _keys_at(text: InspectedText, queries: Numbers, offset: int) -> tuple[Bools, Numbers]:
+    """Whether a query sees a word of its own text there, and where it is."""
+    keys = queries + offset
+    is_there = (keys >= 0) & (keys < len(text.units))
+    keys = np.where(is_there, keys, 0)
+    is_there &= text.ordinary[queries, keys] & text.within[queries, keys]
+    return is_there, keys
+
 
 SINKS = ("cls", "sep", "first")
-SINK_FEATURES = (*SINKS, "self", "punctuation", "entropy")
+DESCRIPTIONS = ("self", "punctuation", "entropy", "rarest", "own_text")
+TOKEN_FEATURES = (*SINKS, *(f"{name}_norm" for name in SINKS), *DESCRIPTIONS)
 
 
-def sink_features(attention: Floats, text: InspectedText, sinks: Mapping[str, Bools]) -> tuple[Numbers, Floats]:
-    """The queries (Q,) that are words, and of each what goes to special tokens, to itself and to signs, and how even
-    its attention is (1: all keys alike): (Q, H, features). `sinks`: the units of each, (U,)."""
-    queries = np.flatnonzero(text.units.is_word)
-    rows = attention[:, queries]  # (H, Q, U)
+def token_features(
+    attended: Attended, norms: Floats, text: InspectedText, sinks: Mapping[str, Bools]
+) -> tuple[Numbers, Floats]:
+    """The queries (Q,) that are words, and of each (Q, H, features): what goes to special tokens, by weights and by
+    the lengths of what they bring; to itself and to signs; how even its attention is (1: all keys alike); whether the
+    strongest word is the rarest; and, of what goes to words, how much stays in the own text. `norms` of pieces (H, T);
+    `sinks`: the units of each, (U,)."""
+    units = text.units
+    queries = np.flatnonzero(units.is_word)
+    rows = attended.words[:, queries]  # (H, Q, U)
+    masses = [rows @ sinks[name].astype(rows.dtype) for name in SINKS]
     n_seen = text.sees[queries].sum(1)
     entropy = -(rows * np.log(np.maximum(rows, 1e-30))).sum(2) / np.log(np.maximum(n_seen, 2))
-    features = [(rows * sinks[name]).sum(2) for name in SINKS]
-    features += [rows[:, np.arange(len(queries)), queries], (rows * text.units.is_punctuation).sum(2), entropy]
+    counts = np.where(text.ordinary[queries], text.log_counts, np.inf)
+    is_rarest = np.isfinite(counts) & (counts == counts.min(1, keepdims=True))
+    in_text = (rows * (text.ordinary & text.within)[queries]).sum(2)
+    described = [
+        rows[:, np.arange(len(queries)), queries],
+        rows @ units.is_punctuation.astype(rows.dtype),
+        entropy,
+        is_rarest[np.arange(len(queries)), attended.strongest[:, queries]],
+        in_text / np.maximum(attended.to_words[:, queries], 1e-30),
+    ]
+    features = [*masses, *_norm_shares(attended, norms, units, sinks, queries), *described]
     return queries, np.stack(features, axis=2).transpose(1, 0, 2)
 
 
-def piece_features(attention: Floats, text: InspectedText) -> tuple[Numbers, Floats] | None:
-    """Of attention between pieces (H, T, T): the words (Q,) of several pieces, one for each of their pieces, and what
-    goes from it to the others, on average; and what goes, in this text, as far into another word: (Q, H, 2)."""
-    units = text.units
-    owners = np.repeat(np.arange(len(units)), units.n_pieces)
-    is_word = units.is_word[owners]
-    pairs = is_word[:, None] & is_word[None] & (units.texts[owners][:, None] == units.texts[owners][None])
-    same = owners[:, None] == owners[None]
-    own = pairs & same & ~np.eye(len(owners), dtype=bool) & text.sees[owners][:, owners]
-    queries = np.flatnonzero(own.any(1))
-    if not len(queries):
-        return None
-    offsets = np.arange(len(owners))[None] - np.arange(len(owners))[:, None]
-    elsewhere: dict[int, Floats] = {}  # the mean of what goes so far into another word, (H,)
-    for offset in np.unique(offsets[own]).tolist():
-        rows, columns = np.nonzero(pairs & ~same & (offsets == offset))
-        elsewhere[offset] = attention[:, rows, columns].mean(1) if len(rows) else np.full(len(attention), np.nan)
-    values = []
-    for query in queries:
-        keys = np.flatnonzero(own[query])
-        decoys = np.mean([elsewhere[int(key - query)] for key in keys], axis=0)
-        values.append(np.stack([attention[:, query, keys].mean(1), decoys], axis=1))
-    features = np.stack(values)
-    known = np.isfinite(features).all((1, 2))
-    return (owners[queries[known]], features[known]) if known.any() else None
+def _norm_shares(
+    attended: Attended, norms: Floats, units: Units, sinks: Mapping[str, Bools], queries: Numbers
+) -> list[Floats]:
+    """Of what the values bring to a query, the part of each sink, (H, Q) each: by weights times lengths (Kobayashi et
+    al. 2020)."""
+    unit_of = np.repeat(np.arange(len(units)), units.n_pieces)
+    parts = np.stack([norms, *(norms * sinks[name][unit_of] for name in SINKS)], axis=2)  # (H, T, 4)
+    brought = np.add.reduceat(attended.pieces @ parts, units.starts, axis=1)[:, queries]  # (H, Q, 4)
+    return [brought[:, :, 1 + number] / np.maximum(brought[:, :, 0], 1e-30) for number in range(len(SINKS))]
+
+
+def piece_features(pieces: Floats, sites: PieceSites) -> Floats:
+    """Of attention between pieces (H, T, T): what goes to the others of a word, on average; and what goes, in this
+    text, as far into another word: (Q, H, 2)."""
+    elsewhere = np.stack([pieces[:, rows, columns].mean(1) for rows, columns in sites.elsewhere], axis=1)
+    return np.stack([sites.to_own.sums(pieces), (elsewhere @ sites.weights.T).T], axis=2)

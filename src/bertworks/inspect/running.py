@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
 import torch
 
 from bertworks.errors import Unsupported
@@ -18,8 +17,9 @@ from bertworks.tasks.inference import token_batches
 
 BATCH_TOKENS = 2048
 Progress = Callable[[int, int], None]
-OnText = Callable[[int, int, Floats], None]
-"""Called with a layer, the index of a passage, and the attention between its tokens, (H, T, T)."""
+OnText = Callable[[int, int, Floats, Floats], None]
+"""Called with a layer, the index of a passage, the attention between its tokens, (H, T, T), and the lengths of what
+they bring at full weight, (H, T)."""
 
 
 def run_passages(model: Model, passages: Sequence[Passage], on_text: OnText, progress: Progress) -> None:
@@ -33,16 +33,16 @@ def run_passages(model: Model, passages: Sequence[Passage], on_text: OnText, pro
             nonlocal n_layers
             n_layers += 1
             if layer.stream == CONTENT:
-                for member, probabilities in zip(members, layer.probabilities, strict=True):
-                    on_text(layer.layer, member, as_numpy(probabilities).astype(np.float64))
+                for member, attention, norms in zip(members, layer.probabilities, layer.value_norms, strict=True):
+                    on_text(layer.layer, member, as_numpy(attention), as_numpy(norms))
 
         ids, segments = (
             torch.tensor([value for passage in batch for value in getattr(passage.tokens, name)], device=encoder.device)
             for name in ("ids", "segments")
         )
-        with torch.inference_mode(), record_attention(on_layer, fields=["probabilities"]):
+        with torch.inference_mode(), record_attention(on_layer, fields=["probabilities", "value_norms"]):
             encoder(Tokens.ragged(ids, [len(passage.tokens.ids) for passage in batch], segments))
         n_done += len(members)
         progress(n_done, len(passages))
-    if not n_layers:
+    if passages and not n_layers:
         raise Unsupported("this encoder has no attention", code="no-attention")
