@@ -17,6 +17,7 @@ from bertworks.inspect.atlas_words import (
     NOTES,
     REASONS,
     REPLACEMENTS,
+    SOURCES,
     THRESHOLDS,
     title_of,
 )
@@ -198,7 +199,7 @@ def _name_section(name: str, evidence: Content) -> str:
     if evidence.get("types") is not None:
         types, documents = evidence["types"], evidence["documents"]
         extent.append(bilingual(f"{types:,} words, {documents:,} documents", f"{types:,} 个词，{documents:,} 篇文档"))
-    extent += [escape(evidence["by"])] if evidence.get("by") else []
+    extent += [bilingual(*map(escape, title_of(SOURCES, evidence["by"])))] if evidence.get("by") else []
     extent += [bilingual(*map(escape, title_of(NOTES, note))) for note in evidence.get("notes", ())]
     said = " · ".join(part for part in extent if part)
     numbers = f"{_numbers(evidence)}{_examples(evidence)}"
@@ -238,7 +239,13 @@ def _condition(what: object) -> str:
 def _number(value: object) -> str:
     if not isinstance(value, int | float):
         return escape(value)
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"
+    return (
+        f"{value:,.0f}"
+        if abs(value) >= 100 or float(value).is_integer()
+        else f"{value:.3f}"
+        if abs(value) < 10
+        else f"{value:.1f}"
+    )
 
 
 def _examples(evidence: Content) -> str:
