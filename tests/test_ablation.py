@@ -53,7 +53,7 @@ def documents() -> list[str]:
     chances = 1 / (np.arange(N_WORDS) + 100)
     chances /= chances.sum()
     texts = []
-    for _ in range(170):
+    for _ in range(110):
         sentences = [rng.choice(N_WORDS, PERIOD - 1, p=chances)]
         for _ in range(10):
             sentence = rng.choice(N_WORDS, PERIOD - 1, p=chances)
@@ -228,7 +228,7 @@ def copier(tokenizer: Tokenizer) -> bertworks.Workbench:
 def test_words_that_recur_lose_by_the_head_that_copies_them(
     copier: bertworks.Workbench, tokenizer: Tokenizer, documents: list[str]
 ) -> None:
-    found = atlas(copier, documents, sentences=60, thresholds=ENOUGH, ablate=True)
+    found = atlas(copier, documents, sentences=45, thresholds=ENOUGH, ablate=True)
     assert found.names(0, 0) == ["same"] and found.names(0, 1) == []
     ablation = found.ablation
     assert ablation is not None and isinstance(ablation.same_word, RecurrenceCheck)
@@ -240,7 +240,6 @@ def test_words_that_recur_lose_by_the_head_that_copies_them(
     assert content["ablation"]["same_word"]["confirmed"]
     changes = [row["importance"]["change"] for row in content["heads"]]
     assert abs(changes[0]) > 0.1 and abs(changes[1]) < 1e-5 and content["heads"][1]["importance"]["verdict"] == ""
-    assert atlas(copier, documents, sentences=60, thresholds=ENOUGH).as_dict()["corpus"] == content["corpus"]
 
 
 def test_a_head_that_does_nothing_is_not_confirmed(copier: bertworks.Workbench, documents: list[str]) -> None:

@@ -33,7 +33,7 @@ document.addEventListener("securitypolicyviolation", (event) => window.violation
 TRUSTED_TYPES = "; require-trusted-types-for 'script'; trusted-types 'none'"
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 OWN = '<b>"mine", & yours</b>'
-SIZES = {"hidden_size": 64, "n_heads": 4, "n_layers": 2, "ffn_size": 32, "n_positions": 128}
+SIZES: dict[str, Any] = {"hidden_size": 64, "n_heads": 4, "n_layers": 2, "ffn_size": 32, "n_positions": 128}
 
 
 def context(word: str) -> dict[str, str]:
@@ -256,7 +256,7 @@ def test_without_a_script_everything_can_be_read(chromium: Any, path: Path) -> N
         text = page.inner_text("main")
         for said in ("+1: 50.0%", "8.250", "0 of 1,296", "not enough text", "Not shown", "a" * 64, "attention is no"):
             assert said in text, said
-        assert page.locator("table a[href='#L2H0']").count() == 2, "in the grid, and in the table of named heads"
+        assert page.locator("table a[href='#L2H0']").count() == 3, "in the grid, and in two tables"
 
 
 def entry_shown_without_script(page: Any) -> list[str]:
@@ -381,8 +381,9 @@ def test_the_page_of_a_comparison(chromium: Any, compared: Comparison, tmp_path:
 
 def test_other_tokenizers_are_compared_by_words_or_refused(tokenizer: Tokenizer, documents: list[str]) -> None:
     """One that splits words into pieces finds the same words; one that knows none of them does not."""
-    letters = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", "w", *(f"##{digit}" for digit in range(10))]
-    backend = word_piece({piece: number for number, piece in enumerate(letters)}, {"do_lower_case": True})
+    known = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", "w", *(f"##{digit}" for digit in range(10))]
+    known += [f"w{number}" for number in range(100, 300)]
+    backend = word_piece({piece: number for number, piece in enumerate(known)}, {"do_lower_case": True})
     pieces = Tokenizer.from_json(json.loads(backend.to_str()), {})
     other = bertworks.new("bert-mini", tokenizer=pieces, **{**SIZES, "n_positions": 512, "n_layers": 1})
     found = compare_heads(local_model(tokenizer), other, documents, sentences=20)
@@ -416,9 +417,9 @@ def test_atlas_and_comparison_from_the_command_line(saved: Path) -> None:
     assert by_names["matched_by"] == "place" and len(by_names["matches"]) == 8 and not by_names["lost"]
     text = run("compare-heads", model, model, *options, "--out", str(saved / "c.html")).stdout
     assert "L1H3" in text and (saved / "c.html").is_file()
-    assert refusal("compare-heads", model, model) == "missing-option"
+    assert refusal("compare-heads", model, model)["code"] == "missing-option"
     (saved / "no.json").write_text('{"heads": 3}')
-    assert refusal("compare-heads", str(saved / "no.json"), str(json_path)) == "not-an-atlas"
+    assert refusal("compare-heads", saved / "no.json", json_path)["code"] == "not-an-atlas"
 
 
 def test_in_python(tokenizer: Tokenizer, documents: list[str], tmp_path: Path) -> None:

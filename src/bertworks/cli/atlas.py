@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from bertworks.cli.ablation import print_ablation
 from bertworks.cli.options import Column, Device, LineDocs, ModelArgument, SkipBad, Threads, load_model
 from bertworks.cli.show import AsJson, Quiet, progress_bar, say, show_json, show_table
 
 if TYPE_CHECKING:
-    from bertworks.inspect.ablation import Ablation
     from bertworks.inspect.atlas import Atlas
     from bertworks.inspect.heads import NamedHead
 
@@ -99,38 +99,3 @@ def _evidence(named: NamedHead) -> str:
     deciding = {what for what, *_ in named.conditions}
     others = [f"{title} {value:.2f}" for title, value in named.numbers.items() if title not in deciding]
     return ", ".join([*decides, *others, *([named.by] if named.by else []), *named.notes])
-
-
-def print_ablation(ablation: Ablation) -> None:
-    title = ablation.measure
-    heads = ablation.heads
-    if isinstance(heads, str):
-        say(f"importance: {heads}")
-    else:
-        verdicts = heads.verdicts
-        rows = [
-            (
-                f"L{layer}H{head}",
-                f"{heads.change[layer, head]:+.4f}",
-                f"{heads.low[layer, head]:+.4f} … {heads.high[layer, head]:+.4f}",
-                verdict,
-            )
-            for layer, row in enumerate(verdicts)
-            for head, verdict in enumerate(row)
-            if verdict
-        ]
-        show_table(("without", title, "all at 95 %", ""), sorted(rows, key=lambda row: -abs(float(row[1]))))
-        text = f"{ablation.n_sequences} passages of {ablation.n_documents} other documents"
-        against = "more than the average head" if ablation.is_distance else "at all"
-        say(f"{len(rows)} of {heads.change.size} heads change the {title} {against}, over {text}")
-    check = ablation.same_word
-    if isinstance(check, str):
-        say(f"same-word check: {check}")
-        return
-    names = " ".join(f"L{layer}H{head}" for layer, head in check.heads)
-    mean, low, high = check.difference
-    than_others, low_others, high_others = check.against_others
-    say(f"without {names}, words that recur lose {check.change[0]:+.3f}, matched words {check.change[1]:+.3f}")
-    say(f"  that is {mean:+.3f} more ({low:+.3f} … {high:+.3f})")
-    say(f"  and {than_others:+.3f} more than without other heads ({low_others:+.3f} … {high_others:+.3f})")
-    say(f"  {'confirmed' if check.is_confirmed else 'not shown'}: {check.n_pairs} pairs, {check.n_types} words")

@@ -46,9 +46,9 @@ def compare_heads(
         raise BadConfig("there is no text to compare the models on", remedy=remedy, code="missing-option")
     else:
         documents = Corpus(corpus, ReadOptions(column, line_docs, skip_bad))
-        benches = [load_model(name, device, threads) for name in (model, other)]
+        bench, other_bench = (load_model(name, device, threads) for name in (model, other))
         with progress_bar("passages") as progress:
-            found = compare(*benches, documents, sentences=sentences, progress=progress)
+            found = compare(bench, other_bench, documents, sentences=sentences, progress=progress)
     if as_json:
         show_json(found.as_dict())
     else:

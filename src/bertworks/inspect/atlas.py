@@ -14,7 +14,6 @@ import numpy as np
 from bertworks.errors import BadText
 from bertworks.files import atomic_write
 from bertworks.inspect.ablation import N_RECURRING, Ablation, ablate_heads
-from bertworks.inspect.examples import Example
 from bertworks.inspect.heads import Findings, HeadEntry, NamedHead, find_names
 from bertworks.inspect.naming import Thresholds
 from bertworks.inspect.own_relations import FindPairs, OwnRelations
@@ -85,8 +84,7 @@ class Atlas:
         """One for each head."""
         rows = [_row(head) for head in self.findings.heads]
         if self.ablation is not None:
-            for row in rows:
-                row["importance"] = self.ablation.of_head(row["layer"], row["head"])
+            rows = [{**row, "importance": self.ablation.of_head(row["layer"], row["head"])} for row in rows]
         return rows
 
     def as_dict(self) -> dict[str, Any]:
@@ -119,12 +117,12 @@ class Atlas:
         return DataFrame(self.rows)
 
     @property
-    def examples(self) -> dict[tuple[int, int], dict[str, tuple[Example, ...]]]:
+    def examples(self) -> dict[tuple[int, int], dict[str, list[Any]]]:
         """Where heads do what they are named for, by head and name."""
         return {
-            (entry.layer, entry.head): {named.name: tuple(named.examples) for named in entry.names}
-            for entry in self.findings.heads
-            if entry.names
+            (row["layer"], row["head"]): {name: found["examples"] for name, found in row["evidence"].items()}
+            for row in self.rows
+            if row["names"]
         }
 
     def compare(self, other: Atlas) -> Comparison:
@@ -136,7 +134,7 @@ class Atlas:
     def save(self, path: str | Path, *, model: str = "") -> Path:
         """As a page, if the path ends with `.html`; else as JSON. `model`: its name, for the page."""
         if Path(path).suffix == ".html":
-            from bertworks.inspect.atlas_page import write_atlas_page  # heavy, and not always needed
+            from bertworks.inspect.atlas_page import write_atlas_page  # not always needed
 
             return write_atlas_page(Path(path), self.as_dict(), model=model)
         with atomic_write(Path(path)) as file:
@@ -202,8 +200,8 @@ def atlas(
     """Name the heads of a model over documents; `sentences`: how many passages, or pairs of them, are read.
 
     `relations`: functions by name, from the units of a passage to pairs of indices; `relations_file`: word pairs, or a
-    treebank in CoNLL-U. `ablate`: also measure what each head is worth, on other passages; with it replaced by its
-    mean, or as this says.
+    treebank in CoNLL-U. `ablate`: also measure what each head is worth, on other passages, with its output replaced by
+    its mean, or as this says.
     """
     thresholds = thresholds or Thresholds()
     own = OwnRelations.of(relations, relations_file, model.tokenizer)
@@ -211,7 +209,6 @@ def atlas(
     read = _read(documents, model, sentences, own)
     material = _prepare(model, documents, read, own, thresholds, seed, progress)
     findings = find_names(model.model, material, thresholds=thresholds, seed=seed, progress=progress)
-    replacement: Replacement = "mean" if isinstance(ablate, bool) else ablate
     return Atlas(
         findings,
         model_hash=_model_hash(model.model),
@@ -223,7 +220,7 @@ def atlas(
         max_tokens=_max_tokens(model),
         seed=seed,
         best_offsets=material.best_offsets,
-        ablation=_ablation(model, documents, findings, read, replacement, progress) if ablate else None,
+        ablation=_ablation(model, documents, findings, read, ablate, progress) if ablate else None,
     )
 
 
@@ -232,12 +229,12 @@ def _ablation(
     documents: Sequence[str],
     findings: Findings,
     read: Passages,
-    replacement: Replacement,
+    ablate: bool | Replacement,
     progress: Progress,
 ) -> Ablation:
     """On passages that the names are not of."""
-    n = len(read.passages) + N_RECURRING
-    more = read_passages(documents, model.tokenizer, n=n, pairs=reads_pairs(model), max_tokens=_max_tokens(model))
+    n, pairs = len(read.passages) + N_RECURRING, reads_pairs(model)
+    more = read_passages(documents, model.tokenizer, n=n, pairs=pairs, max_tokens=_max_tokens(model))
     used = {passage.texts for passage in read.passages}
     return ablate_heads(
         model.model,
@@ -246,7 +243,7 @@ def _ablation(
         read.passages,
         [passage for passage in more.passages if passage.texts not in used],
         more.words,
-        replacement=replacement,
+        replacement="mean" if isinstance(ablate, bool) else ablate,
         progress=progress,
     )
 

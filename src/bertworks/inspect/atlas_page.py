@@ -17,6 +17,7 @@ from bertworks.inspect.atlas_words import (
     NOTES,
     REASONS,
     REPLACEMENTS,
+    SOURCES,
     THRESHOLDS,
     title_of,
 )
@@ -60,9 +61,9 @@ def atlas_page(content: Content, *, model: str) -> str:
         f"{content['passages']:,} passages of {content['documents']:,} documents, up to {content['max_tokens']} tokens",
         f"{content['documents']:,} 篇文档中的 {content['passages']:,} 段，每段至多 {content['max_tokens']} 个词元",
     )
-    named = bilingual(f"{n_named} of {len(heads)} heads have a name", f"{len(heads)} 个头中 {n_named} 个有名称")
+    named = bilingual(f"{n_named} of {len(heads)} heads have a name.", f"{len(heads)} 个头中 {n_named} 个有名称。")
     body = [
-        f'<p class="dim">{escape(model)} · {sizes} · {read}</p><p>{named}. {_null(content)}</p>',
+        f'<p class="dim">{escape(model)} · {sizes} · {read}</p><p>{named} {_null(content)}</p>',
         f'<p class="caveat">{bilingual(CAVEAT, CAVEAT_ZH)}</p>',
         f'<div id="controls"></div><p id="status" role="status" aria-live="polite"></p>{_legend(content)}',
         f'<div id="atlas" data-layers="{n_layers}" data-heads="{n_heads}">',
@@ -93,6 +94,11 @@ def _class(name: str) -> str:
 
 def initial(name: str) -> str:
     return INITIALS.get(name, "•")
+
+
+def _title(name: str) -> str:
+    said = f": {bilingual(*NAME_TITLES[name])}" if name in NAME_TITLES else ""
+    return f"<b>{initial(name)}</b> {escape(name)}{said}"
 
 
 def _verdict(head: Content) -> str:
@@ -131,8 +137,7 @@ def _legend(content: Content) -> str:
             counts[name] = counts.get(name, 0) + 1
     order = [*NAME_TITLES, *sorted(counts.keys() - NAME_TITLES.keys())]
     items = [
-        f'<li class="{_class(name)}" data-name="{escape(name)}"><b>{initial(name)}</b> {escape(name)}: '
-        f"{bilingual(*map(escape, title_of(NAME_TITLES, name)))} ({counts[name]})</li>"
+        f'<li class="{_class(name)}" data-name="{escape(name)}">{_title(name)} ({counts[name]})</li>'
         for name in order
         if name in counts
     ]
@@ -189,13 +194,12 @@ def _name_section(name: str, evidence: Content) -> str:
         False: bilingual("not confirmed by the intervention", "干预实验未能证实"),
         None: "",
     }[evidence.get("confirmed")]
-    title = bilingual(*map(escape, title_of(NAME_TITLES, name)))
-    heading = f'<h4 class="{_class(name)}"><b>{initial(name)}</b> {escape(name)}: {title}</h4>'
+    heading = f'<h4 class="{_class(name)}">{_title(name)}</h4>'
     extent = [grade, confirmed]
     if evidence.get("types") is not None:
         types, documents = evidence["types"], evidence["documents"]
         extent.append(bilingual(f"{types:,} words, {documents:,} documents", f"{types:,} 个词，{documents:,} 篇文档"))
-    extent += [escape(evidence["by"])] if evidence.get("by") else []
+    extent += [bilingual(*map(escape, title_of(SOURCES, evidence["by"])))] if evidence.get("by") else []
     extent += [bilingual(*map(escape, title_of(NOTES, note))) for note in evidence.get("notes", ())]
     said = " · ".join(part for part in extent if part)
     numbers = f"{_numbers(evidence)}{_examples(evidence)}"
@@ -235,7 +239,13 @@ def _condition(what: object) -> str:
 def _number(value: object) -> str:
     if not isinstance(value, int | float):
         return escape(value)
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"
+    return (
+        f"{value:,.0f}"
+        if abs(value) >= 100 or float(value).is_integer()
+        else f"{value:.3f}"
+        if abs(value) < 10
+        else f"{value:.1f}"
+    )
 
 
 def _examples(evidence: Content) -> str:
@@ -387,7 +397,23 @@ def _importance(content: Content) -> str:
         f"全部区间以 {ablation['confidence']:.0%} 的置信度同时成立"
         f"（{ablation['critical']:.2f} 个标准误：对文档重抽样所得各头最大值），头数众多无须另作校正。",
     )
-    return f"<p>{how}</p><p><b>{result}</b></p><p><small>{joint}</small></p>{_same_word(ablation)}"
+    said = f"<p>{how}</p><p><b>{result}</b></p><p><small>{joint}</small></p>"
+    return f"{said}{_importance_table(content['heads'])}{_same_word(ablation)}"
+
+
+def _importance_table(heads: Sequence[Content]) -> str:
+    """All heads, the largest change first; the script draws the intervals."""
+    titles = [("head", "头"), ("without it", "去掉后"), ("from", "自"), ("to", "至"), ("I_h", "I_h"), ("names", "名称")]
+    header = [bilingual(*title) for title in titles]
+    rows = []
+    for head in sorted(heads, key=lambda head: -float(head["importance"]["change"])):
+        found = head["importance"]
+        numbers = [f"{found[name]:+.4f}" for name in ("change", "low", "high")]
+        gradient = "" if found.get("gradient") is None else f"{found['gradient']:.4f}"
+        link = f'<a class="{found["verdict"] or "grey"}" href="#{_place(head)}">{_place(head)}</a>'
+        rows.append((link, *numbers, gradient, f"{MARKS[found['verdict']]} {' '.join(head['names'])}".strip()))
+    summary = bilingual("Every head, with its interval", "各头及其区间")
+    return f'<details id="intervals" open><summary>{summary}</summary>{table(header, rows)}</details>'
 
 
 def _same_word(ablation: Content) -> str:

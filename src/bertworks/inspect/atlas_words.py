@@ -46,6 +46,14 @@ CONDITIONS: Titles = {
     "own text": ("on targets of its own text", "落在本段文本的目标上"),
     "more than in its own text": ("more than in its own text", "多于本段文本"),
     "hits above the best offset": ("hits above the best fixed offset", "命中率高出最佳固定距离"),
+    "times its own text": ("times what goes there in its own text", "为本段文本中的倍数"),
+    "other offset": ("nearest other offset", "最接近的其他距离"),
+    "its mass": ("what goes there", "落在该处的比例"),
+    "best offset's hit": ("hits of the best fixed offset", "最佳固定距离的命中率"),
+    "norm share": ("share by norm", "按范数的比例"),
+    "uniform": ("if attention were uniform", "注意力均匀时"),
+    "kept when [SEP] moved": ("kept when [SEP] is moved", "移动 [SEP] 后的保留比例"),
+    "lift in a foreign text": ("target over decoy, in a foreign text", "换成无关文本后的目标与诱饵之比"),
     "kept when shuffled": ("kept when words are shuffled", "打乱词序后的保留比例"),
     "planted twin": ("times as much to a planted twin", "植入同词后的倍数"),
 }
@@ -62,10 +70,22 @@ DESCRIPTIONS: Titles = {
     "rarest": ("on the rarest word", "在最罕见的词上"),
     "own_text": ("within its own text", "在本段文本内"),
     "broad": ("broad", "分散"),
+    "rarest word": ("the rarest word", "最罕见的词"),
+    "own sentence": ("its own text", "本段文本"),
 }
 NOTES: Titles = {
     "also across": ("also across texts", "也跨越两段文本"),
     "no-op": ("does next to nothing there, by norm", "按范数几乎不起作用"),
+}
+SOURCES: Titles = {  # what tells which words are in a relation
+    "by counting": ("by counting", "由计数得出"),
+    "by the model's own vectors": ("by the model's own vectors", "由模型自身的向量得出"),
+    "by its query stream": ("by its query stream", "由其查询流得出"),
+    "by words taken from the past": ("by words taken from the past", "由移除前文的词得出"),
+    "by hiding words": ("by hiding words", "由遮盖词得出"),
+    "by its generator": ("by its generator", "由其生成器得出"),
+    "by the company they keep": ("by the company they keep", "由词的共现得出"),
+    "related words": ("related words", "相关的词"),
 }
 REASONS: Titles = {
     "not enough text": ("not enough text", "文本不足"),
@@ -78,6 +98,34 @@ REASONS: Titles = {
         "无法看到：此模型不读句对",
     ),
     "cannot be seen: later words are hidden": ("cannot be seen: later words are hidden", "无法看到：后面的词被遮住"),
+    "cannot be seen: from left to right, the first token is named first, whatever it is": (
+        "cannot be seen: from left to right, the first token is named first, whatever it is",
+        "无法看到：自左向右的模型中，首个词元一律记作 first",
+    ),
+    "cannot be seen: only from left to right the first token is a place to rest": (
+        "cannot be seen: only from left to right the first token is a place to rest",
+        "无法看到：只有自左向右的模型才停留在首个词元",
+    ),
+    "cannot be seen: there is no such token around the texts": (
+        "cannot be seen: there is no such token around the texts",
+        "无法看到：文本两侧没有这种词元",
+    ),
+    "cannot be seen: characters of Chinese words need the package rjieba": (
+        "cannot be seen: characters of Chinese words need the package rjieba",
+        "无法看到：判断汉字属于哪个词需要 rjieba 包",
+    ),
+    "cannot be seen: no word has several pieces": (
+        "cannot be seen: no word has several pieces",
+        "无法看到：没有由多个词片组成的词",
+    ),
+    "cannot be seen: this model predicts words no better than their frequencies do": (
+        "cannot be seen: this model predicts words no better than their frequencies do",
+        "无法看到：此模型对词的预测不优于词频",
+    ),
+    "cannot be seen: this model has no language head, and there is not enough text for counting": (
+        "cannot be seen: this model has no language head, and there is not enough text for counting",
+        "无法看到：此模型没有语言模型头，文本又不足以计数",
+    ),
     "no head is named for the same word": ("no head is named for the same word", "没有头以“同一个词”命名"),
     "cannot be measured: the model predicts no words": (
         "cannot be measured: the model predicts no words",

@@ -101,7 +101,7 @@ class LanguageLoss(Measure):
         return Probe(ids, passage.tokens.segments, targets, [ids[target] for target in targets], passage.document)
 
     def read(self, model: Model, states: Tensor, batch: ProbeBatch) -> Tensor:
-        parts = zip(states.split(LOGIT_ROWS), batch.labels.split(LOGIT_ROWS), strict=True)
+        parts = zip(torch.split(states, LOGIT_ROWS), torch.split(batch.labels, LOGIT_ROWS), strict=True)
         return torch.cat([F.cross_entropy(model.read("lm", part), labels, reduction="none") for part, labels in parts])
 
 

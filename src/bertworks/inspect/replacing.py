@@ -148,7 +148,7 @@ def gradient_importance(model: Model, measure: Measure, probes: Sequence[Probe])
     text's loss by a gate on each head. None: a distance has no slope where it is 0."""
     if measure.is_distance:
         return None
-    sums = 0.0
+    sums: list[Tensor] = []  # over the texts of a batch
     for _, batch in probe_batches(probes, model.encoder.device):
         gates: dict[tuple[int, str], list[Tensor]] = {}
 
@@ -165,12 +165,12 @@ def gradient_importance(model: Model, measure: Measure, probes: Sequence[Probe])
 
         with torch.enable_grad(), edit_heads(gate):
             losses = measure.read(model, measure.states(model, batch), batch)
-            total = torch.stack([part.mean() for part in losses.split(batch.n_targets)]).sum()
+            total = torch.stack([part.mean() for part in torch.split(losses, batch.n_targets)]).sum()
         flat = [one for runs in gates.values() for one in runs]
         slopes = iter(torch.autograd.grad(total, flat))
         by_layer: dict[int, Tensor] = {}  # (texts, H)
         for (layer, _), runs in gates.items():
             of_stream = torch.cat([next(slopes)[:, :, 0, 0] for _ in runs])
             by_layer[layer] = of_stream + by_layer.get(layer, 0.0)
-        sums += torch.stack([by_layer[layer].abs().sum(0) for layer in sorted(by_layer)])
-    return as_numpy(sums / len(probes)).astype(np.float64)
+        sums.append(torch.stack([by_layer[layer].abs().sum(0) for layer in sorted(by_layer)]))
+    return as_numpy(torch.stack(sums).sum(0) / len(probes)).astype(np.float64)

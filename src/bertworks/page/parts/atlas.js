@@ -18,6 +18,7 @@ class AtlasPage {
   start() {
     this.makeControls();
     document.querySelectorAll("article.entry").forEach(drawProfile);
+    drawIntervals(document.querySelector("#intervals table"));
     for (const cell of this.cells) {
       cell.addEventListener("click", (event) => {
         event.preventDefault();
@@ -173,6 +174,22 @@ function drawProfile(entry) {
     note: percent(value),
   }));
   list.replaceWith(barRows(rows, Math.max(...points.map(({ value }) => value))));
+}
+
+// A table of numbers gets a column with their intervals, all to one scale; a line stands at 0.
+function drawIntervals(table) {
+  if (!table) return;
+  const [header, ...rows] = table.rows;
+  const numbers = rows.map((row) => [1, 2, 3].map((at) => Number(row.cells[at].textContent)));
+  const least = Math.min(0, ...numbers.flat());
+  const range = Math.max(0, ...numbers.flat()) - least || 1;
+  header.cells[0].after(element("th"));
+  rows.forEach((row, number) => {
+    const [change, low, high] = numbers[number].map((value) => (value - least) / range);
+    const track = element("span", { class: "interval-track" }, element("span", { class: "zero" }), element("span", { class: "interval" }), element("span", { class: "middle" }));
+    for (const [name, value] of Object.entries({ "--zero": -least / range, "--low": low, "--high": high, "--middle": change })) track.style.setProperty(name, String(value));
+    row.cells[0].after(element("td", { class: row.cells[0].firstElementChild.className }, track));
+  });
 }
 
 new AtlasPage().start();
