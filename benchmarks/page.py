@@ -17,6 +17,7 @@ What has not ended after 60 s is stopped, and said.
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 import sys
 import tempfile
@@ -75,25 +76,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", type=Path, help="a text file; without it, the pair is repeated")
     parser.add_argument("--npm", type=Path, help="a folder with d3, jquery and requirejs, to measure bertviz, too")
-    parser.add_argument("--peer-limit", type=int, default=512, help="tokens up to which bertviz is tried")
+    parser.add_argument("--tokens", type=int, nargs="+", default=[19, 128, 512])
     options = parser.parse_args()
     minilm = bertworks.load("minilm")
+    minilm.pooling = replace(minilm.pooling, limit=None)  # it has 512 positions, of which its folder uses fewer
     text = options.corpus.open(encoding="utf-8").read(20_000) if options.corpus else " ".join(PAIR) * 60
-    views = {
-        "minilm 6x12, 19": minilm.attention(*PAIR),
-        "minilm 6x12, 128": minilm.attention(text_of(minilm, text, 128)),
-        "minilm 6x12, 512": large_limit(minilm).attention(text_of(minilm, text, 512)),
-    }
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        for title, view in views.items():
-            rows.append(ours(title, view, Path(folder)))
-            n_tokens = len(view.tokens.ids)
-            if options.npm and n_tokens <= options.peer_limit:
+        for n_tokens in options.tokens:
+            view = minilm.attention(*PAIR if n_tokens == 19 else (text_of(minilm, text, n_tokens),))
+            rows.append(ours(f"minilm 6x12, {n_tokens}", view, Path(folder)))
+            if options.npm:
                 kinds = ("head_view", "model_view") if n_tokens < 500 else ("head_view",)
                 rows += [peers(f"bertviz {kind}, {n_tokens}", kind, view, Path(folder), options.npm) for kind in kinds]
-        base = bertworks.new("bert-base", tokenizer=minilm.tokenizer, init_range=0.08)
-        rows.append(ours("random 12x12, 512", base.attention(text_of(minilm, text, 512)), Path(folder)))
+        if 512 in options.tokens:
+            base = bertworks.new("bert-base", tokenizer=minilm.tokenizer, init_range=0.08)
+            rows.append(ours("random 12x12, 512", base.attention(text_of(minilm, text, 512)), Path(folder)))
     print_rows(rows)
 
 
@@ -101,12 +99,6 @@ def text_of(model: Any, text: str, n_tokens: int) -> str:
     """Its beginning, of so many tokens with the special ones."""
     pieces = model.tokenizer.pieces(text)
     return text[: pieces.offsets[n_tokens - 2][1]]
-
-
-def large_limit(model: Any) -> Any:
-    """MiniLM has 512 positions, of which its folder uses fewer."""
-    model.pooling = replace(model.pooling, limit=None)
-    return model
 
 
 def ours(title: str, view: AttentionView, folder: Path) -> Row:
@@ -117,7 +109,8 @@ def ours(title: str, view: AttentionView, folder: Path) -> Row:
     def measure(page: Page) -> None:
         page.add_init_script(FIRST)
         page.goto(path.as_uri() + "#L0H0,lines", timeout=LIMIT * 1000)
-        page.wait_for_function("window.drawn", timeout=LIMIT * 1000)
+        page.wait_for_selector("body[data-ready]", timeout=LIMIT * 1000)
+        page.wait_for_timeout(500)
         row.first = f"{page.evaluate('window.drawn'):.0f}"
         row.layer, row.token = waited(page, LAYER), waited(page, TOKEN)
         row.elements = str(page.evaluate("document.querySelectorAll('*').length"))
@@ -141,7 +134,7 @@ def peers(title: str, kind: str, view: AttentionView, folder: Path, npm: Path) -
 
     def measure(page: Page) -> None:
         page.goto(path.as_uri(), timeout=LIMIT * 1000, wait_until="commit")
-        page.wait_for_function("document.querySelectorAll('svg line').length > 10", timeout=LIMIT * 1000)
+        page.wait_for_selector("svg line", state="attached", timeout=LIMIT * 1000)
         row.first = f"{page.evaluate('performance.now()'):.0f}"
         row.elements = str(page.evaluate("document.querySelectorAll('*').length"))
         if kind == "head_view":
@@ -163,7 +156,7 @@ def in_browser(measure: Any, row: Row, npm: Path | None) -> None:
         page = browser.new_page(viewport={"width": 1200, "height": 900})
         page.set_default_timeout(LIMIT * 1000)
         if npm is not None:
-            page.route("https://**", lambda route: answer(route, npm))
+            page.route(re.compile("^https:"), lambda route: answer(route, npm))
         try:
             measure(page)
         except Error as error:

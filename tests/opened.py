@@ -74,8 +74,13 @@ class OpenedPage:
         width, height = canvas.evaluate("(canvas) => [canvas.width, canvas.height]")
         return np.frombuffer(b64decode(canvas.evaluate(PIXELS)), np.uint8).reshape(height, width, 4)
 
-    def close(self) -> None:
+    def check(self) -> None:
         """All is well, or it is said what is not."""
         complaints = self.complaints + self.page.evaluate("window.violations")
-        self.context.close()
+        self.complaints.clear()
+        self.page.evaluate("window.violations = []")
         assert not complaints, complaints
+
+    def close(self) -> None:
+        self.check()
+        self.context.close()

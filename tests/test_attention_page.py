@@ -25,9 +25,8 @@ from bertworks.text.tokenizer import Pieces
 from commands import refusal, run
 from opened import OpenedPage
 from refusals import refused
-from test_view import FAMILIES, bench
+from test_view import FAMILIES, A, B, bench
 
-A, B = "ba defi ku. Go!", "de ba, ku"
 VIEWS = ("grid", "lines", "matrix", "text", "qk", "distance", "names", "flow", "difference")
 LAYER, HEAD = 1, 2
 
@@ -83,11 +82,19 @@ def path(view: AttentionView, other: AttentionView, tmp_path_factory: pytest.Tem
     return view.save(folder / "page.html", other=other, atlas=write_atlas(folder / "atlas.json"))
 
 
-@pytest.fixture
-def opened(browser: Any, path: Path) -> Iterator[OpenedPage]:
+@pytest.fixture(scope="module")
+def shared_page(browser: Any, path: Path) -> Iterator[OpenedPage]:
     page = OpenedPage(browser, path)
     yield page
     page.close()
+
+
+@pytest.fixture
+def opened(shared_page: OpenedPage) -> Iterator[OpenedPage]:
+    """As it is at first; without complaints at the end of each test."""
+    shared_page.go("#L0H0,lines")
+    yield shared_page
+    shared_page.check()
 
 
 def alpha(weights: Any) -> Any:
@@ -276,7 +283,7 @@ def test_by_keyboard_alone(opened: OpenedPage) -> None:
     opened.press("1")
     page.locator("[data-key=cell-0-2]").focus()
     opened.press("ArrowDown")
-    page.wait_for_function("document.activeElement.dataset.key === 'cell-1-2'")
+    page.wait_for_selector("[data-key=cell-1-2]:focus")
     opened.press("Enter")
     assert opened.address == "#L1H2,lines"
     for number, view in enumerate(VIEWS, start=1):
@@ -320,7 +327,7 @@ def test_both_languages_light_and_dark(browser: Any, path: Path) -> None:
         page = OpenedPage(browser, path, "#L1H2,lines", color_scheme=scheme)
         assert "of the weight is drawn" in page.status and page.page.get_by_text("Lines", exact=True).is_visible()
         page.page.check("#zh", force=True)
-        page.page.wait_for_function("document.getElementById('status').textContent.includes('权重')")
+        page.page.wait_for_selector("#status:has-text('权重')")
         assert (
             page.page.get_by_text("连线", exact=True).is_visible()
             and not page.page.get_by_text("Lines", exact=True).is_visible()
