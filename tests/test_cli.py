@@ -34,6 +34,7 @@ from bertworks.text.ledger import Ledger
 from bertworks.text.tokenizer import Tokenizer
 from bertworks.train.events import Started
 from bertworks.train.runtime import StopRequest
+from browsing import without_script
 from commands import refusal, run, run_json
 from test_trainer import trained_event
 from texts import tiny_tokenizer
@@ -207,7 +208,7 @@ def test_tour(tmp_path: Path) -> None:
         estimate = results["selection"]["cross_fitted"]["accuracy"]
         low, high = results["intervals"]["accuracy"]
         assert re.search(rf" {estimate:.1%} +{low:.1%} to {high:.1%}", out), "an interval, and what it is around"
-    page = (tmp_path / "tour/report.html").read_text()
+    page = without_script((tmp_path / "tour/report.html").read_text())
     pretrained, random_init = (
         json.loads((tmp_path / "tour/task" / name / "results.json").read_text()) for name in ("pretrained", "random")
     )
@@ -217,7 +218,9 @@ def test_tour(tmp_path: Path) -> None:
     assert len(re.findall(r'<span lang="en">[^<]', page)) == len(re.findall(r'<span lang="zh">[^<]', page)) > 20
     links = re.findall(r'href="([^"]+)"', page)
     assert "bertworks embed minilm FILE --out vectors.npy" in page
-    assert len(links) > 5 and all((tmp_path / "tour" / link).is_file() for link in links)
+    assert len(links) > 7 and all((tmp_path / "tour" / link).is_file() for link in links)
+    assert {"inside/pretrained/attention.html", "inside/minilm/attention.html"} <= set(links)
+    assert page.count("not enough text") >= 2 and "not enough text" in out, "to name heads, in both models"
     assert refusal("tour", "--out", tmp_path / "tour")["code"] == "different-source"
     assert "109,482,240" in out
     rows = dict(re.findall(r"^ (\d)  .*?\.  +(.*?) *$", out, re.MULTILINE))

@@ -24,8 +24,8 @@ def tour(
     device: LoopDevice = None,
     threads: Threads = None,
 ) -> None:
-    """See it work: a trained model, then text to vocabulary to shards to a model from scratch to a classifier, and a
-    page of it all."""
+    """See it work: a trained model, then text to vocabulary to shards to a model from scratch to a classifier, what
+    their heads attend to, and a page of it all."""
     from bertworks.cli.show import console
 
     screen = console()

@@ -20,15 +20,17 @@ from bertworks.data.corpus import Corpus, ReadOptions
 from bertworks.data.documentation import write_documentation
 from bertworks.data.prepare import prepare
 from bertworks.data.shards import Shards
-from bertworks.errors import SaveFailed
+from bertworks.errors import BadText, SaveFailed
 from bertworks.files import atomic_write, read_json, write_json
+from bertworks.inspect.atlas import atlas
+from bertworks.inspect.page import write_attention_page
 from bertworks.model.count import count_config, count_parameters
 from bertworks.model.locate import RUN
 from bertworks.model.pooling import Pooling
 from bertworks.presets import preset
 from bertworks.reports.masks import print_views, view_masks, write_masks_page
 from bertworks.reports.page import REPORT
-from bertworks.reports.tour import TourResults, accuracy, write_tour_report
+from bertworks.reports.tour import NAME_TITLES, NamedHeads, TourResults, accuracy, write_tour_report
 from bertworks.runs import finetune
 from bertworks.runs.context import ProcessContext
 from bertworks.runs.pretrain import PretrainJob, log_frequencies, make_objective, pretrain, resume
@@ -42,6 +44,7 @@ from bertworks.text.tokenizer import Tokenizer
 from bertworks.train.distributed import Distributed
 from bertworks.workbench import Workbench, load, new
 
+ATLAS, ATTENTION = "atlas.json", "attention.html"  # of a model
 VOCAB_SIZE = 8192
 SAMPLE_CHARS = 100_000_000  # of the text, for the vocabulary
 PRESET = "bert-mini"
@@ -70,6 +73,8 @@ BLANKS = (
     "See the ___ for more details.",
 )
 LONG_WORD = "deserialization"
+PAIR_OF_SENTENCES = ("I went to the store.", "At the store, I bought fresh strawberries.")
+ATLAS_PASSAGES = 200  # the fewest, in hundreds, that have 50 words which recur
 SENTENCES = (
     "The cat is asleep on the sofa.",
     "A kitten dozes in the armchair.",
@@ -113,6 +118,7 @@ class Tour:
         signal = self._pretrain() or self._classify()
         if signal:
             return signal
+        self._look_inside()
         if not self.results.similarities:
             self.results.similarities = _similarities(load("minilm"))
         page = write_tour_report(self.out, self.results)
@@ -306,9 +312,69 @@ class Tour:
                 markup=False,
             )
 
+    def _look_inside(self) -> None:
+        """What the heads attend to, in the model just pre-trained and in MiniLM: names over the text of the tour, and a
+        page for a pair of sentences."""
+        folder = self.out / "inside"
+        sources = self.text or [str(self.out / "docs.jsonl")]
+        corpus = [word for source in sources for word in ("--corpus", source)]
+        own, found = self.out / "run", folder / "pretrained" / ATLAS
+        description = "what the heads attend to: names for those that always do the same thing"
+        command = ["atlas", own, *corpus, "--sentences", ATLAS_PASSAGES, "--skip-bad", "--out", found]
+        self.screen.print()
+        self._stage("10. Looking inside", description, command)
+        texts = ["--text", PAIR_OF_SENTENCES[0], "--pair", PAIR_OF_SENTENCES[1]]
+        self._command(["inspect", own, *texts, "--atlas", found, "--out", found.with_name(ATTENTION)])
+        for name, model in (("pretrained", str(own)), ("minilm", "minilm")):
+            self._inspect(model, sources, folder / name)
+            path = folder / name / ATLAS
+            self.results.inside.append(
+                NamedHeads(
+                    START_TITLES[name], f"inside/{name}/{ATTENTION}", read_json(path) if path.is_file() else None
+                )
+            )
+        self.results.pair = PAIR_OF_SENTENCES
+        self._show_names()
+
+    def _inspect(self, model: str, sources: list[str], folder: Path) -> None:
+        """An atlas, if there is text enough for one, and an attention page; those of an earlier tour are kept."""
+        path = folder / ATLAS
+        if (folder / ATTENTION).is_file():
+            return
+        bench = load(model)
+        folder.mkdir(parents=True, exist_ok=True)
+        if not path.is_file():
+            try:
+                with progress_bar("passages") as advance:
+                    corpus = Corpus(sources, ReadOptions(skip_bad=True))
+                    atlas(bench, corpus, sentences=ATLAS_PASSAGES, progress=advance).save(path)
+            except BadText as error:
+                if error.code != "no-passages":
+                    raise
+        view = bench.attention(*PAIR_OF_SENTENCES)
+        write_attention_page(folder / ATTENTION, view, model=model, atlas=path if path.is_file() else None)
+
+    def _show_names(self) -> None:
+        models = self.results.inside
+        table = _table("attends to", *(model.title[0] for model in models))
+        for name, (title, _) in NAME_TITLES.items():
+            heads = [model.heads(name) for model in models]
+            if any(heads):
+                table.add_row(Text(title), *(" ".join(found) or "–" for found in heads))
+        if table.row_count:
+            self.screen.print(table)
+        for model in models:
+            self.screen.print(f"   {model.title[0]}: {model.text[0]}")
+            for reason, names in model.unseen.items():
+                self.screen.print(f"      {reason}: {', '.join(names)}", style="dim", markup=False)
+            self.screen.print(f"      as a page: {self.out / model.page}", markup=False)
+
     def _stage(self, title: str, description: str, command: Sequence[object]) -> None:
-        """`command`: the arguments of `bertworks`."""
         self.screen.print(Text.assemble((title, "bold"), f"  {description}"))
+        self._command(command)
+
+    def _command(self, command: Sequence[object]) -> None:
+        """`command`: the arguments of `bertworks`."""
         self.screen.print(f"   $ {shlex.join(['bertworks', *map(str, command)])}", style="cyan", markup=False)
 
     def _training(self, run: Path) -> AbstractContextManager[ProcessContext]:

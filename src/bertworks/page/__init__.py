@@ -1,1 +1,1 @@
-"""Building blocks of HTML pages: self-contained, in English and Chinese, no scripts, nothing fetched."""
+"""Building blocks of HTML pages: self-contained, in English and Chinese, one script that draws, nothing fetched."""

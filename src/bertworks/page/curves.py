@@ -1,124 +1,76 @@
-"""Line charts for a page, as SVG without a script."""
+"""Curves of a page: a table of their numbers in each figure, which `parts/curves.js` draws."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bertworks.page.html import bilingual, escape
 
 Point = tuple[float, float]
-WIDTH, HEIGHT = 440, 250  # of the SVG's view box
-LEFT, RIGHT, TOP, BOTTOM = 58, 14, 14, 44  # margins around the plot
-COLOURS = ("#3b6fd4", "#d9822b", "#2a9d6f", "#b04a9c")
-BASELINE_COLOUR = "#b42318"
-STYLE = """
-.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(20rem, 100%), 1fr)); }
-.figures { gap: 1.2rem 2rem; margin: 1.2rem 0; }
-figure { margin: 0; } figure svg { width: 100%; max-width: 46rem; height: auto; display: block; }
-figcaption { font-weight: 600; margin-bottom: 0.2rem; }
-.axis { stroke: var(--line); } .tick { fill: var(--dim); font-size: 12px; }
-.key-line { display: inline-block; width: 1.4rem; height: 0.2rem; border-radius: 2px; }
-.key-line { vertical-align: middle; margin: 0 0.4rem 0 0; }
-.keys > span { display: inline-block; margin-right: 1.2rem; color: var(--dim); font-size: 0.9rem; }
-"""
+Title = tuple[str, str]  # English, Chinese
 
 
 @dataclass(frozen=True)
 class Curve:
-    title: tuple[str, str]  # English, Chinese
+    title: Title
     points: Sequence[Point]
     dots: bool = False  # a dot at every point
 
 
 def figure(
-    title: tuple[str, str],
+    title: Title,
     curves: Sequence[Curve],
     *,
-    x_title: tuple[str, str],
+    x_title: Title,
     x_percent: bool = False,
     y_percent: bool = False,
-    baseline: tuple[tuple[str, str], float] | None = None,
+    baseline: tuple[Title, float] | None = None,
+    diagonal: Title | None = None,
+    best: float | None = None,
 ) -> str:
     """Curves over the same axes; `x_percent`, `y_percent`: one of shares. `baseline`: the title and value of a
-    horizontal line to compare with."""
-    curves = [
-        Curve(curve.title, finite, curve.dots or len(finite) == 1)  # a single point makes no line
-        for curve in curves
-        if (finite := _finite(curve.points))
-    ]
+    horizontal line to compare with; `diagonal`: the title of the line where both axes are equal; `best`: where dots are
+    the best ones."""
+    curves = [Curve(curve.title, finite, curve.dots) for curve in curves if (finite := _finite(curve.points))]
     if not curves:
         return ""
-    if baseline is not None and not math.isfinite(baseline[1]):
-        baseline = None
-    ys = [y for curve in curves for _, y in curve.points] + ([baseline[1]] if baseline else [])
-    x_low, x_high = _range(x for curve in curves for x, _ in curve.points)
-    y_low, y_high = _range(ys, margin=0.05)
-
-    def pixels(x: float, y: float) -> str:
-        right = (x - x_low) / (x_high - x_low)
-        up = (y - y_low) / (y_high - y_low)
-        return f"{LEFT + right * (WIDTH - LEFT - RIGHT):.1f},{HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM):.1f}"
-
-    parts = []
-    keys = []
-    for tick in _ticks(y_low, y_high):
-        x, y = pixels(x_low, tick).split(",")
-        parts.append(f'<line class="axis" x1="{x}" y1="{y}" x2="{WIDTH - RIGHT}" y2="{y}"/>')
-        place = f'x="{LEFT - 8}" y="{float(y) + 4:.1f}" text-anchor="end"'
-        parts.append(f'<text class="tick" {place}>{_label(tick, y_percent)}</text>')
-    for tick in _ticks(x_low, x_high):
-        x = pixels(tick, y_low).split(",")[0]
-        place = f'x="{x}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle"'
-        parts.append(f'<text class="tick" {place}>{_label(tick, x_percent)}</text>')
-    middle = f'x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 6}" text-anchor="middle"'
-    parts += [
-        f'<text class="tick" lang="{language}" {middle}>{escape(text)}</text>'
-        for language, text in zip(("en", "zh"), x_title, strict=True)
-    ]
-    for curve, colour in zip(curves, COLOURS, strict=False):
-        path = " ".join(pixels(x, y) for x, y in curve.points)
-        parts.append(
-            f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2" stroke-linejoin="round"/>'
-        )
-        dots = (pixels(x, y).split(",") for x, y in curve.points if curve.dots)
-        parts += [f'<circle cx="{x}" cy="{y}" r="3.2" fill="{colour}"/>' for x, y in dots]
-        keys.append(_key(colour, bilingual(*map(escape, curve.title))))
-    if baseline:
-        y = pixels(x_low, baseline[1]).split(",")[1]
-        stroke = f'stroke="{BASELINE_COLOUR}" stroke-dasharray="5 4"'
-        parts.append(f'<line x1="{LEFT}" y1="{y}" x2="{WIDTH - RIGHT}" y2="{y}" {stroke}/>')
-        keys.append(_key(BASELINE_COLOUR, f"{bilingual(*map(escape, baseline[0]))} {baseline[1]:.3f}"))
-    svg = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title[0])}">{"".join(parts)}</svg>'
-    caption = f"<figcaption>{bilingual(*map(escape, title))}</figcaption>"
-    return f'<figure>{caption}{svg}<div class="keys">{"".join(keys)}</div></figure>'
+    columns = [dict(curve.points) for curve in curves]
+    rows = []
+    for x in sorted({x for column in columns for x in column}):
+        cells = "".join(f"<td>{_shown(column[x], y_percent) if x in column else ''}</td>" for column in columns)
+        is_best = x == best and any(curve.dots and x in column for curve, column in zip(curves, columns, strict=True))
+        mark = f"<small> {bilingual('best evaluation', '最好的评估')}</small>" if is_best else ""
+        row = '<tr class="best">' if is_best else "<tr>"
+        rows.append(f"{row}<td>{_shown(x, x_percent)}{mark}</td>{cells}</tr>")
+    titles = (('<th class="dots">' if curve.dots else "<th>") + f"{_text(curve.title)}</th>" for curve in curves)
+    head = f"<thead><tr><th>{_text(x_title)}</th>{''.join(titles)}</tr></thead>"
+    numbers = f"<table>{head}<tbody>{''.join(rows)}</tbody>{_foot(baseline, diagonal, len(curves))}</table>"
+    details = f'<summary>{bilingual("Numbers", "数值")}</summary><div class="numbers">{numbers}</div>'
+    return f'<figure class="curves"><figcaption>{_text(title)}</figcaption><details open>{details}</details></figure>'
 
 
-def _label(tick: float, percent: bool) -> str:
-    return f"{100 * tick:,.6g}%" if percent else f"{tick:,.6g}"
+def _foot(baseline: tuple[Title, float] | None, diagonal: Title | None, n_curves: int) -> str:
+    rows = []
+    if baseline is not None and math.isfinite(baseline[1]):
+        cell = f'<td colspan="{n_curves}">{baseline[1]:.3f}</td>'
+        rows.append(f"<tr><th>{_text(baseline[0])}</th>{cell}</tr>")
+    if diagonal is not None:
+        rows.append(f'<tr class="diagonal"><th>{_text(diagonal)}</th><td colspan="{n_curves}">y = x</td></tr>')
+    return f"<tfoot>{''.join(rows)}</tfoot>" if rows else ""
 
 
-def _key(colour: str, title: str) -> str:
-    return f'<span><span class="key-line" style="background:{colour}"></span>{title}</span>'
+def _text(title: Title) -> str:
+    return bilingual(*map(escape, title))
+
+
+def _shown(value: float, percent: bool) -> str:
+    """As the script reads it, too."""
+    if percent:
+        return f"{100 * value:.5g}%"
+    return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.5g}"
 
 
 def _finite(points: Sequence[Point]) -> list[Point]:
     return [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
-
-
-def _range(values: Iterable[float], margin: float = 0.0) -> tuple[float, float]:
-    """Of an axis; never empty. `margin`: a share of the range, added on both sides."""
-    values = list(values)
-    low = min(values)
-    high = max(values)
-    padding = (high - low) * margin or (0.0 if high > low else abs(low) or 1.0)
-    return low - padding, high + padding
-
-
-def _ticks(low: float, high: float, max_ticks: int = 6) -> list[float]:
-    """Round numbers from `low` to `high`."""
-    min_step = (high - low) / max_ticks
-    magnitude = 10.0 ** math.floor(math.log10(min_step))
-    step = next(magnitude * factor for factor in (1, 2, 5, 10) if magnitude * factor >= min_step)
-    return [tick * step for tick in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]

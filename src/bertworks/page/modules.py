@@ -30,6 +30,16 @@ def joined_modules(name: str) -> str:
     return "\n".join(sources.values())
 
 
+def joined_styles(name: str) -> str:
+    """The style sheets beside a module and all that it imports, those of imported ones first."""
+    modules = [name]
+    for module in modules:
+        imported = IMPORT.findall((PARTS / f"{module}.js").read_text(encoding="utf-8"))
+        modules += [other for other in imported if other not in modules]
+    sheets = [PARTS / f"{module}.css" for module in reversed(modules)]
+    return "".join(sheet.read_text(encoding="utf-8") for sheet in sheets if sheet.is_file())
+
+
 def script_hash(script: str) -> str:
     """For the content security policy, which allows this script and no other."""
     return f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'"

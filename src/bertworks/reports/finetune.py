@@ -15,25 +15,14 @@ from bertworks.measure.intervals import Interval
 from bertworks.measure.metrics import Metric
 from bertworks.model.locate import RUN
 from bertworks.model.loss import Title
-from bertworks.page.curves import STYLE as CURVE_STYLE
 from bertworks.page.curves import Curve, figure
-from bertworks.page.html import bilingual, escape, page, paragraph, table
-from bertworks.reports.page import REPORT, STEPS, curve_points, duration, key_figures, settings_sections, write_page
-from bertworks.reports.page import STYLE as REPORT_STYLE
+from bertworks.page.html import bilingual, escape, paragraph, table
+from bertworks.reports.page import REPORT, STEPS, curve_points, duration, key_figures, settings_sections, write_report
 from bertworks.tasks.evaluation import MAX_CLASSES_SHOWN, EvalResults, SeedSummary, metrics_of
 from bertworks.tasks.inference import AnyTask
 from bertworks.text.ledger import Ledger
 from bertworks.train.events import METRICS, Evaluated, Event, Started, Trained, last, of_kind, read_events
 
-STYLE = """
-.results { overflow-x: auto; }
-.results td, .results th { white-space: nowrap; } .results td:first-child { white-space: normal; min-width: 14rem; }
-.grid td, .grid th { text-align: right; padding: 0.3rem 0.8rem; } .grid td:first-child { text-align: left; }
-.help { display: block; line-height: 1.3; margin-bottom: 0.3rem; }
-.errors table { width: 100%; } .errors td { vertical-align: top; padding-bottom: 0.7rem; }
-.errors td { overflow-wrap: anywhere; } .errors td:first-child { width: 55%; } .errors th { white-space: nowrap; }
-.errors .text { font-size: 0.95rem; line-height: 1.5; white-space: pre-line; }
-"""
 SPLIT_TITLES_ZH = {
     "train": "训练集",
     "dev": "开发集",
@@ -75,7 +64,7 @@ def write_finetune_report(
         *settings_sections(record),
     ]
     title = (f"Fine-tuning: {run.name}", f"微调：{run.name}")
-    return write_page(run / REPORT, page(title, "\n".join(body), CURVE_STYLE + REPORT_STYLE + STYLE))
+    return write_report(run / REPORT, title, body)
 
 
 def _key_figures(events: list[Event], results: EvalResults, metrics: Metrics) -> str:
@@ -175,14 +164,19 @@ def _curves(events: list[Event], metric: Metric, results: EvalResults, task: Any
     dev_values = curve_points(evaluated, [event.metrics.get(metric.name) for event in evaluated])
     dev_title = (f"Dev {metric.title[0]}", f"开发集{metric.title[1]}")
     dev_curve = Curve(metric.title, dev_values, dots=True)
-    figures.append(figure(dev_title, [dev_curve], x_title=STEPS, y_percent=metric.is_percentage))
+    best = results.selection.step if results.selection is not None else None
+    figures.append(figure(dev_title, [dev_curve], x_title=STEPS, y_percent=metric.is_percentage, best=best))
     if results.calibration is not None:
         bins = [(bin.confidence, bin.accuracy) for bin in results.calibration.bins]
-        ideal = Curve(("perfect calibration", "完美校准"), [(0.0, 0.0), (1.0, 1.0)])
-        model = Curve(("this model", "本模型"), bins, dots=True)
-        title = ("Accuracy by confidence", "各置信度下的准确率")
-        confidence = ("confidence", "置信度")
-        figures.append(figure(title, [ideal, model], x_title=confidence, x_percent=True, y_percent=True))
+        reliability = figure(
+            ("Accuracy by confidence", "各置信度下的准确率"),
+            [Curve(("this model", "本模型"), bins, dots=True)],
+            x_title=("confidence", "置信度"),
+            x_percent=True,
+            y_percent=True,
+            diagonal=("perfect calibration", "完美校准"),
+        )
+        figures.append(reliability)
     return ['<div class="figures">', *figures, "</div>"]
 
 
@@ -294,7 +288,7 @@ def _explained(metric: Metric) -> str:
 
 
 def _confusion(results: EvalResults) -> list[str]:
-    """The confusion matrix, each cell shaded by its share of the row; with many classes, the most confused pairs."""
+    """The confusion matrix, its cells shaded by their share of the row; with many classes, the most confused pairs."""
     if not results.labels:
         return []
     if len(results.labels) > MAX_CLASSES_SHOWN:
@@ -302,15 +296,13 @@ def _confusion(results: EvalResults) -> list[str]:
     header = "".join(f"<th>{escape(label)}</th>" for label in results.labels)
     rows = []
     for label, counts in zip(results.labels, results.confusion, strict=True):
-        total = max(1, sum(counts))
-        cells = "".join(
-            f'<td style="background: rgba(59, 111, 212, {count / total * 0.7:.2f})">{count:,}</td>' for count in counts
-        )
+        cells = "".join(f"<td>{count:,}</td>" for count in counts)
         rows.append(f"<tr><td>{escape(label)}</td>{cells}</tr>")
     title = bilingual(
         "Confusion matrix: true class (rows), predicted class (columns)", "混淆矩阵：真实类别（行），预测类别（列）"
     )
-    return [f'<h2>{title}</h2><table class="grid confusion"><tr><th></th>{header}</tr>{"".join(rows)}</table>']
+    matrix = f'<table class="grid confusion" data-shade="row"><tr><th></th>{header}</tr>{"".join(rows)}</table>'
+    return [f"<h2>{title}</h2>{matrix}"]
 
 
 def _most_confused(results: EvalResults) -> list[str]:

@@ -7,30 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from bertworks.files import atomic_write
-from bertworks.page.html import bilingual, escape, table
+from bertworks.page.html import bilingual, escape, page, table
+from bertworks.page.modules import joined_modules, joined_styles
 from bertworks.train.events import Event
 
 REPORT = "report.html"
-STYLE = """
-.figure-boxes { display: grid; grid-template-columns: repeat(var(--columns), 1fr); }
-.figure-boxes { gap: 0.8rem; margin: 1rem 0 0.4rem; }
-@media (max-width: 44rem) {
-  .figure-boxes { grid-template-columns: 1fr 1fr; } .figure-box:last-child:nth-child(odd) { grid-column: span 2; }
-}
-.figure-box { border: 1px solid var(--line); border-radius: 8px; background: var(--soft); }
-.figure-box { padding: 0.5rem 0.9rem; }
-.figure-box { line-height: 1.35; } .figure-box b { display: block; font-size: 1.25rem; }
-.figure-box span { color: var(--dim); font-size: 0.85rem; }
-.example { border: 1px solid var(--line); border-radius: 8px; }
-.example { padding: 0.6rem 1rem; margin: 0.8rem 0; line-height: 1.9; overflow-wrap: anywhere; }
-.guess { display: inline-block; max-width: 100%; line-height: 1.45; border-radius: 4px; padding: 0.05rem 0.3rem; }
-.guess small { opacity: 0.85; font-size: 0.72rem; margin-left: 0.25rem; }
-.right { background: #46b07d; color: #04210f; } .wrong { background: #f3c1bd; color: #4a0f0a; }
-.wrong s { opacity: 0.75; } .example header { margin-bottom: 0.3rem; }
-.unknown { color: var(--dim); text-decoration: underline dotted; }
-details { margin: 0.5rem 0; overflow-wrap: anywhere; }
-details td:first-child { white-space: nowrap; vertical-align: top; } summary { cursor: pointer; color: var(--link); }
-"""
 STEPS = ("step", "步数")
 MAX_BOXES_IN_ROW = 6
 
@@ -39,6 +20,11 @@ def write_page(path: Path, html: str) -> Path:
     with atomic_write(path) as file:
         file.write(html.encode(errors="replace"))  # a folder's name may hold bytes that are no UTF-8
     return path
+
+
+def write_report(path: Path, title: tuple[str, str], body: Iterable[str]) -> Path:
+    """A page with the script that draws its tables; `body`: HTML."""
+    return write_page(path, page(title, "\n".join(body), joined_styles("report"), joined_modules("report")))
 
 
 def duration(seconds: float) -> str:
@@ -53,7 +39,7 @@ def key_figures(figures: Iterable[tuple[str, tuple[str, str]]]) -> str:
     ]
     n_rows = -(-len(boxes) // MAX_BOXES_IN_ROW)
     columns = -(-len(boxes) // n_rows)
-    return f'<div class="figure-boxes" style="--columns: {columns}">{"".join(boxes)}</div>'
+    return f'<div class="figure-boxes columns-{columns}">{"".join(boxes)}</div>'
 
 
 def settings_sections(record: dict[str, Any]) -> list[str]:

@@ -17,12 +17,10 @@ from bertworks.files import read_json
 from bertworks.measure.metrics import CJK_CHARACTER
 from bertworks.model.locate import RUN
 from bertworks.objectives.objective import Objective
-from bertworks.page.curves import STYLE as CURVE_STYLE
 from bertworks.page.curves import Curve, figure
-from bertworks.page.html import bilingual, escape, page
+from bertworks.page.html import bilingual, escape
 from bertworks.reports.masks import LABELS
-from bertworks.reports.page import REPORT, STEPS, curve_points, duration, key_figures, settings_sections, write_page
-from bertworks.reports.page import STYLE as REPORT_STYLE
+from bertworks.reports.page import REPORT, STEPS, curve_points, duration, key_figures, settings_sections, write_report
 from bertworks.text.tokenizer import Tokenizer
 from bertworks.train.events import (
     METRICS,
@@ -65,7 +63,7 @@ def write_pretrain_report(
         *settings_sections(record),
     ]
     title = (f"Pre-training: {run.name}", f"预训练：{run.name}")
-    return write_page(run / REPORT, page(title, "\n".join(body), CURVE_STYLE + REPORT_STYLE))
+    return write_report(run / REPORT, title, body)
 
 
 def _key_figures(events: list[Event], objective: Objective) -> str:
@@ -129,7 +127,8 @@ def _curves(events: list[Event], objective: Objective) -> list[str]:
         Curve(title, curve_points(evaluated, [event.metrics.get(name) for event in evaluated]), dots=True)
         for name, title in (accuracy_titles | objective.extra_metrics).items()
     ]
-    figures.append(figure(("Held-out accuracy", "留出集准确率"), accuracies, x_title=STEPS, y_percent=True))
+    title = ("Held-out accuracy", "留出集准确率")
+    figures.append(figure(title, accuracies, x_title=STEPS, y_percent=True, best=_best_step(events)))
     lr = Curve(("learning rate", "学习率"), curve_points(trained, [event.lr for event in trained]))
     figures.append(figure(("Learning rate", "学习率"), [lr], x_title=STEPS))
     speeds = curve_points(trained, [event.tokens_per_second for event in trained])
@@ -147,7 +146,13 @@ def loss_figure(events: list[Event], term: str, title: Title, *, with_baseline: 
     held_out_loss = curve_points(evaluated, [event.metrics.get(term) for event in evaluated])
     curves = [Curve(("training", "训练"), train_loss), Curve(("held out", "留出集"), held_out_loss, dots=True)]
     baseline = (("unigram baseline", "一元词频基线"), unigram) if unigram is not None else None
-    return figure((f"Loss: {title[0]}", f"损失：{title[1]}"), curves, baseline=baseline, x_title=STEPS)
+    titles = (f"Loss: {title[0]}", f"损失：{title[1]}")
+    return figure(titles, curves, baseline=baseline, x_title=STEPS, best=_best_step(events))
+
+
+def _best_step(events: list[Event]) -> int | None:
+    best = lowest_loss(events)
+    return best.step if best is not None else None
 
 
 def _predictions(objective: Objective, sample: HeldOutSample | None, tokenizer: Tokenizer) -> list[str]:

@@ -2,26 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from bertworks.objectives.masked import Masked
-from bertworks.page.bars import STYLE as BAR_STYLE
-from bertworks.page.bars import Bar, bar_chart
-from bertworks.page.curves import STYLE as CURVE_STYLE
-from bertworks.page.html import bilingual, escape, page, table
-from bertworks.reports.page import REPORT, key_figures, write_page
-from bertworks.reports.page import STYLE as REPORT_STYLE
+from bertworks.page.bars import Bar, bar_table
+from bertworks.page.html import bilingual, escape, table
+from bertworks.reports.page import REPORT, key_figures, write_report
 from bertworks.reports.pretrain import loss_figure
 from bertworks.train.events import METRICS, read_events
 
-STYLE = """
-.similarities td { padding: 0.3rem 0.7rem; } .similarities th { text-align: right; padding-right: 0.7rem; }
-.similarities td.value { text-align: right; border-radius: 4px; font-variant-numeric: tabular-nums; }
-.error { border-left: 3px solid #d9822b; padding: 0.2rem 0 0.2rem 1rem; margin: 0.9rem 0; max-width: 46rem; }
-.error q { display: block; margin-bottom: 0.2rem; }
-"""
+BAR_HEADER = (("initial model", "初始模型"), ("accuracy", "准确率"), ("95 % CI", "95 % 置信区间"))
+
+NAME_TITLES = {  # of heads, by what they attend to
+    "next": ("the next word", "下一个词"),
+    "previous": ("the previous word", "上一个词"),
+    "next2": ("the word after the next", "后面第二个词"),
+    "previous2": ("the word before the previous", "前面第二个词"),
+    "same": ("the same word elsewhere", "别处的同一个词"),
+    "related": ("related words", "相关的词"),
+    "across": ("the same word in the other text", "另一段文本中的同一个词"),
+    "pieces": ("other pieces of the same word", "同一个词的其他词片"),
+    "predicts": ("words that predict this one", "有助于预测该词的词"),
+    "cls": ("[CLS]", "[CLS]"),
+    "sep": ("[SEP]", "[SEP]"),
+    "first": ("the first token", "首个词元"),
+}
+MAX_HEADS_SHOWN = 6  # of a name
+
+
+@dataclass(frozen=True)
+class NamedHeads:
+    """The heads of a model by their names, from the JSON of an atlas; none, if the text was too short for one."""
+
+    title: tuple[str, str]  # of the model
+    page: str  # its attention page, from the folder of the tour
+    atlas: Mapping[str, Any] | None
+
+    def heads(self, name: str) -> list[str]:
+        heads = self.atlas["heads"] if self.atlas is not None else []
+        return [f"L{head['layer']}H{head['head']}" for head in heads if name in head["names"]]
+
+    @property
+    def unseen(self) -> dict[str, list[str]]:
+        """Names that cannot be given, by the reason."""
+        if self.atlas is None:
+            return {"not enough text": list(NAME_TITLES)}
+        reasons: dict[str, list[str]] = {}
+        for name, reason in self.atlas["unseen"].items():
+            reasons.setdefault(reason, []).append(name)
+        return reasons
+
+    @property
+    def text(self) -> tuple[str, str]:
+        """What was read."""
+        if self.atlas is None:
+            return "no passages", "无可用段落"
+        passages, documents = self.atlas["passages"], self.atlas["documents"]
+        return f"{passages:,} passages of {documents:,} documents", f"{documents:,} 篇文档的 {passages:,} 个段落"
 
 
 @dataclass
@@ -37,6 +77,8 @@ class TourResults:
     n_classes: int = 0
     # By folder: what the fine-tuning starts from, in English and Chinese, and its results.json.
     starts: dict[str, tuple[tuple[str, str], dict[str, Any]]] = field(default_factory=dict)
+    pair: tuple[str, str] = ("", "")  # of sentences, whose attention is shown
+    inside: list[NamedHeads] = field(default_factory=list)  # a model each
 
 
 def accuracy(results: dict[str, Any]) -> float:
@@ -52,10 +94,10 @@ def write_tour_report(out: Path, results: TourResults) -> Path:
         *_corpus(results),
         *_pretraining(out / "run", results),
         *_classification(results),
+        *_inside(results),
         _next_steps(),
     ]
-    style = CURVE_STYLE + REPORT_STYLE + BAR_STYLE + STYLE
-    return write_page(out / REPORT, page(("A tour of BERT", "BERT 之旅"), "\n".join(body), style))
+    return write_report(out / REPORT, ("A tour of BERT", "BERT 之旅"), body)
 
 
 def _intro() -> str:
@@ -81,13 +123,14 @@ def _similarities(results: TourResults) -> str:
         "起作用的是语义，而不是相同的词：第 1、2 句几乎没有相同的词；第 3、5 句除 “bank” 外几乎没有共同之处。",
     )
     title = bilingual("Sentences become vectors", "句子变成向量")
-    cosine_table = f'<table class="similarities"><tr><th></th><th></th>{header}</tr>{"".join(rows)}</table>'
+    cosine_table = (
+        f'<table class="similarities" data-shade="value"><tr><th></th><th></th>{header}</tr>{"".join(rows)}</table>'
+    )
     return f"<h2>{title}</h2><p>{text}</p>{cosine_table}"
 
 
 def _cosine_cell(value: float) -> str:
-    shade = f"rgba(42, 157, 111, {max(0.0, value) ** 1.5:.2f})"
-    return f'<td class="value" style="background: {shade}">{round(value, 2) + 0.0:.2f}</td>'
+    return f'<td class="value">{round(value, 2) + 0.0:.2f}</td>'
 
 
 def _corpus(results: TourResults) -> list[str]:
@@ -131,9 +174,9 @@ def _classification(results: TourResults) -> list[str]:
     text = bilingual(
         f"{results.question[0]} Three models are fine-tuned on the same {results.train_examples:,} examples, few "
         "enough to label by hand; they differ in their initial weights. Bars: accuracy, estimated for new "
-        "examples; dark: 95 % CI; red: chance.",
+        "examples; dark: 95 % CI; red, dashed: chance.",
         f"{results.question[1]}三个模型在同样的 {results.train_examples:,} 个样本上微调，这么少的样本手工就能标注；"
-        "它们只有初始权重不同。条形：对新样本准确率的估计；深色：95 % 置信区间；红线：随机猜测。",
+        "它们只有初始权重不同。条形：对新样本准确率的估计；深色：95 % 置信区间；红色虚线：随机猜测。",
     )
     _, best = max(results.starts.values(), key=lambda start: accuracy(start[1]))
     errors = [
@@ -144,7 +187,7 @@ def _classification(results: TourResults) -> list[str]:
     ]
     return [
         f"<h2>{bilingual('What pre-training is worth', '预训练的价值')}</h2><p>{text}</p>",
-        bar_chart(bars, 1 / results.n_classes),
+        bar_table(BAR_HEADER, bars, (("chance", "随机猜测"), 1 / results.n_classes)),
         *_no_gain(results),
         f"<p>{bilingual('Full reports: ', '完整报告：')}{', '.join(links)}</p>",
         f"<h2>{bilingual('The most confident errors of the best model', '最佳模型最有把握的错误')}</h2>",
@@ -166,6 +209,47 @@ def _no_gain(results: TourResults) -> list[str]:
     return [f"<p>{text}</p>"]
 
 
+def _inside(results: TourResults) -> list[str]:
+    text = bilingual(
+        "Each layer has heads, and each head decides for every token which others it attends to. Some heads do the "
+        "same thing in all texts. The atlas names such a head only if neither chance nor distance explains it.",
+        "每一层都有若干注意力头，每个头决定各词元关注哪些词元。有些头在所有文本里都做同一件事；"
+        "只有当偶然与距离都不足以解释时，图谱才为它命名。",
+    )
+    header = [bilingual("attends to", "关注的对象"), *(bilingual(*model.title) for model in results.inside)]
+    rows = []
+    for name, title in NAME_TITLES.items():
+        if any(model.heads(name) for model in results.inside):
+            cells = "".join(f"<td>{_head_links(model, name)}</td>" for model in results.inside)
+            rows.append(f"<tr><td>{bilingual(*title)}</td>{cells}</tr>")
+    titles = "".join(f"<th>{title}</th>" for title in header)
+    names = f'<table class="heads"><tr>{titles}</tr>{"".join(rows)}</table>' if rows else ""
+    links = ", ".join(f'<a href="{model.page}">{bilingual(*model.title)}</a>' for model in results.inside)
+    pair = escape(" / ".join(results.pair))
+    return [
+        f"<h2>{bilingual('What the heads attend to', '注意力头在关注什么')}</h2><p>{text}</p>{names}",
+        f"<ul>{''.join(f'<li>{_unnamed(model)}</li>' for model in results.inside)}</ul>",
+        f"<p>{bilingual('All heads on ', '全部注意力头：')}<q>{pair}</q>{bilingual(': ', '：')}{links}</p>",
+    ]
+
+
+def _head_links(model: NamedHeads, name: str) -> str:
+    heads = model.heads(name)
+    links = [f'<a href="{model.page}#{head}">{head}</a>' for head in heads[:MAX_HEADS_SHOWN]]
+    more = f" +{len(heads) - MAX_HEADS_SHOWN}" if len(heads) > MAX_HEADS_SHOWN else ""
+    return ", ".join(links) + more or "–"
+
+
+def _unnamed(model: NamedHeads) -> str:
+    """What was read, and what it could not show."""
+    parts = [(f"{model.title[0]}: {model.text[0]}", f"{model.title[1]}：{model.text[1]}")]
+    for reason, names in model.unseen.items():
+        english, chinese = (", ".join(NAME_TITLES.get(name, (name, name))[at] for name in names) for at in (0, 1))
+        why = "文本不足" if reason.startswith("not enough text") else "无法观察"
+        parts.append((f"{escape(reason)} ({escape(english)})", f"{why}（{escape(chinese)}）"))
+    return bilingual("; ".join(part for part, _ in parts), "；".join(part for _, part in parts))
+
+
 def _next_steps() -> str:
     commands = [
         (
@@ -175,6 +259,11 @@ def _next_steps() -> str:
         ),
         ("bertworks predict RUN FILE", "predict with the model you trained", "用训练好的模型预测"),
         ("bertworks embed minilm FILE --out vectors.npy", "one vector per line of a file", "文件每行一个向量"),
+        (
+            "bertworks inspect minilm --text 'your text' --out attention.html",
+            "what every head attends to in a text",
+            "每个注意力头在一段文本中关注什么",
+        ),
     ]
     lines = (
         f"<p><code>{escape(command)}</code><br><span class='dim'>{bilingual(*description)}</span></p>"
