@@ -11,7 +11,7 @@ from bertworks.inspect.clusters import MIN_EXCESS, MIN_STABILITY, MIN_VECTORS, C
 from bertworks.inspect.page import data_block, json_block
 from bertworks.inspect.word_map import WordMap
 from bertworks.page.html import bilingual, escape, page
-from bertworks.page.modules import PARTS, joined_modules
+from bertworks.page.modules import joined_modules, joined_styles
 
 CAVEAT = (
     "Groups are of contexts: often senses of the word, but also parts of speech, fixed phrases, or kinds of text. They "
@@ -49,9 +49,8 @@ def word_page(found: WordMap, *, model: str) -> str:
         data_block("points", np.stack(planes).astype("<f4").tobytes()),
         data_block("labels", labels.astype(np.uint8).tobytes()),
     ]
-    style = "".join((PARTS / name).read_text(encoding="utf-8") for name in ("scatter.css", "words.css"))
     title = (f"One word: {found.word}", f"一个词：{found.word}")
-    return page(title, "\n".join(body), style, joined_modules("words"))
+    return page(title, "\n".join(body), joined_styles("words"), joined_modules("words"))
 
 
 def _facts(found: WordMap, model: str) -> str:
