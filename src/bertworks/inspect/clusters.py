@@ -31,8 +31,13 @@ class Division:
     null: float | None  # the largest silhouette of as many groups in a Gaussian cloud; None: not stable, not asked
 
     @property
+    def excess(self) -> float:
+        """Over the null; 0 if it was not asked."""
+        return 0.0 if self.null is None else self.silhouette - self.null
+
+    @property
     def is_real(self) -> bool:
-        return self.null is not None and self.silhouette >= self.null + MIN_EXCESS
+        return self.excess >= MIN_EXCESS
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,7 @@ class Clusters:
 
     @property
     def sizes(self) -> list[int]:
-        return np.bincount(self.labels, minlength=self.n).tolist()
+        return list(map(int, np.bincount(self.labels, minlength=self.n)))
 
     @property
     def division(self) -> Division | None:
@@ -59,30 +64,35 @@ class Clusters:
 
 
 def find_clusters(vectors: NDArray[np.floating], seed: int = 0) -> Clusters:
-    """As many groups as are real; one, if none are. Vectors are compared by their directions.
+    """The division that is furthest above its null; one group, if none is real. Vectors are compared by their
+    directions.
 
     The null is one Gaussian cloud with the covariance of the vectors (Liu et al. 2008, SigClust): vectors of any word
     are stretched, by the length of sentences, the place of the word in them, or their topic, and the middle of a
     stretched cloud can be cut, too. Shuffled dimensions have no such directions: against them almost every word has
-    groups."""
-    labels, divisions = np.zeros(len(vectors), np.int64), []
-    if len(vectors) >= MIN_VECTORS:
-        data = principal(unit(vectors.astype(np.float64)))
-        distances = pairwise_distances(data)
-        for k in range(2, MAX_CLUSTERS + 1):
-            found = by_size(k_means(data[:, :N_AXES], k, np.random.default_rng(seed)))
-            value = silhouette(distances, found)
-            stability = prediction_strength(data[:, :N_AXES], k, np.random.default_rng(seed + 1))
-            is_stable = stability >= MIN_STABILITY
-            null = null_silhouette(data, k, np.random.default_rng(seed + 2), value - MIN_EXCESS) if is_stable else None
-            divisions.append(Division(k, value, stability, null))
-            if divisions[-1].is_real:
-                labels = found
+    groups. A cloud that is strongly skewed can still pass for two."""
+    labels = np.zeros(len(vectors), np.int64)
+    divisions: list[Division] = []
+    if len(vectors) < MIN_VECTORS:
+        return Clusters(labels)
+    data = principal(unit(vectors.astype(np.float64)))
+    distances = pairwise_distances(data)
+    for k in range(2, MAX_CLUSTERS + 1):
+        found = by_size(k_means(data[:, :N_AXES], k, np.random.default_rng(seed)))
+        value = silhouette(distances, found)
+        stability = prediction_strength(data[:, :N_AXES], k, np.random.default_rng(seed + 1))
+        is_stable = stability >= MIN_STABILITY
+        null = null_silhouette(data, k, np.random.default_rng(seed + 2), value - MIN_EXCESS) if is_stable else None
+        division = Division(k, value, stability, null)
+        if division.is_real and division.excess > max((tried.excess for tried in divisions), default=0.0):
+            labels = found
+        divisions.append(division)
     return Clusters(labels, tuple(divisions))
 
 
 def unit(vectors: Floats) -> Floats:
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    directions: Floats = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    return directions
 
 
 def principal(data: Floats) -> Floats:

@@ -14,7 +14,7 @@ from bertworks.text.words import CJK
 N_WORDS = 6
 PRIOR_WORDS = 100.0
 MIN_COUNTED = 10_000  # words, to tell which are common
-COMMON_SHARE = 0.001  # of all words
+COMMON_SHARE = 0.0005  # of all words
 CHUNK = re.compile(rf"[{CJK}]+|[^\W{CJK}]+")
 IS_CHINESE = re.compile(f"[{CJK}]")
 

@@ -68,7 +68,7 @@ def _facts(found: WordMap, model: str) -> str:
     if found.n_unread:
         unread = f"{found.n_unread:,}"
         facts.append(
-            bilingual(f"{unread} that the model cannot read are left out", f"模型无法读取的 {unread} 句已略去")
+            bilingual(f"left out, since the model cannot read them: {unread}", f"模型无法读取而略去：{unread} 句")
         )
     if len(found.pieces) > 1:
         pieces = escape(" ".join(found.pieces))
