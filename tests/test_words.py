@@ -314,7 +314,7 @@ def test_commands(tmp_path: Path) -> None:
         (("ba",), "missing-argument"),
         (("ba", ""), "empty-text"),
         (("ba", "de", "--pairs", str(pairs)), "given-twice"),
-        (("--pairs", str(tmp_path / "nowhere")), "not-found"),
+        (("--pairs", str(tmp_path / "nowhere")), "missing-file"),
     ):
         refusal = run("similar", model, *arguments, "--json", code=2)
         assert json.loads(refusal.stdout or refusal.stderr)["error"]["code"] == code
@@ -491,7 +491,7 @@ def test_numbers_are_in_intervals_and_the_worst_are_marked() -> None:
 def test_what_the_head_reads_is_recorded_in_the_same_run() -> None:
     """Of the drawn examples, the mean over windows of the head's input; logits are the same to the bit."""
     task = small_task("bert-mini", "classify").eval()
-    examples = [Example(texts=(text,), answer="a") for text in [*sentences(6), "ba " * 90]]
+    examples = [Example(texts=(text,), answer="high") for text in [*sentences(6), "ba " * 90]]
     features = task.features(examples, sliding_windows(32))
     recorded = HeadInputs.of(task, len(examples))
     assert recorded is not None

@@ -80,6 +80,9 @@ export class Scatter {
     this.svg.setAttribute("aria-label", label);
     const place = fitting(points);
     this.places = points.map(place);
+    // A flat cloud has a flat picture; a star may lie anywhere around it.
+    const reach = star ? SIZE / 2 : Math.max(SIZE / 4, MARGIN + Math.max(...this.places.map(([, y]) => Math.abs(y - SIZE / 2))));
+    this.svg.setAttribute("viewBox", `0 ${SIZE / 2 - reach} ${SIZE} ${2 * reach}`);
     if (this.nodes.length !== points.length) {
       this.nodes = points.map((_, at) => svgElement("g", { class: "point", "data-at": at }, svgElement("path", {}), marked?.[at] ? svgElement("circle", { class: "ring", r: RING }) : null));
       // Marked ones are drawn last, above the others.
