@@ -23,7 +23,7 @@ from bertworks.inspect.atlas_words import (
 )
 from bertworks.inspect.page import visible
 from bertworks.page.html import bilingual, escape, page, table
-from bertworks.page.modules import PARTS, joined_modules
+from bertworks.page.modules import joined_modules, joined_styles
 
 Content = Mapping[str, Any]
 CAVEAT = (
@@ -75,7 +75,7 @@ def atlas_page(content: Content, *, model: str) -> str:
         f"<h2>{bilingual('Thresholds', '阈值')}</h2>{_thresholds(content)}",
         f"<h2>{bilingual('What this was made of', '数据来源')}</h2>{_sources(content)}",
     ]
-    style = (PARTS / "atlas.css").read_text(encoding="utf-8")
+    style = joined_styles("atlas")
     title = (f"Heads of {model}" if model else "Heads of a model", f"{model} 的注意力头" if model else "模型的注意力头")
     return page(title, "\n".join(body), style, joined_modules("atlas"))
 

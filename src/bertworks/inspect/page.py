@@ -16,7 +16,7 @@ from bertworks.inspect.alignment import check_comparable, piece_partners, word_p
 from bertworks.inspect.numbers import Array, root_code, signed_code, signed_scale, thumbnails
 from bertworks.inspect.view import AttentionView, check_length
 from bertworks.page.html import bilingual, escape, page, table
-from bertworks.page.modules import PARTS, data_block, joined_modules, json_block
+from bertworks.page.modules import data_block, joined_modules, joined_styles, json_block
 
 MAX_TOKENS = 1024  # of a page
 MAX_QK_TOKENS = 128  # up to so many, queries and keys of every layer are in the page
@@ -115,7 +115,7 @@ def attention_page(
         json_block("meta", meta),
         *(data_block(name, content) for name, content in _blocks(view, other, shown, has_qk).items()),
     ]
-    style = (PARTS / "attention.css").read_text(encoding="utf-8")
+    style = joined_styles("attention")
     title = " / ".join(text if len(text) <= 60 else f"{text[:59]}…" for text in map(_one_line, view.texts))
     return page((f"Attention: {title}", f"注意力：{title}"), "\n".join(body), style, joined_modules("attention"))
 

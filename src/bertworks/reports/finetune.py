@@ -17,6 +17,7 @@ from bertworks.model.locate import RUN
 from bertworks.model.loss import Title
 from bertworks.page.curves import Curve, figure
 from bertworks.page.html import bilingual, escape, paragraph, table
+from bertworks.reports.embedding_map import embedding_map
 from bertworks.reports.page import REPORT, STEPS, curve_points, duration, key_figures, settings_sections, write_report
 from bertworks.tasks.evaluation import MAX_CLASSES_SHOWN, EvalResults, SeedSummary, metrics_of
 from bertworks.tasks.inference import AnyTask
@@ -59,6 +60,7 @@ def write_finetune_report(
         _metrics(results, metrics, task),
         *_confusion(results),
         *_classes(results),
+        *embedding_map(results, task),
         *_errors(results, task),
         _ledgers(results),
         *settings_sections(record),

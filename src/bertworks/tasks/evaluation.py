@@ -25,6 +25,7 @@ from bertworks.measure.metrics import (
     nan_to_zero,
 )
 from bertworks.tasks.features import Features, Numbers
+from bertworks.tasks.head_inputs import HeadInputs
 from bertworks.tasks.inference import AnyTask, Progress, evaluation_mode, no_progress, run_windows
 from bertworks.tasks.task import Outputs, Score, score_table
 from bertworks.text.ledger import Ledger
@@ -72,6 +73,8 @@ class EvalResults:
     errors: list[tuple[Example, Score]] = field(default_factory=list)
     # One row per example, from which all metrics are computed.
     example_scores: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    head_inputs: Floats | None = None  # of the examples in `scored`, for the report's map: (examples, hidden)
+    scored: list[tuple[Example, Score]] = field(default_factory=list)
     ledgers: dict[str, dict[str, Ledger]] = field(default_factory=dict)  # by split and class
     extra_eval: dict[str, EvalResults] = field(default_factory=dict)  # on further splits
 
@@ -156,8 +159,9 @@ def calibrate_and_score(
     task: AnyTask, features: Sequence[Features], examples: Sequence[Example], artifact: TaskArtifact
 ) -> tuple[EvalResults, TaskArtifact]:
     """Tune and calibrate the best model on dev and evaluate it; the artifact gets the chosen parameters."""
+    head_inputs = HeadInputs.of(task, len(examples))
     with evaluation_mode(task):
-        outputs = run_windows(task, features)
+        outputs = run_windows(task, features, head_inputs=head_inputs)
     predictions, tuned = tuned_predictions(task, outputs, features, examples)
     calibration = None
     if task.has_confidence:
@@ -166,6 +170,11 @@ def calibrate_and_score(
         predictions = task.decode_all(outputs, features, examples)
         calibration = replace(calibration, bins=reliability(*_confidences(task, predictions, examples)))
     results = replace(score(task, predictions, examples), calibration=calibration, tuned=tuned)
+    if head_inputs is not None:
+        members = head_inputs.members.tolist()
+        shown = [examples[i] for i in members]
+        scores = task.scores([predictions[i] for i in members], shown)
+        results = replace(results, head_inputs=head_inputs.vectors, scored=list(zip(shown, scores, strict=True)))
     update = {"temperature": task.temperature, "temperature_in_head": False, **tuned}
     return results, artifact.model_copy(update=update)
 

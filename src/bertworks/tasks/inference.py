@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from bertworks.tasks.features import Array, Features, Numbers, collate
+from bertworks.tasks.head_inputs import HeadInputs
 from bertworks.tasks.task import Outputs, Task
 
 BATCH_TOKENS = 2048
@@ -36,9 +37,21 @@ def evaluation_mode(task: AnyTask) -> Iterator[None]:
 
 
 @torch.inference_mode()
-def run_windows(task: AnyTask, features: Sequence[Features], progress: Progress = no_progress) -> list[Outputs]:
+def run_windows(
+    task: AnyTask,
+    features: Sequence[Features],
+    progress: Progress = no_progress,
+    head_inputs: HeadInputs | None = None,
+) -> list[Outputs]:
     """The logits of each example. Windows are batched independently of their examples, so a text may be of any length.
-    The caller sets evaluation mode."""
+    The caller sets evaluation mode. `head_inputs`: records what the head reads."""
+    with nullcontext() if head_inputs is None else head_inputs.recording(task):
+        return _run_windows(task, features, progress, head_inputs)
+
+
+def _run_windows(
+    task: AnyTask, features: Sequence[Features], progress: Progress, head_inputs: HeadInputs | None
+) -> list[Outputs]:
     single_windows = [replace(item, windows=(window,)) for item in features for window in item.windows]
     owners = [i for i, item in enumerate(features) for _ in item.windows]
     n_pending = [len(item.windows) for item in features]
@@ -46,6 +59,8 @@ def run_windows(task: AnyTask, features: Sequence[Features], progress: Progress 
     for members in token_batches([item.length for item in single_windows], BATCH_TOKENS):
         batch = collate(single_windows, members)
         by_window = np.split(task.logits(batch).float().cpu().numpy(), np.cumsum(batch.n_positions)[:-1])
+        if head_inputs is not None:
+            head_inputs.add([owners[i] for i in members[batch.order].tolist()])
         for i, window_logits in zip(members[batch.order].tolist(), by_window, strict=True):
             logits[i] = window_logits
             n_pending[owners[i]] -= 1

@@ -1,99 +1,118 @@
-// The map of a word: a point for each sentence, a layer at a time; a click shows the sentence.
+// The map of a word: a point for each sentence, a layer at a time; a click or a key shows the sentence.
 
 import { percent } from "./charts.js";
-import { bilingual, element, inLanguage, replaceChildren, svgElement } from "./dom.js";
+import { bilingual, element, inLanguage, replaceChildren } from "./dom.js";
 import { readBlock } from "./payload.js";
-import { COLOURS } from "./state.js";
-
-const SIZE = 560;
-const MARGIN = 24;
-const SHAPES = ["circle", "square", "triangle", "diamond", "plus", "cross"];
-
-// Colour is not the only sign of a group.
-function mark(shape, x, y, radius) {
-  const polygon = (...points) => svgElement("polygon", { points: points.map(([dx, dy]) => `${x + dx * radius},${y + dy * radius}`).join(" ") });
-  if (shape === "square") return polygon([-0.9, -0.9], [0.9, -0.9], [0.9, 0.9], [-0.9, 0.9]);
-  if (shape === "triangle") return polygon([0, -1.2], [1.1, 0.9], [-1.1, 0.9]);
-  if (shape === "diamond") return polygon([0, -1.3], [1.3, 0], [0, 1.3], [-1.3, 0]);
-  if (shape === "plus") return polygon([-0.4, -1.2], [0.4, -1.2], [0.4, -0.4], [1.2, -0.4], [1.2, 0.4], [0.4, 0.4], [0.4, 1.2], [-0.4, 1.2], [-0.4, 0.4], [-1.2, 0.4], [-1.2, -0.4], [-0.4, -0.4]);
-  if (shape === "cross") return polygon([-1.2, -0.7], [-0.7, -1.2], [0, -0.5], [0.7, -1.2], [1.2, -0.7], [0.5, 0], [1.2, 0.7], [0.7, 1.2], [0, 0.5], [-0.7, 1.2], [-1.2, 0.7], [-0.5, 0]);
-  return svgElement("circle", { cx: x, cy: y, r: radius });
-}
+import { groupColour, legend, Scatter } from "./scatter.js";
 
 class WordPage {
   constructor() {
     this.meta = JSON.parse(document.getElementById("meta").textContent);
     this.contexts = Array.from(document.querySelectorAll("#contexts li"));
-    this.layer = this.meta.layers.length - 1;
-    this.chosen = null;
+    this.layer = this.layerOfAddress() ?? this.meta.layer;
+    this.alone = null; // the group that is shown alone
+  }
+
+  layerOfAddress() {
+    const found = /^#L(\d+)$/.exec(location.hash);
+    return found && Number(found[1]) < this.meta.layers.length ? Number(found[1]) : null;
   }
 
   async start() {
     this.points = new Float32Array((await readBlock("points")).buffer);
     this.labels = await readBlock("labels");
-    const slider = element("input", { type: "range", min: 0, max: this.meta.layers.length - 1, value: this.layer, id: "layer", "aria-label": "layer" });
-    slider.addEventListener("input", () => {
-      this.layer = Number(slider.value);
-      this.render();
-    });
+    const slider = element("input", { type: "range", min: 0, max: this.meta.layers.length - 1, value: this.layer, id: "layer" });
+    slider.addEventListener("input", () => this.goTo(Number(slider.value)));
+    this.slider = slider;
     this.caption = element("output", { for: "layer" });
-    replaceChildren(document.getElementById("controls"), element("label", {}, bilingual("layer", "层"), " ", slider, " ", this.caption));
-    this.contexts.forEach((item, at) => item.addEventListener("click", () => this.choose(at)));
+    replaceChildren(document.getElementById("controls"), element("label", { for: "layer" }, bilingual("layer", "层")), " ", slider, " ", this.caption);
+    this.map = element("div", {});
+    this.text = element("div", {});
+    this.shown = element("p", { class: "shown", role: "status", "aria-live": "polite" });
+    const keys = element("p", { class: "dim" }, element("small", {}, bilingual("Arrow keys go from point to point, Esc lets go.", "方向键在点间移动，Esc 取消选择。")));
+    replaceChildren(document.getElementById("view"), element("div", {}, this.map, keys), element("div", {}, this.text, this.shown));
+    this.scatter = new Scatter(this.map, { onChoose: (at) => this.onChoose(at), onHover: (at) => this.show(at ?? this.scatter.chosen) });
+    this.contexts.forEach((item, at) => item.addEventListener("click", () => this.scatter.choose(at)));
     document.getElementById("zh")?.addEventListener("change", () => this.render());
+    window.addEventListener("hashchange", () => this.goTo(this.layerOfAddress() ?? this.layer));
     this.render();
   }
 
-  choose(at) {
-    this.chosen = at;
+  goTo(layer) {
+    this.layer = layer;
+    this.alone = null;
+    this.slider.value = String(layer);
+    try {
+      history.replaceState(null, "", `#L${layer}`);
+    } catch {
+      // a sandboxed frame has no address of its own
+    }
     this.render();
-    const text = this.contexts[at].textContent;
-    document.getElementById("status").textContent = text;
   }
 
-  // The points of a layer, (x, y) each; the last one is the embedding.
+  onChoose(at) {
+    this.contexts.forEach((item, other) => item.classList.toggle("chosen", other === at));
+    if (at !== null) {
+      const list = document.getElementById("contexts");
+      list.scrollTop += this.contexts[at].getBoundingClientRect().top - list.getBoundingClientRect().top - 40;
+    }
+    this.show(at);
+  }
+
+  show(at) {
+    replaceChildren(this.shown, ...(at === null ? [] : Array.from(this.contexts[at].childNodes, (node) => node.cloneNode(true))));
+  }
+
+  group(at) {
+    return this.labels[this.layer * this.contexts.length + at];
+  }
+
+  // The points of a layer, (x, y) each; after them the embedding, if there is one.
   layerPoints() {
-    const n = this.contexts.length + 1;
+    const n = this.contexts.length + (this.meta.star ? 1 : 0);
     return Array.from({ length: n }, (_, at) => [this.points[2 * (this.layer * n + at)], this.points[2 * (this.layer * n + at) + 1]]);
   }
 
   render() {
-    const all = this.layerPoints();
-    const { variance, kept, groups, silhouette, chance } = this.meta.layers[this.layer];
-    const [xs, ys] = [all.map(([x]) => x), all.map(([, y]) => y)];
-    const [left, top] = [Math.min(...xs), Math.min(...ys)];
-    const scale = (SIZE - 2 * MARGIN) / (Math.max(Math.max(...xs) - left, Math.max(...ys) - top) || 1);
-    const svg = svgElement("svg", { viewBox: `0 0 ${SIZE} ${SIZE}`, role: "img", class: "word-map", "aria-label": inLanguage("one point for each sentence", "每个句子一个点") });
-    all.forEach(([x, y], at) => {
-      const place = [MARGIN + (x - left) * scale, MARGIN + (y - top) * scale];
-      if (at === this.contexts.length) {
-        svg.append(svgElement("text", { x: place[0], y: place[1], class: "static" }, "★"));
-        return;
-      }
-      const group = this.labels[this.layer * this.contexts.length + at];
-      const point = mark(SHAPES[group % SHAPES.length], ...place, at === this.chosen ? 8 : 4.5);
-      point.setAttribute("fill", COLOURS[group % COLOURS.length]);
-      point.setAttribute("class", at === this.chosen ? "point chosen" : "point");
-      point.addEventListener("click", () => this.choose(at));
-      point.append(svgElement("title", {}, this.contexts[at].textContent));
-      svg.append(point);
+    const points = this.layerPoints();
+    const star = this.meta.star ? points.pop() : null;
+    const name = this.layer === 0 ? inLanguage("embeddings", "嵌入") : `${this.layer} / ${this.meta.layers.length - 1}`;
+    this.caption.textContent = name;
+    this.slider.setAttribute("aria-valuetext", name);
+    this.scatter.draw({
+      points,
+      star,
+      groups: points.map((_, at) => this.group(at)),
+      faded: (at) => this.alone !== null && this.group(at) !== this.alone,
+      label: inLanguage(`layer ${name}: ${points.length} points, one for each sentence; arrow keys go from one to the next`, `层 ${name}：${points.length} 个点，每个句子一个；用方向键移动`),
     });
-    const words = Array.from(document.querySelectorAll(`#groups [data-layer="${this.layer}"]`), (item) => item.textContent);
-    const legend = element("ul", { class: "groups" }, ...words.map((text, group) => {
-      const item = element("li", {}, svgElement("svg", { viewBox: "0 0 16 16", class: "group-mark" }, mark(SHAPES[group % SHAPES.length], 8, 8, 5)), " ", text);
-      item.style.setProperty("color", COLOURS[group % COLOURS.length]);
-      return item;
-    }));
-    const numbers = groups > 1
-      ? bilingual(`${groups} groups: silhouette ${silhouette.toFixed(2)}, by chance at most ${chance.toFixed(2)}.`, `${groups} 组：轮廓系数 ${silhouette.toFixed(2)}，随机情形最多 ${chance.toFixed(2)}。`)
-      : bilingual("One group: no division is better than chance.", "一组：任何划分都不优于随机。");
-    const honest = bilingual(`The two axes show ${percent(variance)} of the variance; ${percent(kept)} of the ten nearest sentences are so on the map, too. ★ is the word's embedding, without a context.`, `两条轴显示了 ${percent(variance)} 的方差；最近的十个句子中有 ${percent(kept)} 在图上也相邻。★ 是该词不含上下文的嵌入。`);
-    this.caption.textContent = this.layer === 0 ? inLanguage("embeddings", "嵌入") : `${this.layer} / ${this.meta.layers.length - 1}`;
-    replaceChildren(document.getElementById("view"), svg, element("div", {}, element("p", {}, numbers), legend, element("p", { class: "dim" }, honest)));
+    replaceChildren(this.text, ...this.explanation());
+    const several = this.meta.layers[this.layer].groups > 1;
     this.contexts.forEach((item, at) => {
-      item.classList.toggle("chosen", at === this.chosen);
-      item.style.setProperty("--colour", COLOURS[this.labels[this.layer * this.contexts.length + at] % COLOURS.length]);
+      item.classList.toggle("hidden", this.alone !== null && this.group(at) !== this.alone);
+      item.style.setProperty("--colour", several ? groupColour(this.group(at)) : "transparent");
     });
     document.body.dataset.ready = String(this.layer);
+  }
+
+  explanation() {
+    const { variance, kept, groups } = this.meta.layers[this.layer];
+    const names = Array.from(document.querySelectorAll(`#layers [data-layer="${this.layer}"] .group-words`), (item) => item.textContent);
+    const verdict = document.querySelector(`#layers [data-layer="${this.layer}"] .verdict`);
+    const shares = bilingual(
+      `The two axes show ${percent(variance)} of the variance; of the ten nearest sentences of each, ${percent(kept)} are the nearest on the map, too.`,
+      `两条轴显示了 ${percent(variance)} 的方差；每个句子最近的十个句子中，有 ${percent(kept)} 在图上仍是最近的。`,
+    );
+    return [
+      element("p", {}, ...Array.from(verdict.childNodes, (node) => node.cloneNode(true))),
+      groups > 1 ? legend(names, this.alone, (group) => this.showAlone(group)) : null,
+      element("p", { class: "dim" }, shares, this.meta.star ? bilingual(" ★ is the word's embedding, without a context; an arrow points to it where it lies outside of the picture.", "★ 是该词不含上下文的嵌入；若在图外，则以箭头指示方向。") : ""),
+    ].filter((node) => node !== null);
+  }
+
+  showAlone(group) {
+    this.alone = group;
+    this.render();
   }
 }
 
