@@ -18,7 +18,7 @@ from typing import Any
 from playwright.sync_api import sync_playwright
 
 DOCS = Path(__file__).parent
-MARGIN = 24  # pixels around what is shown
+ABOVE, BELOW = 24, 12  # pixels around what is shown
 FRAME = """(box) => {
   const frame = document.createElement("div");
   for (const [name, value] of Object.entries({ position: "absolute", left: "0", top: `${box.y}px`,
@@ -32,8 +32,8 @@ FRAME = """(box) => {
 def take(page: Any, path: Path, first: str | None, last: str, *, framed: bool = False) -> None:
     """From above one element, or from the top of the page, to below another; CSS selectors."""
     boxes = [page.locator(selector).first.bounding_box() for selector in (first, last) if selector is not None]
-    top = boxes[0]["y"] - MARGIN if first is not None else 0
-    bottom = boxes[-1]["y"] + boxes[-1]["height"] + MARGIN
+    top = boxes[0]["y"] - ABOVE if first is not None else 0
+    bottom = boxes[-1]["y"] + boxes[-1]["height"] + BELOW
     clip = {"x": 0, "y": top, "width": page.viewport_size["width"], "height": bottom - top}
     if framed:
         page.evaluate(FRAME, clip)

@@ -14,6 +14,7 @@ import pytest
 
 from bertworks.config import DataConfig
 from bertworks.data.shards import Shards
+from bertworks.inspect.atlas_words import NAME_TITLES
 from bertworks.measure.metrics import METRICS
 from bertworks.page.bars import Bar, bar_table
 from bertworks.page.curves import Curve, figure
@@ -21,7 +22,7 @@ from bertworks.page.html import bilingual, escape, page, paragraph, table
 from bertworks.reports.masks import LABELS, count_states, terminal_line, view_masks, write_masks_page
 from bertworks.reports.page import key_figures, write_report
 from bertworks.reports.pretrain import loss_figure
-from bertworks.reports.tour import NAME_TITLES, NamedHeads, TourResults, _inside
+from bertworks.reports.tour import NamedHeads, TourResults, _inside
 from bertworks.text.tokenizer import Tokenizer
 from bertworks.train.events import read_events
 from browsing import chromium, opened, without_script
@@ -146,18 +147,19 @@ def test_the_tour_shows_names_of_heads_and_what_cannot_be_named() -> None:
     heads = [{"layer": 0, "head": head, "names": ["next"] if head else ["cls", "same"]} for head in range(9)]
     atlas = {"heads": heads, "unseen": {"across": "cannot be seen: <no> pairs"}, "passages": 1200, "documents": 60}
     models = [
-        NamedHeads(("mine", "我的"), "inside/a.html", atlas),
-        NamedHeads(("other", "别的"), "inside/b.html", None),
+        NamedHeads(("mine", "我的"), "inside/a", atlas),
+        NamedHeads(("other", "别的"), "inside/b", None),
     ]
     html = "".join(_inside(TourResults(pair=("A <b>.", "B."), inside=models)))
     (names,) = re.findall(r'<table class="heads">.*</table>', html)
-    links = "".join(f'<a href="inside/a.html#L0H{head}">L0H{head}</a>, ' for head in range(1, 7))
+    links = "".join(f'<a href="inside/a/attention.html#L0H{head}">L0H{head}</a>, ' for head in range(1, 7))
     assert f"<td>{bilingual(*NAME_TITLES['next'])}</td><td>{links[:-2]} +2</td><td>–</td>" in names
     assert names.count("<tr>") == 4, "a header, and the names that occur"
-    assert "1,200 passages of 60 documents; cannot be seen: &lt;no&gt; pairs (the same word in the other text)" in html
+    assert "1,200 passages of 60 documents; cannot be seen: &lt;no&gt; pairs (such words in the other text)" in html
     assert "no head in any model: the previous word, " in html and "in any model: the next" not in html
     assert "other: no passages; not enough text (the next word" in html and "文本不足（下一个词" in html
-    assert "A &lt;b&gt;. / B." in html and all(html.count(f'href="{model.page}"') == 1 for model in models)
+    assert "A &lt;b&gt;. / B." in html and html.count('href="inside/b/attention.html"') == 1
+    assert html.count('href="inside/a/atlas.html"') == 1 and "inside/b/atlas.html" not in html
 
 
 # ---------------------------------------------------------------------- what is drawn

@@ -23,6 +23,7 @@ from bertworks.data.shards import Shards
 from bertworks.errors import BadText, SaveFailed
 from bertworks.files import atomic_write, read_json, write_json
 from bertworks.inspect.atlas import atlas
+from bertworks.inspect.atlas_words import NAME_TITLES
 from bertworks.inspect.page import write_attention_page
 from bertworks.model.count import count_config, count_parameters
 from bertworks.model.locate import RUN
@@ -31,7 +32,8 @@ from bertworks.presets import preset
 from bertworks.reports.masks import print_views, view_masks, write_masks_page
 from bertworks.reports.page import REPORT
 from bertworks.reports.tour import (
-    NAME_TITLES,
+    ATLAS,
+    ATTENTION,
     NamedHeads,
     TourResults,
     accuracy,
@@ -52,7 +54,6 @@ from bertworks.text.tokenizer import Tokenizer
 from bertworks.train.distributed import Distributed
 from bertworks.workbench import Workbench, load, new
 
-ATLAS, ATTENTION = "atlas.json", "attention.html"  # of a model
 VOCAB_SIZE = 8192
 SAMPLE_CHARS = 100_000_000  # of the text, for the vocabulary
 PRESET = "bert-mini"
@@ -326,41 +327,39 @@ class Tour:
         folder = self.out / "inside"
         sources = self.text or [str(self.out / "docs.jsonl")]
         corpus = [word for source in sources for word in ("--corpus", source)]
-        own, found = self.out / "run", folder / "pretrained" / ATLAS
+        own, found = self.out / "run", folder / "pretrained" / f"{ATLAS}.json"
         description = "what the heads attend to: names for those that always do the same thing"
         command = ["atlas", own, *corpus, "--sentences", ATLAS_PASSAGES, "--skip-bad", "--out", found]
         self.screen.print()
         self._stage("10. Looking inside", description, command)
         texts = ["--text", PAIR_OF_SENTENCES[0], "--pair", PAIR_OF_SENTENCES[1]]
-        self._command(["inspect", own, *texts, "--atlas", found, "--out", found.with_name(ATTENTION)])
+        self._command(["inspect", own, *texts, "--atlas", found, "--out", found.with_name(f"{ATTENTION}.html")])
         for name, model in (("pretrained", str(own)), ("minilm", "minilm")):
-            self._inspect(model, sources, folder / name)
-            path = folder / name / ATLAS
-            self.results.inside.append(
-                NamedHeads(
-                    START_TITLES[name], f"inside/{name}/{ATTENTION}", read_json(path) if path.is_file() else None
-                )
-            )
+            json = self._inspect(model, sources, folder / name)
+            heads = NamedHeads(START_TITLES[name], f"inside/{name}", read_json(json) if json is not None else None)
+            self.results.inside.append(heads)
         self.results.pair = PAIR_OF_SENTENCES
         self._show_names()
 
-    def _inspect(self, model: str, sources: list[str], folder: Path) -> None:
-        """An atlas, if there is text enough for one, and an attention page; those of an earlier tour are kept."""
-        path = folder / ATLAS
-        if (folder / ATTENTION).is_file():
-            return
-        bench = load(model)
-        folder.mkdir(parents=True, exist_ok=True)
-        if not path.is_file():
+    def _inspect(self, model: str, sources: list[str], folder: Path) -> Path | None:
+        """An attention page and an atlas, whose JSON is returned, or None if there is too little text for one. Those of
+        an earlier tour are kept."""
+        json, page = folder / f"{ATLAS}.json", folder / f"{ATTENTION}.html"
+        if not page.is_file():
+            bench = load(model)
+            folder.mkdir(parents=True, exist_ok=True)
             try:
                 with progress_bar("passages") as advance:
                     corpus = Corpus(sources, ReadOptions(skip_bad=True))
-                    atlas(bench, corpus, sentences=ATLAS_PASSAGES, progress=advance).save(path)
+                    found = atlas(bench, corpus, sentences=ATLAS_PASSAGES, progress=advance)
+                found.save(json)
+                found.save(folder / f"{ATLAS}.html", model=model)
             except BadText as error:
                 if error.code != "no-passages":
                     raise
-        view = bench.attention(*PAIR_OF_SENTENCES)
-        write_attention_page(folder / ATTENTION, view, atlas=path if path.is_file() else None)
+            view = bench.attention(*PAIR_OF_SENTENCES)
+            write_attention_page(page, view, atlas=json if json.is_file() else None)
+        return json if json.is_file() else None
 
     def _show_names(self) -> None:
         models = self.results.inside
@@ -379,7 +378,9 @@ class Tour:
             self.screen.print(f"   {model.title[0]}: {model.text[0]}")
             for reason, names in model.unseen.items():
                 self.screen.print(f"      {reason}: {', '.join(names)}", style="dim", markup=False)
-            self.screen.print(f"      as a page: {self.out / model.page}", markup=False)
+            for page in (model.atlas_page, model.attention_page):
+                if page is not None:
+                    self.screen.print(f"      as a page: {self.out / page}", markup=False)
 
     def _stage(self, title: str, description: str, command: Sequence[object]) -> None:
         self.screen.print(Text.assemble((title, "bold"), f"  {description}"))

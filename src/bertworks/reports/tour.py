@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bertworks.inspect.atlas_words import NAME_TITLES, REASONS, title_of
 from bertworks.objectives.masked import Masked
 from bertworks.page.bars import Bar, bar_table
 from bertworks.page.html import bilingual, escape, table
@@ -16,20 +17,7 @@ from bertworks.train.events import METRICS, read_events
 
 BAR_HEADER = (("initial model", "初始模型"), ("accuracy", "准确率"), ("95 % CI", "95 % 置信区间"))
 
-NAME_TITLES = {  # of heads, by what they attend to
-    "next": ("the next word", "下一个词"),
-    "previous": ("the previous word", "上一个词"),
-    "next2": ("the word after the next", "后面第二个词"),
-    "previous2": ("the word before the previous", "前面第二个词"),
-    "same": ("the same word elsewhere", "别处的同一个词"),
-    "related": ("related words", "相关的词"),
-    "across": ("the same word in the other text", "另一段文本中的同一个词"),
-    "pieces": ("other pieces of the same word", "同一个词的其他词片"),
-    "predicts": ("words that predict this one", "有助于预测该词的词"),
-    "cls": ("[CLS]", "[CLS]"),
-    "sep": ("[SEP]", "[SEP]"),
-    "first": ("the first token", "首个词元"),
-}
+ATLAS, ATTENTION = "atlas", "attention"  # files of a model, without their endings
 MAX_HEADS_SHOWN = 6  # of a name
 
 
@@ -44,7 +32,7 @@ class NamedHeads:
     """The heads of a model by their names, from the JSON of an atlas; none, if the text was too short for one."""
 
     title: tuple[str, str]  # of the model
-    page: str  # its attention page, from the folder of the tour
+    folder: str  # of its pages, from the folder of the tour
     atlas: Mapping[str, Any] | None
 
     def heads(self, name: str) -> list[str]:
@@ -53,6 +41,14 @@ class NamedHeads:
 
     def can_show(self, name: str) -> bool:
         return all(name not in names for names in self.unseen.values())
+
+    @property
+    def attention_page(self) -> str:
+        return f"{self.folder}/{ATTENTION}.html"
+
+    @property
+    def atlas_page(self) -> str | None:
+        return None if self.atlas is None else f"{self.folder}/{ATLAS}.html"
 
     @property
     def unseen(self) -> dict[str, list[str]]:
@@ -234,21 +230,27 @@ def _inside(results: TourResults) -> list[str]:
             rows.append(f"<tr><td>{bilingual(*title)}</td>{cells}</tr>")
     titles = "".join(f"<th>{title}</th>" for title in header)
     names = f'<table class="heads"><tr>{titles}</tr>{"".join(rows)}</table>' if rows else ""
-    links = ", ".join(f'<a href="{model.page}">{bilingual(*model.title)}</a>' for model in results.inside)
+    pages = [_link(model.attention_page, model) for model in results.inside]
+    atlases = [_link(model.atlas_page, model) for model in results.inside if model.atlas_page is not None]
     pair = escape(" / ".join(results.pair))
     return [
         f"<h2>{bilingual('What the heads attend to', '注意力头在关注什么')}</h2><p>{text}</p>{names}",
         f"<ul>{''.join(f'<li>{note}</li>' for note in (*map(_unnamed, results.inside), *_in_no_model(results)))}</ul>",
-        f"<p>{bilingual('All heads on ', '全部注意力头：')}<q>{pair}</q>{bilingual(': ', '：')}{links}</p>",
+        f"<p>{bilingual('Atlas with the evidence: ', '附证据的图谱：')}{', '.join(atlases)}</p>" if atlases else "",
+        f"<p>{bilingual('All heads on ', '全部注意力头：')}<q>{pair}</q>{bilingual(': ', '：')}{', '.join(pages)}</p>",
     ]
 
 
+def _link(path: str, model: NamedHeads) -> str:
+    return f'<a href="{path}">{bilingual(*model.title)}</a>'
+
+
 def _head_links(model: NamedHeads, name: str) -> str:
-    return first_heads([f'<a href="{model.page}#{head}">{head}</a>' for head in model.heads(name)], ", ")
+    return first_heads([f'<a href="{model.attention_page}#{head}">{head}</a>' for head in model.heads(name)], ", ")
 
 
 def _listed(names: Sequence[str]) -> tuple[str, str]:
-    titles = [NAME_TITLES.get(name, (name, name)) for name in names]
+    titles = [title_of(NAME_TITLES, name) for name in names]
     return ", ".join(english for english, _ in titles), "、".join(chinese for _, chinese in titles)
 
 
@@ -256,9 +258,8 @@ def _unnamed(model: NamedHeads) -> str:
     """What was read, and what it could not show."""
     parts = [(f"{model.title[0]}: {model.text[0]}", f"{model.title[1]}：{model.text[1]}")]
     for reason, names in model.unseen.items():
-        english, chinese = _listed(names)
-        why = "文本不足" if reason.startswith("not enough text") else "无法观察"
-        parts.append((f"{escape(reason)} ({escape(english)})", f"{why}（{escape(chinese)}）"))
+        (english, chinese), (why, why_zh) = _listed(names), title_of(REASONS, reason)
+        parts.append((f"{escape(why)} ({escape(english)})", f"{escape(why_zh)}（{escape(chinese)}）"))
     return bilingual("; ".join(part for part, _ in parts), "；".join(part for _, part in parts))
 
 
