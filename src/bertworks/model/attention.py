@@ -348,7 +348,7 @@ class AdditiveAttention(Attention):
         n_queries = max(1, MAX_COMPARED // max(1, k.numel()))
         blocks = [
             torch.einsum("rhqkd,hd->rhqk", torch.tanh(block.unsqueeze(3) + k.unsqueeze(2)), self.compare)
-            for block in q.split(n_queries, dim=2)
+            for block in torch.split(q, n_queries, dim=2)
         ]
         return blocks[0] if len(blocks) == 1 else torch.cat(blocks, dim=2)
 
