@@ -190,6 +190,7 @@ def atlas(
     texts: Iterable[str],
     *,
     sentences: int = 500,
+    pairs: bool | None = None,
     relations: Mapping[str, FindPairs] | None = None,
     relations_file: str | Path | None = None,
     thresholds: Thresholds | None = None,
@@ -197,7 +198,8 @@ def atlas(
     seed: int = 0,
     progress: Progress = lambda done, total: None,
 ) -> Atlas:
-    """Name the heads of a model over documents; `sentences`: how many passages, or pairs of them, are read.
+    """Name the heads of a model over documents; `sentences`: how many passages, or pairs of them, are read. Without
+    `pairs` they are pairs if the model was made for them.
 
     `relations`: functions by name, from the units of a passage to pairs of indices; `relations_file`: word pairs, or a
     treebank in CoNLL-U. `ablate`: also measure what each head is worth, on other passages, with its output replaced by
@@ -206,7 +208,7 @@ def atlas(
     thresholds = thresholds or Thresholds()
     own = OwnRelations.of(relations, relations_file, model.tokenizer)
     documents = list(first_documents(texts))
-    read = _read(documents, model, sentences, own)
+    read = _read(documents, model, sentences, reads_pairs(model) if pairs is None else pairs, own)
     material = _prepare(model, documents, read, own, thresholds, seed, progress)
     findings = find_names(model.model, material, thresholds=thresholds, seed=seed, progress=progress)
     return Atlas(
@@ -233,7 +235,7 @@ def _ablation(
     progress: Progress,
 ) -> Ablation:
     """On passages that the names are not of."""
-    n, pairs = len(read.passages) + N_RECURRING, reads_pairs(model)
+    n, pairs = len(read.passages) + N_RECURRING, len(read.passages[0].texts) > 1
     more = read_passages(documents, model.tokenizer, n=n, pairs=pairs, max_tokens=_max_tokens(model))
     used = {passage.texts for passage in read.passages}
     return ablate_heads(
@@ -252,8 +254,8 @@ def _max_tokens(model: LoadedModel) -> int:
     return min(MAX_TOKENS, model.limit)
 
 
-def _read(documents: Sequence[str], model: LoadedModel, n: int, own: OwnRelations) -> Passages:
-    read = read_passages(documents, model.tokenizer, n=n, pairs=reads_pairs(model), max_tokens=_max_tokens(model))
+def _read(documents: Sequence[str], model: LoadedModel, n: int, pairs: bool, own: OwnRelations) -> Passages:
+    read = read_passages(documents, model.tokenizer, n=n, pairs=pairs, max_tokens=_max_tokens(model))
     if not read.passages:
         cause = "no passages in this text" if any(map(str.strip, documents)) else "no text"
         remedy = "sentences, several in a document; a blank line ends one"

@@ -160,7 +160,8 @@ def judge_offset(evidence: Evidence, offset: int, thresholds: Thresholds) -> Ver
         Condition("times any other offset", nearest_other, thresholds.offset_ratio),
     ]
     numbers = {"share": share.value, "mass": mass.value, "hit": hit.value}
-    null = {"other offset": np.array(others, float)[by_value.argmin(0)], "its mass": mass.value / by_value.min(0)}
+    to_other = mass.value / np.maximum(by_value.min(0), 1e-9)
+    null = {"other offset": np.array(others, float)[by_value.argmin(0)], "mass there": to_other}
     return _verdict(evidence, conditions, mass.lower > thresholds.strong_mass, numbers, null)
 
 

@@ -225,7 +225,7 @@ class Preparation:
     def _cannot_be_seen(self, prepared: Sequence[PreparedText]) -> None:
         reasons = self.unseen
         if not any(len(item.passage.texts) > 1 for item in prepared):
-            reasons["across"] = "cannot be seen: this model reads no pairs"
+            reasons["across"] = "cannot be seen: these are no pairs of texts"
         if self.causal:
             reasons |= dict.fromkeys(("next", "next2"), "cannot be seen: later words are hidden")
             reasons["cls"] = "cannot be seen: from left to right, the first token is named first, whatever it is"

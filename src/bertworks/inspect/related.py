@@ -45,20 +45,20 @@ def pair_counts(documents: Sequence[Sequence[int]], n_words: int, window: int) -
 def word_vectors(documents: Sequence[Sequence[int]], n_words: int, seed: int = 0) -> Vectors:
     """Unit vectors of the `n_words` commonest words, from documents of their numbers; rarer words are skipped."""
     n_words = min(n_words, MAX_WORDS)
-    codes, weights = pair_counts(documents, n_words, WINDOW)
-    rows, columns = (
-        np.concatenate([codes // n_words, codes % n_words]),
-        np.concatenate([codes % n_words, codes // n_words]),
-    )
-    both = np.concatenate([weights, weights])
-    marginals = np.bincount(rows, both, n_words)
-    total = both.sum()
-    ppmi = np.maximum(0.0, np.log(both * total / (marginals[rows] * marginals[columns])))
-    kept = ppmi > 0
-    places = torch.from_numpy(np.stack([rows[kept], columns[kept]]))
-    matrix = torch.sparse_coo_tensor(
-        places, torch.from_numpy(ppmi[kept]).float(), (n_words, n_words), check_invariants=False
-    ).coalesce()
+    codes, counts = pair_counts(documents, n_words, WINDOW)
+    first, second = codes // n_words, codes % n_words
+    is_pair = first != second
+    both_orders = np.minimum(first, second) * n_words + np.maximum(first, second)
+    codes, places = np.unique(both_orders[is_pair], return_inverse=True)
+    counts = np.bincount(places, counts[is_pair])
+    first, second = codes // n_words, codes % n_words
+    marginals = np.bincount(first, counts, n_words) + np.bincount(second, counts, n_words)
+    information = np.log(counts * marginals.sum() / (marginals[first] * marginals[second])).astype(np.float32)
+    kept = information > 0
+    first, second, information = first[kept], second[kept], information[kept]
+    indices = torch.from_numpy(np.stack([np.concatenate([first, second]), np.concatenate([second, first])]))
+    of_pairs = torch.from_numpy(np.concatenate([information, information]))
+    matrix = torch.sparse_coo_tensor(indices, of_pairs, (n_words, n_words), check_invariants=False).coalesce()
     size = min(DIMENSIONS, n_words - 1)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

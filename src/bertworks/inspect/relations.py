@@ -23,7 +23,8 @@ MIN_DISTANCE = 3  # of a word that recurs
 EXACT_DISTANCE = 3  # up to it, decoys are at the same distance; beyond, within DISTANCE_TOLERANCE
 DISTANCE_TOLERANCE = 0.2
 FREQUENCY_TOLERANCE = 1.0  # log2
-MAX_OFFSET = 10  # of distance profiles, and of fixed offsets that a relation has to beat
+MAX_OFFSET = 10  # of distance profiles
+N_TRIED_OFFSETS = 40  # the commonest of a relation
 PROFILE_OFFSETS = (*range(-MAX_OFFSET, 0), *range(1, MAX_OFFSET + 1))
 
 
@@ -225,8 +226,11 @@ def with_best_offset(sites: Sequence[Sites | None]) -> tuple[list[Sites | None],
         return list(sites), 0, 0.0
     _, groups = np.unique(np.concatenate([item.types for item in found]), return_inverse=True)
     sizes = np.bincount(groups)
+    places = [(item.queries, *np.nonzero(item.targets)) for item in found]
+    distances = [keys - queries[rows] for queries, rows, keys in places]
+    offsets, counts = np.unique(np.concatenate(distances), return_counts=True)
     best_offset, best_share = 0, -1.0
-    for offset in PROFILE_OFFSETS:
+    for offset in offsets[np.argsort(-counts, kind="stable")][:N_TRIED_OFFSETS].tolist():
         hits = np.concatenate([_fixed_hits(item, offset) for item in found])
         share = float((np.bincount(groups, hits) / sizes).mean())
         if share > best_share:

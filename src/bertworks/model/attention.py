@@ -30,6 +30,7 @@ from bertworks.model.layout import Layout, Run
 # element is computed by one thread.
 torch.ones(1).sin()
 
+MAX_COMPARED = 2**24  # elements of additive attention that are in memory at once
 CONTENT, QUERY = "content", "query"  # streams of a forward pass; the second in two-stream attention only
 
 
@@ -344,7 +345,13 @@ class AdditiveAttention(Attention):
         self.score = self._compare
 
     def _compare(self, q: Tensor, k: Tensor) -> Tensor:
-        return torch.einsum("rhqkd,hd->rhqk", torch.tanh(q.unsqueeze(3) + k.unsqueeze(2)), self.compare)
+        """A block of queries at a time: all of them with all keys would take D times the memory of the scores."""
+        n_queries = max(1, MAX_COMPARED // max(1, k.numel()))
+        blocks = [
+            torch.einsum("rhqkd,hd->rhqk", torch.tanh(block.unsqueeze(3) + k.unsqueeze(2)), self.compare)
+            for block in torch.split(q, n_queries, dim=2)
+        ]
+        return blocks[0] if len(blocks) == 1 else torch.cat(blocks, dim=2)
 
 
 def set_attention_dropout(module: nn.Module, rate: float) -> None:

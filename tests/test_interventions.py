@@ -1,0 +1,137 @@
+"""Texts that were changed on purpose, what stays a name in them, and what is said beside one."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+from atlas_recall import judge_planted, make_material, planted_attention
+
+from bertworks.config import TransformerConfig
+from bertworks.inspect.heads import LayerEvidence, judge_layer
+from bertworks.inspect.interventions import moved_separator, planted_twin, shuffled_words
+from bertworks.inspect.naming import Thresholds
+from bertworks.inspect.preparing import Material
+from bertworks.inspect.relations import Attended, compared_features, find_sites, relabelled, same_word
+from bertworks.model import attention
+from bertworks.model.attention import AdditiveAttention
+
+ENOUGH = Thresholds(min_types=40, min_documents=40, min_piece_types=10)
+
+
+@pytest.fixture(scope="module")
+def material() -> Material:
+    return make_material(48, thresholds=ENOUGH)
+
+
+def test_planted_patterns_are_named_and_nothing_else(material: Material) -> None:
+    """A small part of benchmarks/atlas_recall.py."""
+    patterns = ("next", "previous2", "same", "related", "across", "pieces", "predicts", "cls", "sep")
+    heads = [(pattern, strength) for pattern in patterns for strength in (0.0, 0.6)]
+    outcome = judge_planted(material, heads, ENOUGH, sink=0.2)
+    assert outcome.unseen == ["first"] and outcome.null_names == 0
+    for (pattern, strength), names in zip(heads, outcome.names, strict=True):
+        expected = {pattern, *({"same"} if pattern == "across" else ())} if strength else set()
+        assert names == expected, (pattern, strength)
+
+
+def test_what_is_said_beside_a_name(material: Material) -> None:
+    """The same word, in the other text as in its own; a sink whose values are short is a no-op."""
+    rng = np.random.default_rng(0)
+    evidence = LayerEvidence()
+    for item in material.all_texts:
+        rows = planted_attention(item, [("same", 0.6), ("across", 0.6), ("cls", 0.8), ("cls", 0.8)], rng)
+        norms = np.ones(rows.shape[:2], np.float32)
+        norms[2, 0] = 0.05
+        evidence.add(rows, norms, item)
+    judged = judge_layer(evidence, material, ENOUGH)
+    (same,) = judged["same"]
+    assert same.verdict.is_named.tolist() == [True, True, False, False]
+    assert same.verdict.notes["also across"].tolist() == [True, False, False, False]
+    assert judged["across"][0].verdict.is_named.tolist() == [False, True, False, False]
+    sink = judged["cls"][0].verdict
+    assert sink.is_named.tolist() == [False, False, True, True]
+    assert sink.notes["no-op"][2:].tolist() == [True, False]
+    assert sink.numbers["norm share"][3] == pytest.approx(sink.numbers["mass"][3], abs=0.02)
+
+
+def test_words_are_shuffled_with_their_pieces(material: Material) -> None:
+    item = material.passages[0]
+    other = shuffled_words(item, np.random.default_rng(0))
+    old, new = item.text.units, other.text.units
+    assert sorted(old.words) == sorted(new.words) and old.words != new.words and (old.texts == new.texts).all()
+    assert sorted(item.passage.tokens.ids) == sorted(other.passage.tokens.ids)
+    spelled = dict(zip(old.words, zip(old.starts, old.n_pieces, strict=True), strict=True))
+    for word, start, n_pieces in zip(new.words, new.starts, new.n_pieces, strict=True):
+        if word:
+            at = spelled[word][0]
+            assert (
+                other.passage.tokens.ids[start : start + n_pieces] == item.passage.tokens.ids[at : at + n_pieces]
+                or old.words.count(word) > 1
+            )
+    assert item.pieces is not None and other.pieces is not None
+    moved = np.array(other.passage.tokens.ids)[other.pieces.to_own.queries]
+    assert (moved == np.array(item.passage.tokens.ids)[item.pieces.to_own.queries]).all()
+
+
+def test_the_separator_is_moved(material: Material) -> None:
+    item = material.passages[0]
+    other = moved_separator(item, np.random.default_rng(0))
+    assert other is not None and item.sinks is not None and other.sinks is not None
+    ids, moved = item.passage.tokens.ids, other.passage.tokens.ids
+    separator = ids[-1]
+    assert sorted(ids) == sorted(moved) and ids.index(separator) > moved.index(separator)
+    without = [[id for id in each if id != separator] for each in (ids, moved)]
+    assert without[0] == without[1]  # the words stay in order
+    starts = other.text.units.starts
+    assert {moved[starts[unit]] for unit in np.flatnonzero(other.sinks["sep"])} == {separator}
+    segments = other.passage.tokens.segments
+    assert segments[: moved.index(separator) + 1] == [0] * (moved.index(separator) + 1)
+    assert set(segments[moved.index(separator) + 1 :]) == {1}
+
+
+@pytest.mark.parametrize("across", [False, True])
+def test_a_twin_is_planted(across: bool, material: Material) -> None:
+    item = material.passages[0]
+    twin = planted_twin(item, np.random.default_rng(0), across=across)
+    assert twin is not None
+    units, ids = item.text.units, twin.passage.tokens.ids
+    assert ids[units.starts[twin.key]] == ids[units.starts[twin.query]]
+    assert abs(twin.key - twin.query) >= 6 and (units.texts[twin.key] != units.texts[twin.query]) == across
+    assert sum(one != other for one, other in zip(ids, item.passage.tokens.ids, strict=True)) == 1
+
+
+def test_relabelled_decoys_are_not_targets(material: Material) -> None:
+    """Where the pattern is strong, decoys taken for targets get nothing of it."""
+    rng = np.random.default_rng(0)
+    real, false = [], []
+    for item in material.passages:
+        twins = same_word(item.text)
+        attended = Attended(planted_attention(item, [("same", 0.9)], rng), item.text)
+        for sites, values in (
+            (find_sites(item.text, twins), real),
+            (relabelled(item.text, twins, None, rng), false),
+        ):
+            features = None if sites is None else compared_features(attended, sites)
+            if features is not None:
+                values.append(features.mean((0, 1)))
+    assert np.mean(real, 0)[0] > 0.3 > 0.03 > np.mean(false, 0)[0]
+
+
+def test_additive_attention_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = TransformerConfig(vocab_size=9, hidden_size=8, n_heads=2, n_layers=1, ffn_size=8, attention="additive")
+    additive = AdditiveAttention(config)
+    torch.nn.init.normal_(additive.compare)
+    q, k = torch.randn(2, 3, 2, 11, 4)
+    sizes: list[int] = []
+    tanh = torch.tanh
+    monkeypatch.setattr(attention.torch, "tanh", lambda x: (sizes.append(x.numel()), tanh(x))[1])
+    whole = additive._compare(q, k)
+    monkeypatch.setattr(attention, "MAX_COMPARED", 3 * k.numel())
+    assert torch.allclose(additive._compare(q, k), whole, atol=1e-6)
+    assert sizes[0] == 11 * k.numel() and max(sizes[1:]) == 3 * k.numel() and len(sizes) == 5
