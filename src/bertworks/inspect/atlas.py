@@ -235,7 +235,7 @@ def _ablation(
     progress: Progress,
 ) -> Ablation:
     """On passages that the names are not of."""
-    n, pairs = len(read.passages) + N_RECURRING, reads_pairs(model)
+    n, pairs = len(read.passages) + N_RECURRING, len(read.passages[0].texts) > 1
     more = read_passages(documents, model.tokenizer, n=n, pairs=pairs, max_tokens=_max_tokens(model))
     used = {passage.texts for passage in read.passages}
     return ablate_heads(
