@@ -1,22 +1,17 @@
-"""A real browser for tests that look at a page, and what a page must never do in it."""
+"""What a page must never do in a real browser."""
 
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from bertworks.page.modules import script_hash
 
-FLAGS = """--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
---disable-component-update --disable-sync""".split()
 WATCH = """window.violations = [];
-document.addEventListener("securitypolicyviolation", (event) => window.violations.push(event.violatedDirective));"""
+document.addEventListener("securitypolicyviolation", (event) => window.violations.push(`${event.violatedDirective} ${event.blockedURI}`));"""
 TRUSTED_TYPES = "; require-trusted-types-for 'script'; trusted-types 'none'"
 
 
@@ -28,31 +23,21 @@ def without_script(html: str) -> str:
 
 
 @contextmanager
-def chromium() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make test does")
-    program = shutil.which("chromium")
-    if program is None:
-        pytest.skip("no chromium on this machine: .ci/run installs it")
-    with playwright.sync_playwright() as starter:
-        browser = starter.chromium.launch(executable_path=program, args=FLAGS)
-        yield browser
-        browser.close()
-
-
-@contextmanager
-def opened(browser: Any, path: Path, **options: Any) -> Iterator[Any]:
+def opened(browser: Any, path: Path, address: str = "", **options: Any) -> Iterator[Any]:
     """A page that must stay without errors, requests, and violations of its own policy or of Trusted Types."""
     html = path.read_text(encoding="utf-8")
     if "trusted-types" not in html:
         path.write_text(html.replace("img-src data:", f"img-src data:{TRUSTED_TYPES}", 1), encoding="utf-8")
     problems: list[str] = []
-    context = browser.new_context(viewport={"width": 1000, "height": 800}, **options)
+    context = browser.new_context(viewport={"width": 1200, "height": 900}, **options)
     page = context.new_page()
     page.on("console", lambda message: problems.append(message.text))
     page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("request", lambda request: problems.append(request.url) if request.url != path.as_uri() else None)
+    page.on("dialog", lambda dialog: problems.append(dialog.message))
+    uri = path.resolve().as_uri()
+    page.on("request", lambda request: problems.append(request.url) if request.url.split("#")[0] != uri else None)
     page.add_init_script(WATCH)
-    page.goto(path.as_uri())
+    page.goto(uri + address)
     yield page
     if options.get("java_script_enabled", True):
         problems += page.evaluate("window.violations")

@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 
-WATCH = """
-window.violations = [];
-document.addEventListener("securitypolicyviolation", (event) => window.violations.push(`${event.violatedDirective} ${event.blockedURI}`));
-"""
+from browsing import WATCH
+
 PIXELS = """(canvas) => {
     const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
     let text = "";

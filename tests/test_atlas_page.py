@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +20,10 @@ from bertworks.inspect.naming import Thresholds
 from bertworks.model.init import init_local_attention
 from bertworks.text.backends import word_piece
 from bertworks.text.tokenizer import Tokenizer
+from browsing import opened
 from commands import refusal, run
 from refusals import refused
 
-FLAGS = """--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
---disable-component-update --disable-sync""".split()
-WATCH = """window.violations = [];
-document.addEventListener("securitypolicyviolation", (event) => window.violations.push(event.violatedDirective));"""
-TRUSTED_TYPES = "; require-trusted-types-for 'script'; trusted-types 'none'"
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 OWN = '<b>"mine", & yours</b>'
 SIZES: dict[str, Any] = {"hidden_size": 64, "n_heads": 4, "n_layers": 2, "ffn_size": 32, "n_positions": 128}
@@ -133,41 +126,6 @@ def path(content: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> P
     return write_atlas_page(tmp_path_factory.mktemp("atlas") / "atlas.html", content, model=HOSTILE)
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-    program = shutil.which("chromium")
-    if program is None:
-        pytest.skip("there is no chromium on this machine")
-    with playwright.sync_playwright() as starter:
-        browser = starter.chromium.launch(executable_path=program, args=FLAGS)
-        yield browser
-        browser.close()
-
-
-@contextmanager
-def opened(browser: Any, path: Path, address: str = "", **options: Any) -> Iterator[Any]:
-    """A page without errors, requests, and violations of its own policy or of Trusted Types."""
-    html = path.read_text(encoding="utf-8")
-    if "trusted-types" not in html:
-        path.write_text(html.replace("img-src data:", f"img-src data:{TRUSTED_TYPES}", 1), encoding="utf-8")
-    problems: list[str] = []
-    tab_group = browser.new_context(viewport={"width": 1200, "height": 900}, **options)
-    page = tab_group.new_page()
-    page.on("console", lambda message: problems.append(message.text))
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("dialog", lambda dialog: problems.append(dialog.message))
-    uri = path.resolve().as_uri()
-    page.on("request", lambda request: problems.append(request.url) if request.url.split("#")[0] != uri else None)
-    page.add_init_script(WATCH)
-    page.goto(uri + address)
-    yield page
-    if options.get("java_script_enabled", True):
-        problems += page.evaluate("window.violations")
-    tab_group.close()
-    assert problems == []
-
-
 def entry_shown(page: Any) -> list[str]:
     shown: list[str] = page.eval_on_selector_all(
         "article.entry", "(entries) => entries.filter((entry) => entry.offsetParent !== null).map((entry) => entry.id)"
@@ -175,9 +133,9 @@ def entry_shown(page: Any) -> list[str]:
     return shown
 
 
-def test_by_keyboard(chromium: Any, path: Path) -> None:
+def test_by_keyboard(browser: Any, path: Path) -> None:
     """Arrows move, n finds the next one, i shows importance, and the address follows."""
-    with opened(chromium, path) as page:
+    with opened(browser, path) as page:
         assert entry_shown(page) == ["L0H1"], "the first head with a name"
         page.keyboard.press("ArrowDown")
         page.keyboard.press("ArrowRight")
@@ -196,9 +154,9 @@ def test_by_keyboard(chromium: Any, path: Path) -> None:
         assert page.evaluate("document.activeElement.tagName") in ("SUMMARY", "A", "BUTTON")
 
 
-def test_by_mouse_and_by_address(chromium: Any, path: Path) -> None:
+def test_by_mouse_and_by_address(browser: Any, path: Path) -> None:
     """A filter fades the others; what the address says is shown again."""
-    with opened(chromium, path, "#L2H1,same") as page:
+    with opened(browser, path, "#L2H1,same") as page:
         assert entry_shown(page) == ["L2H1"]
         faded = page.eval_on_selector_all("a.cell.faded", "(cells) => cells.length")
         assert faded == 10 and "2 heads: same" in page.inner_text("#status")
@@ -211,14 +169,14 @@ def test_by_mouse_and_by_address(chromium: Any, path: Path) -> None:
         assert page.eval_on_selector_all("a.cell.faded", "(cells) => cells.length") == 11
         page.keyboard.press("Escape")
         assert page.eval_on_selector_all("a.cell.faded", "(cells) => cells.length") == 0
-    with opened(chromium, path, address) as page:
+    with opened(browser, path, address) as page:
         assert page.eval_on_selector_all("a.cell.faded", "(cells) => cells.length") == 11, "a name with any sign"
-    with opened(chromium, path, "#nonsense,%E0%A4%A") as page:
+    with opened(browser, path, "#nonsense,%E0%A4%A") as page:
         assert entry_shown(page) == ["L0H1"]
 
 
-def test_the_profile_is_drawn(chromium: Any, path: Path) -> None:
-    with opened(chromium, path, "#L1H2") as page:
+def test_the_profile_is_drawn(browser: Any, path: Path) -> None:
+    with opened(browser, path, "#L1H2") as page:
         rows = page.eval_on_selector_all(
             "#L1H2 .bar-row", "(rows) => rows.map((row) => [row.innerText, row.querySelector('.bar').offsetWidth])"
         )
@@ -227,17 +185,17 @@ def test_the_profile_is_drawn(chromium: Any, path: Path) -> None:
         assert max(widths) == widths[3] > 10 * widths[0] > 0
 
 
-def test_hostile_words_are_text(chromium: Any, path: Path) -> None:
+def test_hostile_words_are_text(browser: Any, path: Path) -> None:
     """Also in a name, a model's name and an example: nothing runs, and all of it can be read."""
-    with opened(chromium, path, "#L1H2") as page:
+    with opened(browser, path, "#L1H2") as page:
         assert HOSTILE in page.inner_text("#L1H2 section:first-of-type mark >> nth=0")
         assert page.locator("img").count() == 0 and HOSTILE in page.inner_text("h1 [lang=en]")
         assert "⟨202E⟩" in page.inner_text("#L1H2") and OWN in page.inner_text("#legend")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_both_languages_in_light_and_dark(chromium: Any, path: Path, scheme: str) -> None:
-    with opened(chromium, path, "#L2H0", color_scheme=scheme) as page:
+def test_both_languages_in_light_and_dark(browser: Any, path: Path, scheme: str) -> None:
+    with opened(browser, path, "#L2H0", color_scheme=scheme) as page:
         assert "the same word elsewhere" in page.inner_text("#entries")
         page.check("#zh", force=True)
         text = page.inner_text("main")
@@ -250,8 +208,8 @@ def test_both_languages_in_light_and_dark(chromium: Any, path: Path, scheme: str
         assert (brightness[0] > brightness[1]) == (scheme == "dark")
 
 
-def test_without_a_script_everything_can_be_read(chromium: Any, path: Path) -> None:
-    with opened(chromium, path, java_script_enabled=False) as page:
+def test_without_a_script_everything_can_be_read(browser: Any, path: Path) -> None:
+    with opened(browser, path, java_script_enabled=False) as page:
         assert entry_shown_without_script(page) == ["L0H1", "L1H2", "L2H0", "L2H3"]
         text = page.inner_text("main")
         for said in ("+1: 50.0%", "8.250", "0 of 1,296", "not enough text", "Not shown", "a" * 64, "attention is no"):
@@ -263,8 +221,8 @@ def entry_shown_without_script(page: Any) -> list[str]:
     return [entry.get_attribute("id") for entry in page.locator("article.entry").all() if entry.is_visible()]
 
 
-def test_print_keeps_what_matters(chromium: Any, path: Path) -> None:
-    with opened(chromium, path) as page:
+def test_print_keeps_what_matters(browser: Any, path: Path) -> None:
+    with opened(browser, path) as page:
         page.emulate_media(media="print")
         assert page.is_visible("#grid") and not page.is_visible("#help") and page.is_visible("text=Named heads")
         assert page.pdf()[:4] == b"%PDF"
@@ -372,9 +330,9 @@ def test_names_kept_lost_and_gained(content: dict[str, Any]) -> None:
     assert compare_atlases(content, fewer).matches == () and compare_atlases(content, fewer).counts()["same"] == (2, 1)
 
 
-def test_the_page_of_a_comparison(chromium: Any, compared: Comparison, tmp_path: Path) -> None:
+def test_the_page_of_a_comparison(browser: Any, compared: Comparison, tmp_path: Path) -> None:
     page_path = compared.save(tmp_path / "c.html", models=(HOSTILE, "two"))
-    with opened(chromium, page_path) as page:
+    with opened(browser, page_path) as page:
         assert "L0H0" in page.inner_text("main") and HOSTILE in page.inner_text("h1 [lang=en]")
     assert json.loads(compared.save(tmp_path / "c.json").read_text())["matches"]
 

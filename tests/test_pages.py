@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -25,7 +24,7 @@ from bertworks.reports.pretrain import loss_figure
 from bertworks.reports.tour import NamedHeads, TourResults, _inside
 from bertworks.text.tokenizer import Tokenizer
 from bertworks.train.events import read_events
-from browsing import chromium, opened, without_script
+from browsing import opened, without_script
 from texts import make_shards
 
 ATTACK = 'A <script>alert("x")</script> and <img src=x onerror=alert(1)> & "quotes" here. Another one follows it. And more of it.'
@@ -169,7 +168,7 @@ def test_a_report_has_one_script_and_its_policy_allows_no_other(report: Path) ->
     html = report.read_text(encoding="utf-8")
     assert "<script" not in without_script(html)
     assert "style=" not in html and "innerHTML" not in html
-    assert "<i>mine</i>" in html and len(html) < 40_000, "small"
+    assert "<i>mine</i>" in html and len(html) < 60_000, "small"
 
 
 RUN_EVENTS = Path(__file__).parents[1] / "docs" / "runs" / "bert-mini.jsonl"
@@ -177,12 +176,6 @@ LOSSES = [(10.0, 1.25), (20.0, 0.75), (1500.0, 0.5)]
 HELD_OUT = [(20.0, 0.9), (1500.0, 0.625)]
 SHARES = [(0.5, 0.4), (0.875, 0.9)]
 BARS = [Bar(("<i>mine</i>", "我的"), 0.823, (0.75, 0.9)), Bar(("theirs", "他的"), 0.4, (0.3, 0.512))]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as started:
-        yield started
 
 
 @pytest.fixture(scope="module")

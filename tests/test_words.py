@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ from bertworks.tasks.head_inputs import HeadInputs
 from bertworks.tasks.inference import run_windows
 from bertworks.tasks.task import Score
 from bertworks.text.tokenizer import Tokenizer
-from browsing import chromium, opened
+from browsing import opened
 from commands import run
 from refusals import refused
 from test_tasks import sliding_windows, small_task
@@ -321,12 +320,6 @@ def test_commands(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------------- pages
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as started:
-        yield started
 
 
 @pytest.fixture(scope="module")
