@@ -11,7 +11,7 @@ import pytest
 
 import bertworks
 from bertworks.data.corpus import Corpus, ReadOptions
-from bertworks.inspect.passages import WORD
+from bertworks.inspect.passages import MAX_COUNTED_CHARACTERS, WORD
 from bertworks.inspect.related import Relatedness, Vectors, own_vectors, share_stem, word_vectors
 from bertworks.inspect.units import WordTypes
 from bertworks.model.weights import as_numpy
@@ -68,7 +68,7 @@ def test_vectors_agree_with_people(shared: Path, capsys: pytest.CaptureFixture[s
     for document in Corpus([str(shared / "corpora" / "en" / "books_en_00.txt")], ReadOptions()):
         texts.append(WORD.findall(document.lower()))
         n_characters += len(document)
-        if n_characters > 6_000_000:
+        if n_characters > MAX_COUNTED_CHARACTERS:
             break
     words = WordTypes(Counter(word for text in texts for word in text))
     counted = agreement(word_vectors([[words.index[word] for word in text] for text in texts], 20_000), words, shared)
