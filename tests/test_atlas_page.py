@@ -102,7 +102,7 @@ def content() -> dict[str, Any]:
         "max_tokens": 128,
         "thresholds": {"z": 4.0, "same_lift": 5.0, "a new one": 1.5},
         "null": {"names": 0, "tests": 1296},
-        "unseen": {"pieces": "not enough text", "across": "cannot be seen: this model reads no pairs"},
+        "unseen": {"pieces": "not enough text", "across": "cannot be seen: these are no pairs of texts"},
         "ablation": {
             "measure": "masked loss",
             "distance": False,

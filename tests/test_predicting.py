@@ -50,6 +50,7 @@ def test_what_is_hidden_has_no_effect(preset: str) -> None:
     shown, other, hidden, other_hidden, _ = log_probabilities(hiding, texts, silent)
     assert abs(shown - other) > 1e-4 and abs(shown - hidden) > 1e-4
     assert hidden == pytest.approx(other_hidden, abs=1e-6)
+    assert abs(shown - log_probabilities(hiding, [text(12, [3])], silent)[0]) > 1e-4, "also the word before it"
     assert log_probabilities(hiding, [text(12, [])], silent)[0] == pytest.approx(shown, abs=1e-5)
 
 

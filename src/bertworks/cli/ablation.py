@@ -22,13 +22,19 @@ def print_ablation(ablation: Ablation) -> None:
             for head, verdict in enumerate(row)
             if verdict
         ]
+        words = {"worse": "more", "better": "less"} if ablation.is_distance else {"worse": "worse", "better": "better"}
         rows = [
-            (f"L{layer}H{head}", f"{change:+.4f}", _interval(heads.low[layer, head], heads.high[layer, head]), verdict)
+            (
+                f"L{layer}H{head}",
+                f"{change:+.4f}",
+                _interval(heads.low[layer, head], heads.high[layer, head]),
+                words[verdict],
+            )
             for change, layer, head, verdict in sorted(found, key=lambda row: -abs(row[0]))
         ]
         show_table(("without", title, "95 %, all together", ""), rows)
-        text = f"{ablation.n_sequences} passages of {ablation.n_documents} other documents"
-        against = "more than the average head" if ablation.is_distance else "at all"
+        text = f"{ablation.n_sequences} other passages, of {ablation.n_documents} documents"
+        against = "more or less than the average head" if ablation.is_distance else "at all"
         say(f"{len(rows)} of {heads.change.size} heads change the {title} {against}, over {text}")
     check = ablation.same_word
     if isinstance(check, str):

@@ -10,6 +10,7 @@ import typer
 from bertworks.cli.ablation import print_ablation
 from bertworks.cli.options import Column, Device, LineDocs, ModelArgument, SkipBad, Threads, load_model
 from bertworks.cli.show import AsJson, Quiet, progress_bar, say, show_json, show_table
+from bertworks.errors import BadConfig
 
 if TYPE_CHECKING:
     from bertworks.inspect.atlas import Atlas
@@ -29,8 +30,9 @@ def atlas(
         bool, typer.Option("--ablate", help="Also measure what the model loses without each head.")
     ] = False,
     replacement: Annotated[
-        Literal["mean", "zero", "uniform"], typer.Option(help="--ablate: what takes the place of a head's output.")
-    ] = "mean",
+        Literal["mean", "zero", "uniform"] | None,
+        typer.Option(help="--ablate: what takes the place of a head's output; its mean, if not said."),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Names and evidence: a page (.html), or JSON (.json).")] = None,
     column: Column = None,
     line_docs: LineDocs = False,
@@ -47,6 +49,8 @@ def atlas(
     from bertworks.inspect.atlas import atlas as make_atlas
     from bertworks.inspect.naming import Thresholds
 
+    if replacement is not None and not ablate:
+        raise BadConfig("--replacement is for --ablate", remedy="both, or neither", code="missing-option")
     thresholds = Thresholds().changed(set_ or ())
     bench = load_model(model, device, threads)
     documents = Corpus(corpus, ReadOptions(column, line_docs, skip_bad))
@@ -57,7 +61,7 @@ def atlas(
             sentences=sentences,
             relations_file=relations,
             thresholds=thresholds,
-            ablate=replacement if ablate else False,
+            ablate=(replacement or True) if ablate else False,
             progress=progress,
         )
     if as_json:

@@ -40,6 +40,9 @@ def compare_heads(
     from bertworks.inspect.compare import compare_heads as compare
 
     if all(name.endswith(".json") for name in (model, other)):
+        if corpus:
+            cause = "two atlases are compared by their names: --corpus has no effect"
+            raise BadConfig(cause, remedy="leave it out, or name the models", code="conflicting-options")
         found = compare_atlases(read_atlas(Path(model)), read_atlas(Path(other)))
     elif not corpus:
         remedy = "--corpus FILE; or two atlases: the JSON of `bertworks atlas`"

@@ -24,7 +24,7 @@ def inspect(
         str | None, typer.Option(help="A second text, for models that read pairs; with --file, its column.")
     ] = None,
     file: Annotated[str | None, typer.Option(help="Take the text from a table, or from the lines of a file.")] = None,
-    row: Annotated[int, typer.Option(min=1, help="Which row of --file.")] = 1,
+    row: Annotated[int | None, typer.Option(min=1, help="Which row of --file; without it the first.")] = None,
     out: Annotated[Path | None, typer.Option(help="The page, an HTML file.")] = None,
     layers: Annotated[
         str | None,
@@ -43,11 +43,18 @@ def inspect(
     """Show what every head attends to in a text: lines, matrices, shaded text, queries and keys, in one file."""
     if open_page and out is None:
         raise BadConfig("there is no page to open", remedy="--out attention.html", code="missing-option")
+    if out is None and (layers, atlas, against, against_text) != (None, None, None, None):
+        cause = "--layers, --atlas, --against and --against-text are of a page"
+        raise BadConfig(cause, remedy="--out attention.html", code="missing-option")
+    if against_pair is not None and against_text is None:
+        raise BadConfig("--against-pair without --against-text", remedy="--against-text A", code="missing-option")
+    if row is not None and file is None:
+        raise BadConfig("--row without --file", remedy="--file ROWS --row N", code="missing-option")
     if against is not None and against_text is not None:
         cause = "another model and another text at once: no one could tell which of them made a difference"
         raise BadConfig(cause, remedy="--against or --against-text", code="conflicting-options")
     wanted = None if layers is None else parse_layers(layers)
-    a, b = (text, pair) if file is None else read_row(file, row, text, pair)
+    a, b = (text, pair) if file is None else read_row(file, row or 1, text, pair)
     if a is None:
         remedy = 'bertworks inspect MODEL --text "..." --out attention.html; or --file ROWS --row 1'
         raise BadConfig("there is no text", remedy=remedy, code="missing-option")
@@ -79,7 +86,9 @@ def parse_layers(layers: str) -> list[int]:
         first, dash, last = part.partition("-")
         if not first.strip().isdecimal() or (dash and not last.strip().isdecimal()):
             raise BadConfig(f"--layers {layers}", remedy="numbers and ranges: 0,4-5", code="not-a-number")
-        numbers += range(int(first), int(last if dash else first) + 1)
+        if not (found := range(int(first), int(last if dash else first) + 1)):
+            raise BadConfig(f"--layers {layers}", remedy="ranges from the lower to the higher", code="out-of-range")
+        numbers += found
     return numbers
 
 

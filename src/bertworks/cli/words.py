@@ -84,6 +84,8 @@ def similar(
     if pairs is not None:
         _score_pairs(model, pairs, corpus, device, threads, as_json)
         return
+    if corpus is not None:
+        raise BadConfig("--corpus is for --pairs", remedy="leave it out", code="conflicting-options", fields=["corpus"])
     if texts is None or len(texts) < 2:
         remedy = "two texts or more, or --pairs FILE"
         raise BadConfig("similar compares texts", remedy=remedy, code="missing-argument", fields=["texts"])

@@ -205,7 +205,7 @@ def atlas(
     its mean, or as this says.
     """
     thresholds = thresholds or Thresholds()
-    own = OwnRelations.of(relations, relations_file, model.tokenizer)
+    own = OwnRelations.of(relations, relations_file, model.tokenizer, _max_tokens(model))
     documents = list(first_documents(texts))
     read = _read(documents, model, sentences, reads_pairs(model) if pairs is None else pairs, own)
     material = _prepare(model, documents, read, own, thresholds, seed, progress)
@@ -275,6 +275,7 @@ def _prepare(
     causal = bool(getattr(model.model.config.encoder, "causal", False))
     separators = frozenset(model.tokenizer.pair_template.parts[1][0].tolist())
     preparation = Preparation(read, causal, separators, seed)
+    preparation.unseen |= dict.fromkeys(own.rare_names, "not enough text")
     numbered = _numbered(documents, read.words)
     relatedness = _relatedness(numbered, model, read)
     hiding = hiding_model(model)

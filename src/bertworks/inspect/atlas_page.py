@@ -62,12 +62,13 @@ def atlas_page(content: Content, *, model: str) -> str:
         f"{content['documents']:,} 篇文档中的 {content['passages']:,} 段，每段至多 {content['max_tokens']} 个词元",
     )
     named = bilingual(f"{n_named} of {len(heads)} heads have a name.", f"{len(heads)} 个头中 {n_named} 个有名称。")
+    is_distance = bool((content.get("ablation") or {}).get("distance"))
     body = [
         f'<p class="dim">{escape(model)} · {sizes} · {read}</p><p>{named} {_null(content)}</p>',
         f'<p class="caveat">{bilingual(CAVEAT, CAVEAT_ZH)}</p>',
         f'<div id="controls"></div><p id="status" role="status" aria-live="polite"></p>{_legend(content)}',
-        f'<div id="atlas" data-layers="{n_layers}" data-heads="{n_heads}">',
-        f'<div id="map">{_grid(heads, n_layers, n_heads)}{_help()}</div>',
+        f'<div id="atlas" data-layers="{n_layers}" data-heads="{n_heads}" data-distance="{int(is_distance)}">',
+        f'<div id="map">{_grid(heads, n_layers, n_heads, is_distance)}{_help()}</div>',
         f'<div id="entries">{"".join(_entry(head, content.get("ablation")) for head in heads)}</div></div>',
         f"<h2>{bilingual('Named heads', '有名称的头')}</h2>{_named_table(heads)}",
         f"<h2>{bilingual('What cannot be seen', '无法看到的')}</h2>{_unseen(content)}",
@@ -108,21 +109,27 @@ def _verdict(head: Content) -> str:
 MARKS = {"worse": "▲", "better": "▽", "": ""}
 
 
-def _grid(heads: Sequence[Content], n_layers: int, n_heads: int) -> str:
+# Of a distance, which is never 0, heads are compared with the average one.
+LOSS_VERDICTS = {"worse": "worse without it", "better": "better without it"}
+DISTANCE_VERDICTS = {"worse": "more than the average head", "better": "less than the average head"}
+
+
+def _grid(heads: Sequence[Content], n_layers: int, n_heads: int, is_distance: bool) -> str:
     """Links to the entries; of heads that matter, with a mark."""
     by_place = {(head["layer"], head["head"]): head for head in heads}
     header = "".join(f'<th scope="col">H{head}</th>' for head in range(n_heads))
     rows = []
     for layer in range(n_layers):
-        cells = "".join(f"<td>{_cell(by_place[layer, head])}</td>" for head in range(n_heads))
+        cells = "".join(f"<td>{_cell(by_place[layer, head], is_distance)}</td>" for head in range(n_heads))
         rows.append(f'<tr><th scope="row">L{layer}</th>{cells}</tr>')
     return f'<table id="grid"><thead><tr><th></th>{header}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
 
 
-def _cell(head: Content) -> str:
+def _cell(head: Content, is_distance: bool) -> str:
     names, verdict = head["names"], _verdict(head)
+    said = DISTANCE_VERDICTS if is_distance else LOSS_VERDICTS
     classes = " ".join(["cell", *([_class(names[0])] if names else ["unnamed"]), *([verdict] if verdict else [])])
-    label = f"{_place(head)}: {', '.join(names) or 'no name'}{f'; {verdict} without it' if verdict else ''}"
+    label = f"{_place(head)}: {', '.join(names) or 'no name'}{f'; {said[verdict]}' if verdict else ''}"
     mark = f"<sup>{MARKS[verdict]}</sup>" if verdict else ""
     initials = escape("".join(map(initial, names[:3]))) or "·"
     attributes = f'class="{classes}" href="#{_place(head)}" aria-label="{escape(label)}" title="{escape(label)}"'
@@ -146,6 +153,11 @@ def _legend(content: Content) -> str:
             bilingual("it matters: worse without it", "重要：去掉后变差"),
             bilingual("better without it", "去掉后变好"),
         )
+        if content["ablation"]["distance"]:
+            worse, better = (
+                bilingual("more than the average head", "影响大于平均"),
+                bilingual("less than the average head", "影响小于平均"),
+            )
         items.append(f'<li class="mark">{MARKS["worse"]} {worse}</li><li class="mark">{MARKS["better"]} {better}</li>')
     return f'<ul id="legend">{"".join(items)}</ul>'
 
@@ -347,8 +359,9 @@ def _named_table(heads: Sequence[Content]) -> str:
     if not rows:
         return f"<p>{bilingual('No head has a name.', '没有头得到名称。')}</p>"
     signs = bilingual(
-        "★ strong: more than half of all attention. ✓ confirmed by an intervention, ✗ not.",
-        "★ 强：占全部注意力的一半以上。✓ 已由干预实验证实，✗ 未能证实。",
+        "★ strong: far above the threshold; of most names, more than half of all attention. "
+        "✓ confirmed by an intervention, ✗ not.",
+        "★ 强：远高于阈值，多数名称指占全部注意力的一半以上。✓ 已由干预实验证实，✗ 未能证实。",
     )
     return f'<div class="wide">{table(header, rows)}</div><p><small>{signs}</small></p>'
 
@@ -371,7 +384,7 @@ def _importance(content: Content) -> str:
     extent = ablation["sequences"], ablation["documents"]
     how = bilingual(
         f"Measured by the {escape(measure[0])}; a head's output is replaced by {replacement[0]}. "
-        f"{extent[0]} passages of {extent[1]} documents, none of which the names are of.",
+        f"{extent[0]} other passages than those the names are of, of {extent[1]} documents.",
         f"以{escape(measure[1])}衡量；头的输出替换为{replacement[1]}。"
         f"{extent[1]} 篇文档中的 {extent[0]} 段，均未用于命名。",
     )
@@ -398,11 +411,11 @@ def _importance(content: Content) -> str:
         f"（{ablation['critical']:.2f} 个标准误：对文档重抽样所得各头最大值），头数众多无须另作校正。",
     )
     said = f"<p>{how}</p><p><b>{result}</b></p><p><small>{joint}</small></p>"
-    return f"{said}{_importance_table(content['heads'])}{_same_word(ablation)}"
+    return f"{said}{_importance_table(content['heads'], float(ablation['reference']))}{_same_word(ablation)}"
 
 
-def _importance_table(heads: Sequence[Content]) -> str:
-    """All heads, the largest change first; the script draws the intervals."""
+def _importance_table(heads: Sequence[Content], reference: float) -> str:
+    """All heads, the largest change first; the script draws the intervals, with a line at what they are compared to."""
     titles = [("head", "头"), ("without it", "去掉后"), ("from", "自"), ("to", "至"), ("I_h", "I_h"), ("names", "名称")]
     header = [bilingual(*title) for title in titles]
     rows = []
@@ -413,7 +426,8 @@ def _importance_table(heads: Sequence[Content]) -> str:
         link = f'<a class="{found["verdict"] or "grey"}" href="#{_place(head)}">{_place(head)}</a>'
         rows.append((link, *numbers, gradient, f"{MARKS[found['verdict']]} {' '.join(head['names'])}".strip()))
     summary = bilingual("Every head, with its interval", "各头及其区间")
-    return f'<details id="intervals" open><summary>{summary}</summary>{table(header, rows)}</details>'
+    attributes = f'id="intervals" data-reference="{reference:.6f}"'
+    return f"<details {attributes} open><summary>{summary}</summary>{table(header, rows)}</details>"
 
 
 def _same_word(ablation: Content) -> str:

@@ -44,11 +44,10 @@ CONDITIONS: Titles = {
     "lift": ("target over decoy", "目标与诱饵之比"),
     "difference": ("target less decoy", "目标与诱饵之差"),
     "own text": ("on targets of its own text", "落在本段文本的目标上"),
-    "more than in its own text": ("more than in its own text", "多于本段文本"),
     "hits above the best offset": ("hits above the best fixed offset", "命中率高出最佳固定距离"),
     "times its own text": ("times what goes there in its own text", "为本段文本中的倍数"),
     "other offset": ("nearest other offset", "最接近的其他距离"),
-    "its mass": ("what goes there", "落在该处的比例"),
+    "mass there": ("what goes there", "落在该处的比例"),
     "best offset's hit": ("hits of the best fixed offset", "最佳固定距离的命中率"),
     "norm share": ("share by norm", "按范数的比例"),
     "uniform": ("if attention were uniform", "注意力均匀时"),
@@ -85,17 +84,12 @@ SOURCES: Titles = {  # what tells which words are in a relation
     "by hiding words": ("by hiding words", "由遮盖词得出"),
     "by its generator": ("by its generator", "由其生成器得出"),
     "by the company they keep": ("by the company they keep", "由词的共现得出"),
-    "related words": ("related words", "相关的词"),
 }
 REASONS: Titles = {
     "not enough text": ("not enough text", "文本不足"),
-    "not enough text to tell which words are related": (
-        "not enough text to tell which words are related",
-        "文本不足，无法判断哪些词相关",
-    ),
-    "cannot be seen: this model reads no pairs": (
-        "cannot be seen: this model reads no pairs",
-        "无法看到：此模型不读句对",
+    "cannot be seen: these are no pairs of texts": (
+        "cannot be seen: these are no pairs of texts",
+        "无法看到：这些不是句对",
     ),
     "cannot be seen: later words are hidden": ("cannot be seen: later words are hidden", "无法看到：后面的词被遮住"),
     "cannot be seen: from left to right, the first token is named first, whatever it is": (

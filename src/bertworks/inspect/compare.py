@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from bertworks.errors import BadConfig, Unsupported
+from bertworks.errors import BadConfig, BadText, Unsupported
 from bertworks.files import atomic_write, read_json
 from bertworks.inspect.atlas import LoadedModel, atlas, first_documents, reads_pairs
 from bertworks.inspect.passages import Passage, read_passages
@@ -204,6 +204,9 @@ def same_texts(model: LoadedModel, other: LoadedModel, documents: Sequence[str])
     limit = min(128, model.limit, other.limit)
     in_pairs = reads_pairs(model) and reads_pairs(other)
     read = read_passages(documents, model.tokenizer, n=N_TEXTS, pairs=in_pairs, max_tokens=limit)
+    if not read.passages:
+        remedy = "sentences, several in a document; a blank line ends one"
+        raise BadText("no passages in this text", remedy=remedy, code="no-passages")
     both = []
     for passage in read.passages:
         also = Passage(passage.texts, other.tokenizer.pieces(*passage.texts), passage.document)

@@ -137,7 +137,7 @@ def judge_layer(evidence: LayerEvidence, material: Material, thresholds: Thresho
     if has_enough_text(evidence.pieces, replace(thresholds, min_types=thresholds.min_piece_types)):
         verdicts["pieces"] = [Judged(judge_pieces(evidence.pieces, thresholds), "pieces")]
     predicts = evidence.of("predicts")
-    if enough(predicts.hits) and len(predicts.compared.types) > 1:
+    if enough(predicts.hits) and enough(predicts.compared):
         verdicts["predicts"] = [Judged(judge_predicts(predicts, thresholds), "predicts")]
     for name in material.own_names:
         own = evidence.of(name)
@@ -280,8 +280,10 @@ def _named_head(
     examples: Examples,
 ) -> NamedHead:
     verdict = judged.verdict
-    confirmation = interventions.confirmation(name, layer, head)
-    by = material.by.get(judged.relation.split()[0], "related words" if judged.relation == "related across" else None)
+    # Planted twins are of the same word: they say nothing of related ones.
+    tried = judged.relation if judged.relation == "related across" else name
+    confirmation = interventions.confirmation(tried, layer, head)
+    by = material.by.get(judged.relation.split()[0])
     numbers = {title: float(values[head]) for title, values in verdict.numbers.items()}
     return NamedHead(
         name,

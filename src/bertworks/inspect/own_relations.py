@@ -25,6 +25,7 @@ from bertworks.text.tokenizer import Tokenizer
 
 FindPairs = Callable[[Units], Iterable[tuple[int, int]]]
 MIN_TREEBANK_PAIRS = 50  # of a relation; rarer ones are left out
+TAKEN = ("inside", "related across", "related inside")  # by parts of other relations
 TREEBANK_SUFFIXES = (".conllu", ".conll")
 
 
@@ -53,6 +54,7 @@ class OwnRelations:
     functions: Mapping[str, FindPairs] = field(default_factory=dict)  # on the passages of the corpus
     treebank: tuple[Parsed, ...] = ()  # sentences with relations of theirs
     treebank_names: tuple[str, ...] = ()
+    rare_names: tuple[str, ...] = ()  # of relations that the treebank has too few of
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -60,24 +62,30 @@ class OwnRelations:
 
     @classmethod
     def of(
-        cls, relations: Mapping[str, FindPairs] | None, file: str | Path | None, tokenizer: Tokenizer
+        cls,
+        relations: Mapping[str, FindPairs] | None,
+        file: str | Path | None,
+        tokenizer: Tokenizer,
+        max_tokens: int,
     ) -> OwnRelations:
         functions = dict(relations or {})
         treebank: tuple[Parsed, ...] = ()
         names: tuple[str, ...] = ()
+        rare: tuple[str, ...] = ()
         if file is not None and str(file).endswith(TREEBANK_SUFFIXES):
-            treebank = tuple(read_treebank(Path(file), tokenizer))
+            treebank = tuple(read_treebank(Path(file), tokenizer, max_tokens))
             counts = Counter(relation for parsed in treebank for relation, _, _ in parsed.links)
             names = tuple(sorted(name for name, count in counts.items() if count >= MIN_TREEBANK_PAIRS))
+            rare = tuple(sorted(counts.keys() - set(names)))
         elif file is not None:
             functions |= {name: _listed(pairs) for name, pairs in read_word_pairs(Path(file)).items()}
         for name in (*functions, *names):
             check_name(name)
-        return cls(functions, treebank, names)
+        return cls(functions, treebank, names, rare)
 
 
 def check_name(name: str) -> None:
-    if not name.strip() or name in NAMES:
+    if not name.strip() or name in (*NAMES, *TAKEN) or name.startswith("null: "):
         cause = f"a relation cannot be called {name!r}"
         remedy = f"give it a name of its own; taken are {', '.join(NAMES)}"
         raise BadConfig(cause, remedy=remedy, code="name-taken", fields=["relations"])
@@ -122,7 +130,7 @@ def read_word_pairs(path: Path) -> dict[str, frozenset[tuple[str, str]]]:
     return {name: frozenset(pairs) for name, pairs in found.items()}
 
 
-def read_treebank(path: Path, tokenizer: Tokenizer, max_tokens: int = 128) -> Iterator[Parsed]:
+def read_treebank(path: Path, tokenizer: Tokenizer, max_tokens: int) -> Iterator[Parsed]:
     """The sentences of a CoNLL-U file; longer ones than fit are left out."""
     n_sentences = 0
     for number, rows in _conllu_sentences(path):

@@ -42,8 +42,8 @@ def write_attention_page(
     if other is not None:
         check_comparable(view, other)
     n_layers, n_heads = view.probabilities.shape[:2]
-    if not all(0 <= layer < n_layers for layer in layers or ()):
-        cause = f"layers {', '.join(map(str, layers or ()))}: the model has {n_layers}, from 0"
+    if layers is not None and not (layers and all(0 <= layer < n_layers for layer in layers)):
+        cause = f"layers {', '.join(map(str, layers)) or 'none'}: the model has {n_layers}, from 0"
         raise BadConfig(cause, code="out-of-range", fields=["layers"])
     names = None if atlas is None else read_names(atlas, n_layers, n_heads)
     html = attention_page(view, names=names, other=other, layers=layers)
@@ -85,6 +85,8 @@ def attention_page(
     with queries and keys however long the text is."""
     n_layers, n_heads, n_tokens, _ = view.probabilities.shape
     shown = list(range(n_layers)) if layers is None else sorted(set(layers))
+    if names is not None:
+        names = {place: found for place, found in names.items() if place[0] in shown}
     has_qk = view.scores_are_products and (layers is not None or n_tokens <= MAX_QK_TOKENS)
     meta = {
         "layers": shown,

@@ -95,13 +95,16 @@ def _target_states(hiding: HidingModel, batch: Sequence[HiddenText]) -> tuple[Te
     if hiding.mask_id is not None:
         tokens = Tokens.ragged(ids.index_fill(0, hidden, hiding.mask_id), lengths, segments)
         return encoder(tokens).last[positions], labels
-    tokens = Tokens.ragged(ids, lengths, segments)
     if hiding.has_query_stream:
+        tokens = Tokens.ragged(ids, lengths, segments)
         ranks = torch.full_like(ids, -1).index_fill(0, hidden, 0)
         return encoder.two_stream(tokens, ranks, positions, [len(text.targets) for text in batch]), labels
-    ranks = torch.zeros_like(ids).index_fill(0, hidden, 1)
-    ranked = Tokens(ids, tokens.layout.ranked(ranks))
-    return encoder(ranked).last[positions - 1], labels
+    # Taken out: a state that reads the word before a target reads that word whatever is hidden.
+    kept = torch.ones_like(ids, dtype=torch.bool).index_fill(0, hidden, False)
+    places = kept.cumsum(0) - 1
+    lengths = [len(text.ids) - len(text.hidden) for text in batch]
+    past = Tokens.ragged(ids[kept], lengths, segments[kept])
+    return encoder(past).last[places[positions] - 1], labels
 
 
 @dataclass(frozen=True)
@@ -146,7 +149,7 @@ def _chosen_targets(hiding: HidingModel, text: InspectedText, rng: np.random.Gen
     units = text.units
     is_target = units.is_word & ~units.is_punctuation & text.ordinary.any(1)
     if hiding.is_causal:
-        is_target &= units.starts > 0  # nothing predicts the first token
+        is_target &= np.arange(len(units)) > 1  # without one word of its past, there is another
     return np.sort(rng.permutation(np.flatnonzero(is_target))[:TARGETS_PER_SENTENCE])
 
 

@@ -180,8 +180,11 @@ class AttentionView:
         """The strongest weights between tokens that are not special."""
         ordinary = ~np.array(self.tokens.special)
         weights = self.probabilities * (ordinary[:, None] & ordinary[None])
-        places = np.argsort(weights, axis=None, kind="stable")[::-1][:n]
-        indices = zip(*np.unravel_index(places, weights.shape), strict=True)
+        flat = weights.reshape(-1)
+        n = min(n, len(flat))
+        largest = np.argpartition(flat, len(flat) - n)[len(flat) - n :].tolist()  # sorting all of them takes seconds
+        places = sorted((place for place in largest if flat[place] > 0), key=lambda place: (-flat[place], place))
+        indices = zip(*np.unravel_index(np.array(places, np.int64), weights.shape), strict=True)
         return [
             Link(int(layer), int(head), int(query), int(key), float(weights[layer, head, query, key]))
             for layer, head, query, key in indices

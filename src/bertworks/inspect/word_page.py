@@ -60,8 +60,8 @@ def _facts(found: WordMap, model: str) -> str:
         bilingual(f"{n:,} sentences", f"{n:,} 个句子")
         if n == n_all
         else bilingual(
-            f"{n:,} different sentences, drawn at random from {n_all:,} with the word",
-            f"{n:,} 个不同的句子，从含该词的 {n_all:,} 个句子中随机抽取",
+            f"{n:,} different sentences of {n_all:,} with the word; if there are more than asked for, a random draw",
+            f"{n:,} 个不同的句子，来自含该词的 {n_all:,} 个句子；超出所需数目时随机抽取",
         )
     )
     if found.n_unread:

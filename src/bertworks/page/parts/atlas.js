@@ -18,7 +18,7 @@ class AtlasPage {
   start() {
     this.makeControls();
     document.querySelectorAll("article.entry").forEach(drawProfile);
-    drawIntervals(document.querySelector("#intervals table"));
+    drawIntervals(document.querySelector("#intervals table"), Number(document.getElementById("intervals")?.dataset.reference));
     for (const cell of this.cells) {
       cell.addEventListener("click", (event) => {
         event.preventDefault();
@@ -139,7 +139,10 @@ class AtlasPage {
 
   say(entry) {
     const names = namesOf(entry).join(", ");
-    const verdicts = { worse: ["it matters", "重要"], better: ["better without it", "去掉后变好"] };
+    const isDistance = document.getElementById("atlas").dataset.distance === "1";
+    const verdicts = isDistance
+      ? { worse: ["more than the average head", "影响大于平均"], better: ["less than the average head", "影响小于平均"] }
+      : { worse: ["it matters", "重要"], better: ["better without it", "去掉后变好"] };
     const [english, chinese] = verdicts[entry.dataset.verdict] ?? ["", ""];
     const parts = [names || inLanguage("no name", "无名称"), inLanguage(english, chinese)].filter(Boolean);
     const filter = this.state.name === null ? "" : inLanguage(` (${this.count()} heads: ${this.state.name})`, `（${this.state.name}：${this.count()} 个头）`);
@@ -176,18 +179,18 @@ function drawProfile(entry) {
   list.replaceWith(barRows(rows, Math.max(...points.map(({ value }) => value))));
 }
 
-// A table of numbers gets a column with their intervals, all to one scale; a line stands at 0.
-function drawIntervals(table) {
+// A table of numbers gets a column with their intervals, all to one scale; a line stands at what they are compared with.
+function drawIntervals(table, reference) {
   if (!table) return;
   const [header, ...rows] = table.rows;
   const numbers = rows.map((row) => [1, 2, 3].map((at) => Number(row.cells[at].textContent)));
-  const least = Math.min(0, ...numbers.flat());
-  const range = Math.max(0, ...numbers.flat()) - least || 1;
+  const least = Math.min(reference, ...numbers.flat());
+  const range = Math.max(reference, ...numbers.flat()) - least || 1;
   header.cells[0].after(element("th"));
   rows.forEach((row, number) => {
     const [change, low, high] = numbers[number].map((value) => (value - least) / range);
     const track = element("span", { class: "interval-track" }, element("span", { class: "zero" }), element("span", { class: "interval" }), element("span", { class: "middle" }));
-    for (const [name, value] of Object.entries({ "--zero": -least / range, "--low": low, "--high": high, "--middle": change })) track.style.setProperty(name, String(value));
+    for (const [name, value] of Object.entries({ "--zero": (reference - least) / range, "--low": low, "--high": high, "--middle": change })) track.style.setProperty(name, String(value));
     row.cells[0].after(element("td", { class: row.cells[0].firstElementChild.className }, track));
   });
 }

@@ -40,13 +40,13 @@ export async function scoresView(page) {
   const { layer, heads, tokens } = page.state;
   const head = heads[0];
   const { meta, pieces } = page;
-  if (!meta.qk.includes(layer)) {
-    page.say("", "");
-    return { node: element("p", {}, bilingual(`Queries and keys of L${layer} are not in this file: above ${meta.maxQk} tokens, \`--layers ${layer}\` takes them in.`, `本文件中没有 L${layer} 的查询与键：超过 ${meta.maxQk} 个标记时，用 \`--layers ${layer}\` 加入。`)) };
-  }
   if (!meta.isDot) {
     page.say("", "");
     return { node: element("p", {}, bilingual("The scores of this model are no products of queries and keys.", "该模型的得分不是查询与键的乘积。")) };
+  }
+  if (!meta.qk.includes(layer)) {
+    page.say("", "");
+    return { node: element("p", {}, bilingual(`Queries and keys of L${layer} are not in this file: above ${meta.maxQk} tokens, \`--layers ${layer}\` takes them in.`, `本文件中没有 L${layer} 的查询与键：超过 ${meta.maxQk} 个标记时，用 \`--layers ${layer}\` 加入。`)) };
   }
   const query = page.state.words ? meta.starts[tokens[0] ?? 0] : (tokens[0] ?? 0);
   const [bytes, scales, map] = await Promise.all([page.blocks.get(`qk-${layer}`), page.scales(), page.rawMap(layer, head)]);

@@ -60,8 +60,8 @@ function leftOut(page, maps) {
   if (pair !== "all") {
     const share = maps.reduce((sum, { weights, rows }) => sum + weights.reduce((all, weight) => all + weight, 0) / (rows.length || 1), 0) / maps.length;
     const [from, to] = [...pair.toUpperCase()];
-    parts[0] += ` ${percent(share)} of what ${from} attends to is ${to}${page.state.specials ? " or special" : ""}.`;
-    parts[1] += `${from} 的注意力有 ${percent(share)} 落在 ${to}${page.state.specials ? "或特殊标记" : ""} 上。`;
+    parts[0] += ` ${percent(share)} of what ${from}${page.state.specials ? " and special tokens attend" : " attends"} to is ${to}${page.state.specials ? " or special" : ""}.`;
+    parts[1] += `${from}${page.state.specials ? " 和特殊标记" : ""} 的注意力有 ${percent(share)} 落在 ${to}${page.state.specials ? "或特殊标记" : ""} 上。`;
   }
   return parts;
 }
@@ -221,7 +221,7 @@ function evidenceOf({ name, strong, confirmed, by, numbers = {}, conditions = []
     [numberList(numbers), numberList(numbers)],
     Object.keys(chance).length ? [`by chance: ${numberList(chance)}`, `随机情形：${numberList(chance)}`] : null,
     types ? [`${types} word types, ${documents} documents`, `${types} 个词型，${documents} 篇文档`] : null,
-    by ? [`by ${by}`, `依据：${by}`] : null,
+    by ? [by, `依据：${by}`] : null,
     ...notes.map((note) => [note, note]),
   ].filter((line) => line?.[0]);
   return element("div", { class: "evidence" },
