@@ -655,6 +655,9 @@ def test_the_command(folder: Path, tmp_path: Path) -> None:
     assert refusal("inspect", folder)["code"] == "missing-option"
     assert refusal("inspect", folder, "--text", "ba", "--open")["code"] == "missing-option"
     assert refusal("inspect", folder, "--text", "ba", "--layers", "x")["code"] == "not-a-number"
+    assert refusal("inspect", folder, "--text", "ba", "--layers", "5-4")["code"] == "out-of-range"
+    for ignored in (["--layers", "0"], ["--against", folder], ["--against-pair", "ba"], ["--row", "2"]):
+        assert refusal("inspect", folder, "--text", "ba", *ignored)["code"] == "missing-option", ignored
     assert (
         refusal("inspect", folder, "--text", "ba", "--against", folder, "--against-text", "ku")["code"]
         == "conflicting-options"

@@ -43,6 +43,10 @@ def inspect(
     """Show what every head attends to in a text: lines, matrices, shaded text, queries and keys, in one file."""
     if open_page and out is None:
         raise BadConfig("there is no page to open", remedy="--out attention.html", code="missing-option")
+    if against is not None and against_text is not None:
+        cause = "another model and another text at once: no one could tell which of them made a difference"
+        raise BadConfig(cause, remedy="--against or --against-text", code="conflicting-options")
+    wanted = None if layers is None else parse_layers(layers)
     if out is None and (layers, atlas, against, against_text) != (None, None, None, None):
         cause = "--layers, --atlas, --against and --against-text are of a page"
         raise BadConfig(cause, remedy="--out attention.html", code="missing-option")
@@ -50,10 +54,6 @@ def inspect(
         raise BadConfig("--against-pair without --against-text", remedy="--against-text A", code="missing-option")
     if row is not None and file is None:
         raise BadConfig("--row without --file", remedy="--file ROWS --row N", code="missing-option")
-    if against is not None and against_text is not None:
-        cause = "another model and another text at once: no one could tell which of them made a difference"
-        raise BadConfig(cause, remedy="--against or --against-text", code="conflicting-options")
-    wanted = None if layers is None else parse_layers(layers)
     a, b = (text, pair) if file is None else read_row(file, row or 1, text, pair)
     if a is None:
         remedy = 'bertworks inspect MODEL --text "..." --out attention.html; or --file ROWS --row 1'
