@@ -355,12 +355,19 @@ def test_relations_from_files(twin_model: bertworks.Workbench, tmp_path: Path) -
     found = atlas(twin_model, plain_documents(), sentences=50, thresholds=ENOUGH, relations_file=treebank)
     assert found.names(0, 0) == ["same", "related", "twin"] and found.names(0, 1) == []
     assert found.findings.head(0, 0).own["twin"] > 0.9 > 0.5 > found.best_offsets["twin"][1]
+    rare = "1\tw60\t_\t_\t_\t_\t0\troot\t_\t_\n2\tw61\t_\t_\t_\t_\t1\tdet\t_\t_\n\n"
+    treebank.write_text(rare + "".join(f"{at}\tw{at}\t_\t_\t_\t_\t{at - 1}\tfar\t_\t_\n" for at in range(1, 100)))
+    found = atlas(twin_model, plain_documents(), sentences=50, thresholds=ENOUGH, relations_file=treebank)
+    assert found.findings.unseen["det"] == "not enough text", (
+        "and a sentence that is too long for the model is left out"
+    )
 
 
 def test_relations_that_are_refused(tokenizer: Tokenizer, documents: list[str], tmp_path: Path) -> None:
     model = tiny_model(tokenizer)
-    with refused("name-taken"):
-        atlas(model, documents, relations={"next": lambda units: []})
+    for name in ("next", "related across", "null: same", " "):
+        with refused("name-taken"):
+            atlas(model, documents, relations={name: lambda units: []})
     with refused("out-of-range"):
         atlas(model, documents, sentences=5, relations={"mine": lambda units: [(0, 10_000)]})
     with refused("not-found"):

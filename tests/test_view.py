@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import zlib
 from base64 import b64decode
@@ -152,6 +153,12 @@ class Page(HTMLParser):
             self.scripts[self._script] += data
         elif self._in_item:
             self.tokens[-1] += data
+
+
+def test_names_of_layers_that_are_not_in_a_page_are_not_either(view: AttentionView) -> None:
+    names = {(0, 1): [{"name": "next"}], (2, 0): [{"name": "same"}]}
+    page = Page(attention_page(view, names=names, layers=[2]))
+    assert list(json.loads(page.scripts["meta"])["names"]) == ["2-0"]
 
 
 def test_a_page_has_its_tokens_as_text_and_its_numbers_as_bytes(view: AttentionView) -> None:

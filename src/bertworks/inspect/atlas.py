@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -275,7 +275,6 @@ def _prepare(
     causal = bool(getattr(model.model.config.encoder, "causal", False))
     separators = frozenset(model.tokenizer.pair_template.parts[1][0].tolist())
     preparation = Preparation(read, causal, separators, seed)
-    preparation.unseen |= dict.fromkeys(own.rare_names, "not enough text")
     numbered = _numbered(documents, read.words)
     relatedness = _relatedness(numbered, model, read)
     hiding = hiding_model(model)
@@ -302,7 +301,8 @@ def _prepare(
     else:
         reason = "cannot be seen: this model has no language head, and there is not enough text for counting"
         preparation.unseen["predicts"] = reason
-    return preparation.prepare(relatedness, company, predictors, own, thresholds)
+    material = preparation.prepare(relatedness, company, predictors, own, thresholds)
+    return replace(material, unseen={**material.unseen, **dict.fromkeys(own.rare_names, "not enough text")})
 
 
 def hiding_model(model: LoadedModel) -> HidingModel | None:
