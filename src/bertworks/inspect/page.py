@@ -110,7 +110,7 @@ def attention_page(
         '<div id="view"></div>',
         f"<p><small>{bilingual(CAVEAT, CAVEAT_ZH)}</small></p>",
         _help(),
-        f"<h2>{bilingual('Tokens', '标记')}</h2>{_tokens(view, 'tokens')}",
+        f"<h2>{bilingual('Tokens', '词元')}</h2>{_tokens(view, 'tokens')}",
         "" if other is None else f"<h2>{bilingual('Compared with', '对比')}</h2>{_tokens(other, 'other-tokens')}",
         "" if names is None else f'<div id="names-home">{_names(names)}</div>',
         f"<h2>{bilingual('Strongest links between words', '词间最强的连接')}</h2>{_links(view)}",
@@ -182,19 +182,19 @@ CAVEAT = (
     "cannot tell: that takes the model."
 )
 CAVEAT_ZH = (
-    "注意力显示一个头看向何处，而非模型据以决策的原因：权重大的标记可能贡献很小。"
-    "“按范数”（n 键）以其所加向量的长度加权。遮住某个标记会有什么变化，页面无法回答：那需要运行模型。"
+    "注意力显示一个头看向何处，而非模型据以决策的原因：权重大的词元可能贡献很小。"
+    "“按范数”（n 键）以其所加向量的长度加权。遮住某个词元会有什么变化，页面无法回答：那需要运行模型。"
 )
 KEYS = (
     ("← →", "head", "头"),
     ("↑ ↓", "layer", "层"),
     ("1 – 9", "view", "视图"),
-    ("Tab", "next token; Enter selects it", "下一个标记；按 Enter 选中"),
+    ("Tab", "next token; Enter selects it", "下一个词元；按 Enter 选中"),
     ("a", "all heads of the layer", "本层全部头"),
     ("w", "words or pieces", "词或词片"),
     ("n", "weight or norm", "权重或范数"),
-    ("s", "with or without special tokens", "是否含特殊标记"),
-    ("Esc", "no token selected", "取消所选标记"),
+    ("s", "with or without special tokens", "是否含特殊词元"),
+    ("Esc", "no token selected", "取消所选词元"),
     ("?", "this help", "本帮助"),
 )
 
@@ -204,7 +204,7 @@ def _help() -> str:
     several = bilingual(
         "Shift or Ctrl and a click, or Shift and Enter: several heads or tokens. The address of the page keeps what is "
         "shown.",
-        "按住 Shift 或 Ctrl 点击，或按 Shift 与 Enter：可选多个头或标记。页面地址保存当前所示。",
+        "按住 Shift 或 Ctrl 点击，或按 Shift 与 Enter：可选多个头或词元。页面地址保存当前所示。",
     )
     summary = f"<summary>{bilingual('Keyboard', '键盘')}</summary>"
     return f'<details id="help">{summary}<ul>{rows}</ul><p>{several}</p></details>'
@@ -215,7 +215,7 @@ def _subtitle(view: AttentionView, other: AttentionView | None) -> str:
     parts = [
         escape(view.model) if view.model else "",
         f"{n_layers} × {n_heads} {bilingual('heads', '个头')}",
-        f"{n_tokens} {bilingual('tokens', '个标记')}",
+        f"{n_tokens} {bilingual('tokens', '个词元')}",
     ]
     if other is not None:
         title = " / ".join(other.texts) if other.texts != view.texts else other.model

@@ -250,7 +250,7 @@ class AttentionPage {
       element("div", { class: "row" },
         flag("words", ["words", "按词"], "w"),
         flag("norm", ["by norm", "按范数"], "n"),
-        flag("specials", ["special tokens", "特殊标记"], "s"),
+        flag("specials", ["special tokens", "特殊词元"], "s"),
         this.hasPair ? choice("pair", Object.keys(PAIRS).map((pair) => [pair, ""]), ["pair", "句对"]) : null,
         element("label", { class: "threshold" }, bilingual("at least", "不低于"), " ", this.slider, this.threshold),
         button("save-svg", "SVG", () => this.save("svg")),

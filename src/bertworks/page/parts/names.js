@@ -14,7 +14,7 @@ const NAMES = {
   predicts: ["?", "words that predict it", "有预测作用的词"],
   cls: ["C", "rests on [CLS]", "停在 [CLS] 上"],
   sep: ["S", "rests on [SEP]", "停在 [SEP] 上"],
-  first: ["1", "rests on the first token", "停在首个标记上"],
+  first: ["1", "rests on the first token", "停在首个词元上"],
 };
 const KNOWN = Object.keys(NAMES);
 

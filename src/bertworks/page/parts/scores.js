@@ -46,7 +46,7 @@ export async function scoresView(page) {
   }
   if (!meta.qk.includes(layer)) {
     page.say("", "");
-    return { node: element("p", {}, bilingual(`Queries and keys of L${layer} are not in this file: above ${meta.maxQk} tokens, \`--layers ${layer}\` takes them in.`, `本文件中没有 L${layer} 的查询与键：超过 ${meta.maxQk} 个标记时，用 \`--layers ${layer}\` 加入。`)) };
+    return { node: element("p", {}, bilingual(`Queries and keys of L${layer} are not in this file: above ${meta.maxQk} tokens, \`--layers ${layer}\` takes them in.`, `本文件中没有 L${layer} 的查询与键：超过 ${meta.maxQk} 个词元时，用 \`--layers ${layer}\` 加入。`)) };
   }
   const query = page.state.words ? meta.starts[tokens[0] ?? 0] : (tokens[0] ?? 0);
   const [bytes, scales, map] = await Promise.all([page.blocks.get(`qk-${layer}`), page.scales(), page.rawMap(layer, head)]);

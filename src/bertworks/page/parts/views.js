@@ -61,7 +61,7 @@ function leftOut(page, maps) {
     const share = maps.reduce((sum, { weights, rows }) => sum + weights.reduce((all, weight) => all + weight, 0) / (rows.length || 1), 0) / maps.length;
     const [from, to] = [...pair.toUpperCase()];
     parts[0] += ` ${percent(share)} of what ${from}${page.state.specials ? " and special tokens attend" : " attends"} to is ${to}${page.state.specials ? " or special" : ""}.`;
-    parts[1] += `${from}${page.state.specials ? " 和特殊标记" : ""} 的注意力有 ${percent(share)} 落在 ${to}${page.state.specials ? "或特殊标记" : ""} 上。`;
+    parts[1] += `${from}${page.state.specials ? " 和特殊词元" : ""} 的注意力有 ${percent(share)} 落在 ${to}${page.state.specials ? "或特殊词元" : ""} 上。`;
   }
   return parts;
 }
@@ -100,7 +100,7 @@ function matrices(page, figures, onPair) {
     return { ...view, figure: element("figure", {}, caption, view.node), title, rows: shown.rows, columns: shown.columns, canvas };
   });
   const isLong = tokens.length > 54;
-  const zoom = isLong ? element("button", { type: "button", "data-key": "zoom", "aria-pressed": String(state.zoom), onclick: () => page.change({ zoom: !state.zoom }) }, bilingual("enlarge, with tokens", "放大并显示标记")) : null;
+  const zoom = isLong ? element("button", { type: "button", "data-key": "zoom", "aria-pressed": String(state.zoom), onclick: () => page.change({ zoom: !state.zoom }) }, bilingual("enlarge, with tokens", "放大并显示词元")) : null;
   return {
     node: element("div", {}, zoom, element("div", { class: "matrices" }, ...drawn.map(({ figure }) => figure))),
     update: () => drawn.forEach((view) => view.update()),
@@ -146,9 +146,9 @@ async function textOfHeads(page) {
   const mean = state.heads.length > 1 ? [" (mean of the heads)", "（各头均值）"] : ["", ""];
   page.say(
     `${headTitles(page)}${mean[0]}. ${chosen || "All tokens"} ${isFrom ? "→" : "←"} ${strongestToken}.${english}`,
-    `${headTitles(page)}${mean[1]}。${chosen || "全部标记"} ${isFrom ? "→" : "←"} ${strongestToken}。${chinese}`,
+    `${headTitles(page)}${mean[1]}。${chosen || "全部词元"} ${isFrom ? "→" : "←"} ${strongestToken}。${chinese}`,
   );
-  const title = isFrom ? ["shaded: what the selected tokens attend to", "着色：所选标记关注的对象"] : ["shaded: what attends to the selected tokens", "着色：关注所选标记的对象"];
+  const title = isFrom ? ["shaded: what the selected tokens attend to", "着色：所选词元关注的对象"] : ["shaded: what attends to the selected tokens", "着色：关注所选词元的对象"];
   const direction = element("button", { type: "button", id: "direction", "data-key": "direction", onclick: () => page.change({ direction: isFrom ? "to" : "from" }) }, bilingual(...title), " ⇄");
   return { node: element("div", {}, direction, text) };
 }
@@ -180,7 +180,7 @@ async function profileOf(page, layer, head) {
 async function distanceOfHeads(page) {
   const { layer, heads } = page.state;
   const charts = await Promise.all(heads.map(async (head) => element("figure", {}, element("figcaption", {}, page.title(layer, head)), profileChart(page, await profileOf(page, layer, head), head))));
-  page.say("Where the attention of a token goes, by distance: +1 is the next one.", "一个标记的注意力按距离的去向：+1 为下一个。");
+  page.say("Where the attention of a token goes, by distance: +1 is the next one.", "一个词元的注意力按距离的去向：+1 为下一个。");
   return { node: element("div", { class: "matrices" }, ...charts) };
 }
 
@@ -276,12 +276,12 @@ async function differenceOfHeads(page) {
   const figures = await Promise.all(heads.map(async (head) => {
     const [own, theirs] = [await page.shown(layer, head), await page.shownOther(layer, head)];
     const { weights, moved, lost } = differenceMap(own, theirs, partner);
-    const note = inLanguage(`${percent(moved)} moved`, `变动 ${percent(moved)}`) + (lost > 0.0005 ? inLanguage(`, ${percent(lost)} on tokens without a partner`, `，${percent(lost)} 落在无对应的标记上`) : "");
+    const note = inLanguage(`${percent(moved)} moved`, `变动 ${percent(moved)}`) + (lost > 0.0005 ? inLanguage(`, ${percent(lost)} on tokens without a partner`, `，${percent(lost)} 落在无对应的词元上`) : "");
     return { title: page.title(layer, head), note: `${note}; ${largestChanges(page, own, weights)}`, shown: own, weights, colour: headColour(0), key: `difference${head}` };
   }));
   const name = document.getElementById("other-title")?.textContent ?? "";
   const compared = shared < partner.length
-    ? [` ${shared} of ${partner.length} tokens are in both; grey cannot be compared.`, `共有 ${shared}/${partner.length} 个标记；灰色无法比较。`]
+    ? [` ${shared} of ${partner.length} tokens are in both; grey cannot be compared.`, `共有 ${shared}/${partner.length} 个词元；灰色无法比较。`]
     : ["", ""];
   page.say(`Blue: more here; orange: more in the other one, ${name}.${compared[0]}`, `蓝：此处更多；橙：另一方（${name}）更多。${compared[1]}`);
   return matrices(page, figures, (...pair) => sayPair(page, ...pair));
