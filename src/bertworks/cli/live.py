@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bertworks.cli.show import console, is_json_requested, is_quiet, metric_title, say, show_json
 from bertworks.errors import counted
@@ -111,7 +111,7 @@ def _print_outcome(view: LiveView) -> None:
     console().print("\n".join(lines), markup=False)
 
 
-def _outcome_values(view: LiveView) -> dict[str, Any]:
+def _outcome_values(view: LiveView) -> dict[str, object]:
     """For programs: the last event of a finished run."""
     if view.finished is None:
         return {"run": str(view.run), "finished": False, "step": view.step}

@@ -138,7 +138,7 @@ def _is_object(line: bytes) -> bool:
         return False
 
 
-def _json_row(row: Any, place: str, reader: ReadErrors) -> Iterator[tuple[str, Row]]:
+def _json_row(row: object, place: str, reader: ReadErrors) -> Iterator[tuple[str, Row]]:
     if isinstance(row, dict):
         yield place, repair_surrogates(row, place, reader)
     else:

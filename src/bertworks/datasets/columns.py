@@ -239,16 +239,16 @@ def text_cell(row: Row, name: str) -> str:
     return value
 
 
-def is_nan(value: Any) -> bool:
+def is_nan(value: object) -> bool:
     """What pandas has for an empty cell."""
     return isinstance(value, float) and math.isnan(value)
 
 
-def is_missing(value: Any) -> bool:
+def is_missing(value: object) -> bool:
     return value is None or is_nan(value) or (isinstance(value, str) and is_blank(value))
 
 
-def word_list(value: Any, name: str) -> tuple[str, ...]:
+def word_list(value: object, name: str) -> tuple[str, ...]:
     """The words of a cell: a list, or a text whose words are separated by spaces."""
     value = parse_list(value)
     if isinstance(value, str):
@@ -260,7 +260,7 @@ def word_list(value: Any, name: str) -> tuple[str, ...]:
     return tuple(map(str, value))
 
 
-def parse_list(value: Any) -> Any:
+def parse_list(value: object) -> Any:
     """A list written into a cell as JSON, as Python's repr, or as numpy prints it, without commas; any other value
     unchanged."""
     if isinstance(value, str) and value.startswith("[") and value.endswith("]"):

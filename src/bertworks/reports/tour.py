@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from bertworks.files import JsonObject
 from bertworks.inspect.atlas_words import NAME_TITLES, REASONS, title_of
 from bertworks.objectives.masked import Masked
 from bertworks.page.bars import Bar, bar_table
@@ -33,7 +33,7 @@ class NamedHeads:
 
     title: tuple[str, str]  # of the model
     folder: str  # of its pages, from the folder of the tour
-    atlas: Mapping[str, Any] | None
+    atlas: JsonObject | None
 
     def heads(self, name: str) -> list[str]:
         heads = self.atlas["heads"] if self.atlas is not None else []
@@ -81,12 +81,12 @@ class TourResults:
     train_examples: int = 0
     n_classes: int = 0
     # By folder: what the fine-tuning starts from, in English and Chinese, and its results.json.
-    starts: dict[str, tuple[tuple[str, str], dict[str, Any]]] = field(default_factory=dict)
+    starts: dict[str, tuple[tuple[str, str], JsonObject]] = field(default_factory=dict)
     pair: tuple[str, str] = ("", "")  # of sentences, whose attention is shown
     inside: list[NamedHeads] = field(default_factory=list)  # a model each
 
 
-def accuracy(results: dict[str, Any]) -> float:
+def accuracy(results: JsonObject) -> float:
     """Of a fine-tuning: what its interval is around, the estimate for new examples."""
     selection = results.get("selection") or {}
     return float((selection.get("cross_fitted") or results["metrics"])["accuracy"])

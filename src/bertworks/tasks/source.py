@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field, model_validator
 
@@ -46,7 +45,7 @@ class Source(Frozen):
 
     @model_validator(mode="before")
     @classmethod
-    def _migrate(cls, values: Any) -> Any:
+    def _migrate(cls, values: object) -> object:
         """Records from before version 0.2 had text, pair and label, with several labels in one string."""
         if not isinstance(values, dict) or "pair" not in values:
             return values
@@ -62,7 +61,7 @@ class Source(Frozen):
         """For a record: with absolute paths, so that a run can be resumed from another folder, and with the names of
         guessed columns, so that other files are read in the same way."""
         paths = {name: getattr(self, name) for name in ("folder", "train", "dev")}
-        changes: dict[str, Any] = {name: path and str(Path(path).resolve()) for name, path in paths.items()}
+        changes: dict[str, object] = {name: path and str(Path(path).resolve()) for name, path in paths.items()}
         if columns is not None and self.dataset is None:
             changes["columns"] = self.row_schema.named_columns(columns)
             changes |= {

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice, pairwise
 from math import inf, log
-from typing import Any
 from unicodedata import category
 
 from bertworks.text.words import CJK
@@ -124,7 +123,7 @@ class WordSplitter:
         self._sorted_words = sorted(words)
         self._cost = lru_cache(maxsize=65536)(self._trigram_cost)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         """Pickled without its cache, which cannot be."""
         return WordSplitter, (self.trigrams, self.words)
 
