@@ -659,8 +659,8 @@ def _message(detail: ErrorDetails) -> str:
     if isinstance(conflict, FieldConflict):
         values = value if isinstance(value, Mapping) else {}
         names = zip(conflict.fields, _fields(detail), strict=True)
-        given = [f"{field} = {values[name]!r}" if name in values else field for name, field in names]
-        return f"{', '.join(given)}: {conflict}"
+        assignments = [f"{field} = {values[name]!r}" if name in values else field for name, field in names]
+        return f"{', '.join(assignments)}: {conflict}"
     field = _field(detail["loc"])
     message = REQUIREMENTS.get(detail["type"], detail["msg"].removeprefix("Value error, "))
     message = message.format_map(detail.get("ctx", {})) if detail["type"] in REQUIREMENTS else message

@@ -172,8 +172,8 @@ def event_line(event: Event) -> str | None:
         case events.Started():
             machine = event.machine
             speed = f"{event.peak_gflops:,.0f} GFLOP/s in matrix products"
-            where = f"{counted(machine['threads'], 'thread')} x {counted(machine['world_size'], 'process')}"
-            return f"{machine['device']}, {where}, {speed}, torch {machine['torch']}"
+            processes = f"{counted(machine['threads'], 'thread')} x {counted(machine['world_size'], 'process')}"
+            return f"{machine['device']}, {processes}, {speed}, torch {machine['torch']}"
         case events.Trained():
             speed = f"{event.tokens_per_second:,.0f} tokens/s"
             return f"{step}: {metrics_line(event.terms)}, {speed}, {duration(event.seconds_left)} left"

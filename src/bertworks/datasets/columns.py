@@ -169,9 +169,9 @@ def find_columns(
         if name not in all_columns:
             raise BadText(f"no column {name!r}", place=place, remedy=nearest(name, all_columns), code="missing-column")
     named_texts = [name for option, columns in options.items() if option != "label" for name in columns]
-    if both := set(named_texts) & set(named.label):
+    if overlap := set(named_texts) & set(named.label):
         raise BadText(
-            f"column {min(both)!r} cannot be both a text and the label",
+            f"column {min(overlap)!r} cannot be both a text and the label",
             place=place,
             remedy="name another",
             code="given-twice",

@@ -334,14 +334,14 @@ def _tags(item: AnnotatedText, spans: Sequence[LabelledSpan], words: Words, chan
     for span in longest_first:
         # At least one word: words leave out nothing but spaces, and spans have more than these.
         inside = [i for i, (start, word) in enumerate(words) if start < span.end and span.start < start + len(word)]
-        where = f"{item.place}: {item.text[span.start : span.end][:40]!r} ({span.label})"
+        description = f"{item.place}: {item.text[span.start : span.end][:40]!r} ({span.label})"
         if any(tags[i] != OUTSIDE for i in inside):
-            changed.overlapping.append(where)
+            changed.overlapping.append(description)
             continue
         first, last = words[inside[0]], words[inside[-1]]
         surface = item.text[first[0] : last[0] + len(last[1])]
         if surface != item.text[span.start : span.end].strip():
-            changed.widened.append(f"{where} -> {surface[:40]!r}")
+            changed.widened.append(f"{description} -> {surface[:40]!r}")
         tags[inside[0] : inside[-1] + 1] = entity_tags(span.label, len(inside), BIOES)
     return tuple(tags)
 

@@ -116,9 +116,9 @@ def _intro() -> str:
 
 def _similarities(results: TourResults) -> str:
     rows = []
-    for at, (sentence, cosines) in enumerate(results.similarities):
-        cells = ["<td></td>" if column == at else _cosine_cell(cosine) for column, cosine in enumerate(cosines)]
-        rows.append(f"<tr><td>{at + 1}</td><td>{escape(sentence)}</td>{''.join(cells)}</tr>")
+    for index, (sentence, cosines) in enumerate(results.similarities):
+        cells = ["<td></td>" if column == index else _cosine_cell(cosine) for column, cosine in enumerate(cosines)]
+        rows.append(f"<tr><td>{index + 1}</td><td>{escape(sentence)}</td>{''.join(cells)}</tr>")
     header = "".join(f"<th>{number}</th>" for number in range(1, len(results.similarities) + 1))
     text = bilingual(
         "A trained model (all-MiniLM-L6-v2) turns a sentence into a vector of 384 numbers. The table shows the cosine "
@@ -258,8 +258,8 @@ def _unnamed(model: NamedHeads) -> str:
     """What was read, and what it could not show."""
     parts = [(f"{model.title[0]}: {model.text[0]}", f"{model.title[1]}：{model.text[1]}")]
     for reason, names in model.unseen.items():
-        (english, chinese), (why, why_zh) = _listed(names), title_of(REASONS, reason)
-        parts.append((f"{escape(why)} ({escape(english)})", f"{escape(why_zh)}（{escape(chinese)}）"))
+        (english, chinese), (title, title_zh) = _listed(names), title_of(REASONS, reason)
+        parts.append((f"{escape(title)} ({escape(english)})", f"{escape(title_zh)}（{escape(chinese)}）"))
     return bilingual("; ".join(part for part, _ in parts), "；".join(part for _, part in parts))
 
 

@@ -198,9 +198,9 @@ class RunContext:
 
     def _differences(self, before: JsonObject) -> list[str]:
         """What has changed since the checkpoint was written, so that equal bits are not guaranteed."""
-        now = self.machine
-        changed = [name for name in BITWISE_FIELDS if before.get(name) != now[name]]
-        return [f"{name}: {before.get(name)} then, {now[name]} now" for name in changed]
+        machine = self.machine
+        changed = [name for name in BITWISE_FIELDS if before.get(name) != machine[name]]
+        return [f"{name}: {before.get(name)} then, {machine[name]} now" for name in changed]
 
 
 @contextmanager

@@ -165,7 +165,7 @@ def finetune(
         raise BadConfig(cause, code="out-of-range", fields=too_low)
     named_columns = _named_columns(columns)
     options = option_settings(steps=steps, epochs=epochs, budget=budget, device=device, on_long=on_long)
-    given = parse_settings(_assignments(settings), FINETUNE_SECTIONS, options)
+    settings_by_key = parse_settings(_assignments(settings), FINETUNE_SECTIONS, options)
     if (folder / RUN).is_file():
         remedy = f"Run({str(folder)!r}).resume() continues it; or name another"
         raise SaveFailed("there is a run here already", place=str(folder), remedy=remedy, code="run-exists")
@@ -182,7 +182,7 @@ def finetune(
             first=first,
             skip_bad=skip_bad,
         )
-        job = FinetuneJob.resolve(source, model=str(model), settings=given, n_seeds=seeds)
+        job = FinetuneJob.resolve(source, model=str(model), settings=settings_by_key, n_seeds=seeds)
         start_finetune(replace(job, rows=rows), folder, ProcessContext.library(on_event), seeds)
     return Run(folder)
 

@@ -193,14 +193,14 @@ def calibrate(
         predictions = task.decode_all(part_outputs, part_features, part_examples)
         return task.calibration_loss(part_outputs, predictions, part_features, part_examples)
 
-    everything = np.arange(len(examples))
+    all_members = np.arange(len(examples))
     before, is_correct = _confidences(task, task.decode_all(outputs, features, examples), examples)
-    temperature = fit_temperature(loss_of(everything))
+    temperature = fit_temperature(loss_of(all_members))
     held_out: list[tuple[Floats, Bools]] = []
     gain = 0.0
     for members in folds(len(examples)):
         loss = loss_of(members)
-        fitted = fit_temperature(loss_of(np.setdiff1d(everything, members)))
+        fitted = fit_temperature(loss_of(np.setdiff1d(all_members, members)))
         gain += loss(1.0) - loss(fitted)
         with temperature_of(task, fitted):
             predictions = task.decode_all(*subset(members))

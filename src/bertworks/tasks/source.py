@@ -247,7 +247,7 @@ def describe_task(data: TaskData, source: Source) -> TaskConfig:
 
 def read_eval_data(
     source: Source,
-    where: Path,
+    data_path: Path,
     task: TaskConfig,
     *,
     schema: Schema | None = None,
@@ -258,17 +258,17 @@ def read_eval_data(
     schema = schema or source.row_schema
     report = ReadReport()
     dataset = CATALOGUE.get(source.dataset or "")
-    path = where
+    path = data_path
     extra: dict[str, Path] = {}
-    if dataset is not None and where.is_dir() and not dataset.has(where, labelled=True):
-        extra = dataset.splits(where)
+    if dataset is not None and data_path.is_dir() and not dataset.has(data_path, labelled=True):
+        extra = dataset.splits(data_path)
         extra.pop("train", None)
         if "dev" not in extra:
             names = " or ".join(dataset.files["dev"])
-            raise NotFound(f"no {names} in this folder", place=str(where), code="missing-file")
+            raise NotFound(f"no {names} in this folder", place=str(data_path), code="missing-file")
         path = extra.pop("dev")
-    elif (dataset is None or not where.is_dir()) and not (schema.reads_folders and where.is_dir()):
-        check_file(where)
+    elif (dataset is None or not data_path.is_dir()) and not (schema.reads_folders and data_path.is_dir()):
+        check_file(data_path)
     read = _eval_reader(source, schema, dataset, path, task, named)
     data = TaskData([], [])
     if isinstance(read, TableReader) and (dataset is None or read is not dataset.read):
@@ -284,7 +284,7 @@ def read_eval_data(
     data.dev = data.extra_eval.pop("dev")
     report.check_rows(skip=source.skip_bad, columns=data.columns)
     if not data.dev:
-        raise BadRows(_no_examples(report), report.bad, place=str(where), code="no-examples")
+        raise BadRows(_no_examples(report), report.bad, place=str(data_path), code="no-examples")
     data.remarks += report.remarks()
     return data
 

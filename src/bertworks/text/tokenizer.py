@@ -100,8 +100,10 @@ class Tokenizer:
             remedy = f"it must be called, or end in, {', '.join(VOCABULARY_FILES)}"
             raise BadConfig(cause, place=str(path), remedy=remedy, code="not-a-vocabulary")
         prefix = path.name.removesuffix(name)
-        beside = {other: path.with_name(prefix + other) for other in TOKENIZER_FILES if other not in VOCABULARY_FILES}
-        files = {other: read_file(file) for other, file in beside.items() if file.is_file()}
+        neighbours = {
+            other: path.with_name(prefix + other) for other in TOKENIZER_FILES if other not in VOCABULARY_FILES
+        }
+        files = {other: read_file(file) for other, file in neighbours.items() if file.is_file()}
         return cls.from_files({**files, name: read_file(path)}, path.parent, family)
 
     @classmethod
