@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -112,7 +112,7 @@ def read_row(file: str, row: int, text: str | None, pair: str | None) -> tuple[s
     return first, second[0] if second else None
 
 
-def _summary(view: AttentionView) -> dict[str, Any]:
+def _summary(view: AttentionView) -> dict[str, object]:
     n_layers, n_heads, _, _ = view.probabilities.shape
     links = [link._asdict() for link in view.top(N_LINKS)]
     return {"tokens": view.tokens.pieces, "layers": n_layers, "heads": n_heads, "strongest": links}

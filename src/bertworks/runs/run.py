@@ -291,7 +291,7 @@ def _paths(files: str | Path | Sequence[str | Path]) -> list[str]:
     return [str(files)] if isinstance(files, str | Path) else [str(file) for file in files]
 
 
-def _assignments(settings: Mapping[str, Any] | None) -> list[str]:
+def _assignments(settings: Mapping[str, object] | None) -> list[str]:
     return [f"{key}={json.dumps(_json_value(value))}" for key, value in (settings or {}).items()]
 
 
@@ -355,7 +355,7 @@ def _write_rows(data: Rows, file: Path) -> None:
                 raise BadText("half a surrogate pair", place=f"row {number}", code="lone-surrogate") from None
 
 
-def _json_value(value: Any) -> Any:
+def _json_value(value: Any) -> object:
     """A cell as JSON: NaN is null, as are pandas' own missing values; numpy scalars are numbers."""
     if type(value).__name__ in ("NAType", "NaTType"):
         return None
