@@ -40,7 +40,7 @@ class Source(Frozen):
         None, description="choice: number or letter of the first one; null: labels are not numbered"
     )
     paired: bool = False
-    first: int | None = Field(None, ge=1, description="only so many first examples of train")
+    first: int | None = Field(None, ge=1, description="number of examples of train to use, from the first one")
     skip_bad: bool = False
 
     @model_validator(mode="before")
