@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import bertworks.data.prepare
+import bertworks.data.parts
 from bertworks.config import DataConfig, check_data
 from bertworks.data.examples import NEGATIVE_PAIR, NO_LABEL, HeldOut, Plan, make_plan
 from bertworks.data.shards import Shards
@@ -23,7 +23,7 @@ PAIRS = ("nsp", "sop", "none", "stream")
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bertworks.data.prepare, "BLOCK_CHARACTERS", 6000)
+        patch.setattr(bertworks.data.parts, "BLOCK_CHARACTERS", 6000)
         return make_shards(
             tmp_path_factory.mktemp("examples"), documents(400, seed=8, sentences=(1, 20), words=(1, 12))
         )

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-import bertworks.data.prepare
+import bertworks.data.parts
 from bertworks.config import DataConfig, check_data
 from bertworks.data.corruption import MaskForReplacement, MaskTokens, NoCorruption, PermuteTargets
 from bertworks.data.loader import Loader, PretrainBatch
@@ -29,7 +29,7 @@ UNITS = ("token", "word", "ngram", "span")
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bertworks.data.prepare, "BLOCK_CHARACTERS", 20_000)
+        patch.setattr(bertworks.data.parts, "BLOCK_CHARACTERS", 20_000)
         return make_shards(tmp_path_factory.mktemp("masking"), documents(300, seed=8, sentences=(3, 20)))
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import bertworks.data.parts
 import bertworks.data.prepare
 from bertworks.data.corpus import Corpus
 from bertworks.data.prepare import prepare
@@ -32,13 +33,14 @@ from refusals import figures, refused
 from texts import documents, make_shards, tiny_tokenizer
 
 SCRIPT = """
-import sys, bertworks.data.prepare as module
+import sys, bertworks.data.parts as parts
+from bertworks.data.prepare import prepare
 from pathlib import Path
 from bertworks.data.corpus import Corpus
 from bertworks.text.tokenizer import Tokenizer
 if __name__ == "__main__":
-    module.BLOCK_CHARACTERS = int(sys.argv[5])
-    module.prepare(Corpus([sys.argv[1]]), Tokenizer.load(Path(sys.argv[2])), Path(sys.argv[3]), workers=int(sys.argv[4]))
+    parts.BLOCK_CHARACTERS = int(sys.argv[5])
+    prepare(Corpus([sys.argv[1]]), Tokenizer.load(Path(sys.argv[2])), Path(sys.argv[3]), workers=int(sys.argv[4]))
 """
 
 
@@ -59,7 +61,7 @@ def start_prepare(file: Path, vocab: Path, out: Path, workers: int, block: int) 
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bertworks.data.prepare, "BLOCK_CHARACTERS", 3000)
+    monkeypatch.setattr(bertworks.data.parts, "BLOCK_CHARACTERS", 3000)
 
 
 def assert_shards_contain(shards: Shards, texts: list[str]) -> None:
@@ -125,7 +127,7 @@ def test_the_number_of_workers_changes_nothing(tmp_path: Path) -> None:
 
 def test_one_worker_is_the_process_itself(tmp_path: Path, small_blocks: None, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "text.txt").write_text("\n\n".join(documents(60, seed=6)))
-    monkeypatch.setattr("bertworks.data.prepare.ProcessPoolExecutor", None)
+    monkeypatch.setattr("bertworks.data.parts.ProcessPoolExecutor", None)
     prepare(Corpus([str(tmp_path / "text.txt")]), tiny_tokenizer(), tmp_path / "shards", workers=1)
     assert len(Shards(tmp_path / "shards")) > 1
 
@@ -169,9 +171,7 @@ def test_ctrl_c_says_that_the_same_command_continues(tmp_path: Path) -> None:
     file.write_text("\n\n".join(documents(1000, seed=6) * 40))
     vocab.mkdir()
     tiny_tokenizer().save(vocab)
-    script = (
-        "import bertworks.data.prepare as m; m.BLOCK_CHARACTERS = 50_000\nfrom bertworks.cli.main import run; run()"
-    )
+    script = "import bertworks.data.parts as m; m.BLOCK_CHARACTERS = 50_000\nfrom bertworks.cli.main import run; run()"
     arguments = ["prepare", str(file), "--tokenizer", str(vocab), "--out", str(tmp_path / "out"), "--workers", "2"]
     for n_parts in (0, 2):
         process = subprocess.Popen(

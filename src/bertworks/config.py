@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, field_validator, model_validator
 
@@ -237,7 +237,7 @@ class ModelConfig(Frozen):
 
     @field_validator("encoder", mode="before")
     @classmethod
-    def _check_encoder(cls, values: Any) -> Any:
+    def _check_encoder(cls, values: object) -> object:
         """By its kind; configs of before version 0.2 have none and are transformers."""
         if not isinstance(values, Mapping):
             return values
@@ -264,9 +264,9 @@ class ModelConfig(Frozen):
             raise Unsupported(f"for transformers only; this encoder is of kind {self.encoder.kind}", code="other-kind")
         return self.encoder
 
-    def override(self, **changes: Any) -> ModelConfig:
+    def override(self, **changes: object) -> ModelConfig:
         """The same model with other values; fields of encoder and heads are named without a prefix."""
-        parts: dict[str, dict[str, Any]] = {"encoder": self.encoder.model_dump(), "heads": self.heads.model_dump()}
+        parts: dict[str, dict[str, object]] = {"encoder": self.encoder.model_dump(), "heads": self.heads.model_dump()}
         for name, value in changes.items():
             owner = next((part for part in parts if name in parts[part]), None)
             if owner is None:
@@ -607,7 +607,7 @@ def renamed_keys(keys: Iterable[str]) -> list[Remark]:
     return [Remark("old-key", f"{key} is called {RENAMED[key]} since version 0.2") for key in keys if key in RENAMED]
 
 
-def with_new_keys(values: Any) -> Any:
+def with_new_keys(values: object) -> object:
     """A config, or a section of one, with today's keys; what is not an object is left to be refused."""
     if not isinstance(values, Mapping):
         return values
@@ -620,28 +620,28 @@ def with_new_keys(values: Any) -> Any:
     return renamed
 
 
-def check_config(values: Mapping[str, Any], place: str | None = None) -> ModelConfig:
+def check_config(values: Mapping[str, object], place: str | None = None) -> ModelConfig:
     """A `ModelConfig`, or a `BadConfig` that names every invalid field."""
     return _check(ModelConfig, values, place)
 
 
-def check_data(values: Mapping[str, Any], place: str | None = None) -> DataConfig:
+def check_data(values: Mapping[str, object], place: str | None = None) -> DataConfig:
     return _check(DataConfig, values, place)
 
 
-def check_finetune(values: Mapping[str, Any], place: str | None = None) -> FinetuneConfig:
+def check_finetune(values: Mapping[str, object], place: str | None = None) -> FinetuneConfig:
     return _check(FinetuneConfig, values, place)
 
 
-def check_artifact(values: Mapping[str, Any], place: str | None = None) -> TaskArtifact:
+def check_artifact(values: Mapping[str, object], place: str | None = None) -> TaskArtifact:
     return _check(TaskArtifact, values, place)
 
 
-def check_pretrain(values: Mapping[str, Any], place: str | None = None) -> PretrainConfig:
+def check_pretrain(values: Mapping[str, object], place: str | None = None) -> PretrainConfig:
     return _check(PretrainConfig, values, place)
 
 
-def _check(config_type: type[ConfigT], values: Mapping[str, Any], place: str | None) -> ConfigT:
+def _check(config_type: type[ConfigT], values: Mapping[str, object], place: str | None) -> ConfigT:
     try:
         return config_type.model_validate(with_new_keys(values))
     except ValidationError as error:
@@ -659,8 +659,8 @@ def _message(detail: ErrorDetails) -> str:
     if isinstance(conflict, FieldConflict):
         values = value if isinstance(value, Mapping) else {}
         names = zip(conflict.fields, _fields(detail), strict=True)
-        given = [f"{field} = {values[name]!r}" if name in values else field for name, field in names]
-        return f"{', '.join(given)}: {conflict}"
+        assignments = [f"{field} = {values[name]!r}" if name in values else field for name, field in names]
+        return f"{', '.join(assignments)}: {conflict}"
     field = _field(detail["loc"])
     message = REQUIREMENTS.get(detail["type"], detail["msg"].removeprefix("Value error, "))
     message = message.format_map(detail.get("ctx", {})) if detail["type"] in REQUIREMENTS else message

@@ -16,6 +16,7 @@ from uuid import uuid4
 from bertworks.errors import BadConfig, NotFound, SaveFailed
 
 LOCK = ".lock"
+JsonObject = dict[str, Any]  # read from a file: whoever uses a value checks it
 MAX_FILE_BYTES = 256 * 2**20  # of a file that is read into memory: configs, vocabularies, records
 
 
@@ -39,7 +40,7 @@ def read_file(path: Path) -> bytes:
         raise NotFound(f"cannot be read: {error.strerror}", place=str(path), code="unreadable") from None
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> JsonObject:
     values = read_any_json(path)
     if not isinstance(values, dict):
         raise BadConfig("not a JSON object", place=str(path))
@@ -54,7 +55,7 @@ class DuplicateKey(ValueError):
     """A JSON object has a key twice: which of the two values was meant cannot be told."""
 
 
-def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """For `json.loads` as `object_pairs_hook`, which by itself would take the last of several values."""
     values = dict(pairs)
     if len(values) < len(pairs):
@@ -170,7 +171,7 @@ def _swap(a: Path, b: Path) -> bool:
     return renameat2 is not None and renameat2(at_fdcwd, os.fsencode(a), at_fdcwd, os.fsencode(b), rename_exchange) == 0
 
 
-def write_json(path: Path, values: Any) -> None:
+def write_json(path: Path, values: object) -> None:
     with atomic_write(path) as file:
         file.write((json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode())
 

@@ -102,7 +102,7 @@ def gpt(hidden_size: int, n_layers: int, n_heads: int | None = None) -> ModelCon
     return ModelConfig(family="gpt2", encoder=encoder, heads=heads)
 
 
-def _size(hidden_size: int, n_layers: int, n_heads: int | None = None) -> dict[str, Any]:
+def _size(hidden_size: int, n_layers: int, n_heads: int | None = None) -> dict[str, int]:
     return {
         "hidden_size": hidden_size,
         "n_layers": n_layers,

@@ -19,7 +19,7 @@ from bertworks.config import ModelConfig, TaskArtifact, check_artifact
 from bertworks.datasets.example import Example
 from bertworks.datasets.schema import Input
 from bertworks.errors import BadConfig, BadWeights, NotFound, Remark, TooLong, Unsupported
-from bertworks.files import read_json
+from bertworks.files import JsonObject, read_json
 from bertworks.fill import Filled, Filler
 from bertworks.inspect.view import AttentionView, check_length, inspect_text
 from bertworks.model.encoder import States
@@ -59,7 +59,7 @@ class Workbench:
         model: Model,
         tokenizer: Tokenizer | None,
         pooling: Pooling,
-        hf_config: dict[str, Any],
+        hf_config: JsonObject,
         lineage: list[str],
         remarks: list[Remark],
     ) -> None:
@@ -267,7 +267,7 @@ class Workbench:
     def save(self, folder: str | Path) -> Path:
         """As a Hugging Face folder, in one step: an interrupted save leaves the old folder."""
         path = Path(folder)
-        own: dict[str, Any] = {"format": 1, "written_by": f"bertworks {__version__}", "lineage": self.lineage}
+        own: dict[str, object] = {"format": 1, "written_by": f"bertworks {__version__}", "lineage": self.lineage}
         if self.artifact is not None:
             own["task"] = self.artifact.model_dump(mode="json")
 

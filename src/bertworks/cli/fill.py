@@ -1,4 +1,4 @@
-"""`bertworks fill`: what belongs into the blanks of a text."""
+"""`bertworks fill`: the most likely tokens for the blanks of a text."""
 
 from __future__ import annotations
 

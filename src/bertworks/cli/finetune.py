@@ -77,14 +77,18 @@ def finetune(
     label: Label = None,
     first: Annotated[
         int | None,
-        typer.Option(min=1, help="Only so many rows of train; without --dev, a part of them is held out."),
+        typer.Option(
+            min=1, help="Use only this number of rows, the first of train; without --dev, a part of them is held out."
+        ),
     ] = None,
     skip_bad: SkipBad = False,
     on_long: OnLongOption = None,
     budget: Annotated[str | None, typer.Option(help="Stop after this time: 90s, 10m, 1.5h.")] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Or after so many steps.")] = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Or after so many epochs.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Train with so many seeds and measure the seed noise.")] = 1,
+    steps: Annotated[int | None, typer.Option(min=1, help="Or after this number of steps.")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Or after this number of epochs.")] = None,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Number of seeds; with several, the mean and the standard deviation over them.")
+    ] = 1,
     settings: Settings = None,
     device: LoopDevice = None,
     threads: Threads = None,

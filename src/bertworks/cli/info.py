@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -32,7 +32,7 @@ def _format(value: object) -> str:
     return f"{value:,}" if type(value) is int else str(value)
 
 
-def _describe(folder: str) -> dict[str, Any]:
+def _describe(folder: str) -> dict[str, object]:
     from bertworks.model.count import count_parameters
     from bertworks.model.folder import config_values
     from bertworks.workbench import load

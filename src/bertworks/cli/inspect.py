@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -46,7 +46,7 @@ def inspect(
     if against is not None and against_text is not None:
         cause = "another model and another text at once: no one could tell which of them made a difference"
         raise BadConfig(cause, remedy="--against or --against-text", code="conflicting-options")
-    wanted = None if layers is None else parse_layers(layers)
+    layer_numbers = None if layers is None else parse_layers(layers)
     if out is None and (layers, atlas, against, against_text) != (None, None, None, None):
         cause = "--layers, --atlas, --against and --against-text are of a page"
         raise BadConfig(cause, remedy="--out attention.html", code="missing-option")
@@ -67,7 +67,7 @@ def inspect(
     else:
         _print_links(view)
     if out is not None:
-        view.save(out, other=other, atlas=atlas, layers=wanted)
+        view.save(out, other=other, atlas=atlas, layers=layer_numbers)
         say(f"page      {out}")
     if open_page:
         typer.launch(str(out))
@@ -86,9 +86,9 @@ def parse_layers(layers: str) -> list[int]:
         first, dash, last = part.partition("-")
         if not first.strip().isdecimal() or (dash and not last.strip().isdecimal()):
             raise BadConfig(f"--layers {layers}", remedy="numbers and ranges: 0,4-5", code="not-a-number")
-        if not (found := range(int(first), int(last if dash else first) + 1)):
+        if not (layer_range := range(int(first), int(last if dash else first) + 1)):
             raise BadConfig(f"--layers {layers}", remedy="ranges from the lower to the higher", code="out-of-range")
-        numbers += found
+        numbers += layer_range
     return numbers
 
 
@@ -112,7 +112,7 @@ def read_row(file: str, row: int, text: str | None, pair: str | None) -> tuple[s
     return first, second[0] if second else None
 
 
-def _summary(view: AttentionView) -> dict[str, Any]:
+def _summary(view: AttentionView) -> dict[str, object]:
     n_layers, n_heads, _, _ = view.probabilities.shape
     links = [link._asdict() for link in view.top(N_LINKS)]
     return {"tokens": view.tokens.pieces, "layers": n_layers, "heads": n_heads, "strongest": links}

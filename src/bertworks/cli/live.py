@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bertworks.cli.show import console, is_json_requested, is_quiet, metric_title, say, show_json
 from bertworks.errors import counted
@@ -111,7 +111,7 @@ def _print_outcome(view: LiveView) -> None:
     console().print("\n".join(lines), markup=False)
 
 
-def _outcome_values(view: LiveView) -> dict[str, Any]:
+def _outcome_values(view: LiveView) -> dict[str, object]:
     """For programs: the last event of a finished run."""
     if view.finished is None:
         return {"run": str(view.run), "finished": False, "step": view.step}
@@ -172,8 +172,8 @@ def event_line(event: Event) -> str | None:
         case events.Started():
             machine = event.machine
             speed = f"{event.peak_gflops:,.0f} GFLOP/s in matrix products"
-            where = f"{counted(machine['threads'], 'thread')} x {counted(machine['world_size'], 'process')}"
-            return f"{machine['device']}, {where}, {speed}, torch {machine['torch']}"
+            processes = f"{counted(machine['threads'], 'thread')} x {counted(machine['world_size'], 'process')}"
+            return f"{machine['device']}, {processes}, {speed}, torch {machine['torch']}"
         case events.Trained():
             speed = f"{event.tokens_per_second:,.0f} tokens/s"
             return f"{step}: {metrics_line(event.terms)}, {speed}, {duration(event.seconds_left)} left"

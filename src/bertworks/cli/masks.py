@@ -13,13 +13,15 @@ from bertworks.cli.show import console
 def masks(
     shards: Annotated[Path, typer.Argument(help="A folder that `bertworks prepare` wrote.")],
     masking: Annotated[
-        Literal["token", "word", "ngram", "span"], typer.Option(help="What is masked together.")
+        Literal["token", "word", "ngram", "span"],
+        typer.Option(help="Masking unit: tokens, whole words, n-grams of words, or spans."),
     ] = "token",
     pairs: Annotated[
-        Literal["nsp", "sop", "none", "stream"], typer.Option(help="How sentences are put together.")
+        Literal["nsp", "sop", "none", "stream"],
+        typer.Option(help="Sentence pairs: next or random, in order or swapped, none; or a stream."),
     ] = "none",
     html: Annotated[Path | None, typer.Option(help="Write a page as well.")] = None,
-    lines: Annotated[int, typer.Option(min=1, max=10_000, help="How many examples.")] = 20,
+    lines: Annotated[int, typer.Option(min=1, max=10_000, help="Number of examples.")] = 20,
     max_length: Annotated[int, typer.Option(help="Maximum length of an example, in tokens.")] = 128,
     mask_rate: Annotated[float, typer.Option(help="Share of tokens to predict.")] = 0.15,
     seed: Annotated[int, typer.Option(min=0, max=2**63, help="Random seed of the masks.")] = 0,

@@ -45,13 +45,14 @@ def pretrain(
         str | None, typer.Option(help="mlm, mlm+nsp, mlm+sop, rtd, plm or ltr; the family's own if not given.")
     ] = None,
     masking: Annotated[
-        Literal["token", "word", "ngram", "span"] | None, typer.Option(help="What is masked together.")
+        Literal["token", "word", "ngram", "span"] | None,
+        typer.Option(help="Masking unit: tokens, whole words, n-grams of words, or spans."),
     ] = None,
     budget: Annotated[
         str | None, typer.Option(help="Stop after this time, learning rate at zero: 90s, 10m, 1.5h. Default 10m.")
     ] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Or after so many steps.")] = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Or after so many epochs.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Or after this number of steps.")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Or after this number of epochs.")] = None,
     settings: Settings = None,
     device: LoopDevice = None,
     threads: Threads = None,

@@ -327,13 +327,15 @@ class Tour:
         folder = self.out / "inside"
         sources = self.text or [str(self.out / "docs.jsonl")]
         corpus = [word for source in sources for word in ("--corpus", source)]
-        own, found = self.out / "run", folder / "pretrained" / f"{ATLAS}.json"
+        own, atlas_json = self.out / "run", folder / "pretrained" / f"{ATLAS}.json"
         description = "what the heads attend to: names for those that always do the same thing"
-        command = ["atlas", own, *corpus, "--sentences", ATLAS_PASSAGES, "--skip-bad", "--out", found]
+        command = ["atlas", own, *corpus, "--sentences", ATLAS_PASSAGES, "--skip-bad", "--out", atlas_json]
         self.screen.print()
         self._stage("10. Looking inside", description, command)
         texts = ["--text", PAIR_OF_SENTENCES[0], "--pair", PAIR_OF_SENTENCES[1]]
-        self._command(["inspect", own, *texts, "--atlas", found, "--out", found.with_name(f"{ATTENTION}.html")])
+        self._command(
+            ["inspect", own, *texts, "--atlas", atlas_json, "--out", atlas_json.with_name(f"{ATTENTION}.html")]
+        )
         for name, model in (("pretrained", str(own)), ("minilm", "minilm")):
             json = self._inspect(model, sources, folder / name)
             heads = NamedHeads(START_TITLES[name], f"inside/{name}", read_json(json) if json is not None else None)
@@ -351,9 +353,9 @@ class Tour:
             try:
                 with progress_bar("passages") as advance:
                     corpus = Corpus(sources, ReadOptions(skip_bad=True))
-                    found = atlas(bench, corpus, sentences=ATLAS_PASSAGES, progress=advance)
-                found.save(json)
-                found.save(folder / f"{ATLAS}.html", model=model)
+                    model_atlas = atlas(bench, corpus, sentences=ATLAS_PASSAGES, progress=advance)
+                model_atlas.save(json)
+                model_atlas.save(folder / f"{ATLAS}.html", model=model)
             except BadText as error:
                 if error.code != "no-passages":
                     raise
@@ -367,7 +369,7 @@ class Tour:
         for name, (title, _) in NAME_TITLES.items():
             heads = [model.heads(name) for model in models]
             if any(heads):
-                table.add_row(Text(title), *(first_heads(found, " ") for found in heads))
+                table.add_row(Text(title), *(first_heads(names, " ") for names in heads))
         if table.row_count:
             self.screen.print(table)
         if missing := names_of_no_head(models):

@@ -24,7 +24,7 @@ ModelFolder = Annotated[
 def train(
     sources: Sources,
     out: Annotated[Path, typer.Option(help="A new folder for the tokenizer.")],
-    size: Annotated[int, typer.Option(min=1, max=10_000_000, help="Entries.")] = 30_522,
+    size: Annotated[int, typer.Option(min=1, max=10_000_000, help="Vocabulary size: number of entries.")] = 30_522,
     kind: Annotated[
         Literal["wordpiece", "bpe", "unigram"], typer.Option(help="As in BERT, RoBERTa (byte-level), ALBERT.")
     ] = "wordpiece",

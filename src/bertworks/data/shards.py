@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from bertworks.errors import BadShards, NotFound
-from bertworks.files import read_json
+from bertworks.files import JsonObject, read_json
 from bertworks.text.tokenizer import Tokenizer
 
 FORMAT = 1
@@ -145,7 +145,7 @@ class Manifest:
     segmenter: str | None  # name and version of the Chinese word segmenter, if there is Chinese text
     counts: ShardCounts
     duplicates: int  # documents that were left out
-    reading: dict[str, Any]  # `ReadStats` of the corpus, and its remarks
+    reading: JsonObject  # `ReadStats` of the corpus, and its remarks
     shards: list[ShardEntry] = field(default_factory=list)
     format: int = FORMAT
 
@@ -153,7 +153,7 @@ class Manifest:
     def dtype(self) -> type[np.uint16] | type[np.uint32]:
         return token_dtype(self.vocab_size)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return asdict(self)
 
     @classmethod

@@ -138,14 +138,14 @@ def _is_object(line: bytes) -> bool:
         return False
 
 
-def _json_row(row: Any, place: str, reader: ReadErrors) -> Iterator[tuple[str, Row]]:
+def _json_row(row: object, place: str, reader: ReadErrors) -> Iterator[tuple[str, Row]]:
     if isinstance(row, dict):
         yield place, repair_surrogates(row, place, reader)
     else:
         reader.bad_row("not a JSON object", place, "not-an-object")
 
 
-def repair_surrogates(value: Any, place: str, reader: ReadErrors) -> Any:
+def repair_surrogates(value: object, place: str, reader: ReadErrors) -> Any:
     """Replace lone surrogates, which JSON can escape but UTF-8 cannot encode, in all strings of a JSON value."""
     if isinstance(value, dict):
         return {

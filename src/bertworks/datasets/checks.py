@@ -166,8 +166,8 @@ def _visible(label: str) -> str:
 
 def _side_by_side(labels: Sequence[str]) -> str:
     """Labels that look the same are written with escapes, so that the difference can be seen."""
-    looks = set(map(_visible, labels))
-    return " / ".join(labels if len(looks) == len(labels) else map(ascii, labels))
+    appearances = set(map(_visible, labels))
+    return " / ".join(labels if len(appearances) == len(labels) else map(ascii, labels))
 
 
 def as_number(label: str) -> str | None:
@@ -188,10 +188,10 @@ def _contradictions(examples: Sequence[Example]) -> list[Remark]:
     if not pairs:
         return []
     first, second = pairs[0]
-    where = f"{first.place} is {first.answer}, {second.place} {second.answer}"
-    text = f"{len(pairs):,} examples have the text of an earlier one but another label, the first: {where}"
-    where = f"{first.place} 标为 {first.answer}，{second.place} 标为 {second.answer}"
-    return [Remark("contradictions", text, f"{len(pairs):,} 个样本与前面的文本相同而标签不同，第一处：{where}")]
+    labels = f"{first.place} is {first.answer}, {second.place} {second.answer}"
+    text = f"{len(pairs):,} examples have the text of an earlier one but another label, the first: {labels}"
+    labels_zh = f"{first.place} 标为 {first.answer}，{second.place} 标为 {second.answer}"
+    return [Remark("contradictions", text, f"{len(pairs):,} 个样本与前面的文本相同而标签不同，第一处：{labels_zh}")]
 
 
 def _labels_not_in_dev(labels: Set[str]) -> list[Remark]:
@@ -209,9 +209,9 @@ def _find_copies(data: TaskData) -> None:
     copies = [example for example in data.dev if example.texts in seen]
     if copies:
         first = copies[0]
-        where = f"{first.place} = {seen[first.texts]}"
-        text = f"{len(copies):,} of {len(data.dev):,} dev examples are also in train, the first: {where}"
-        chinese = f"开发集 {len(data.dev):,} 个样本中有 {len(copies):,} 个也在训练集里，第一个：{where}"
+        places = f"{first.place} = {seen[first.texts]}"
+        text = f"{len(copies):,} of {len(data.dev):,} dev examples are also in train, the first: {places}"
+        chinese = f"开发集 {len(data.dev):,} 个样本中有 {len(copies):,} 个也在训练集里，第一个：{places}"
         data.remarks.append(Remark("copies-in-dev", text, chinese))
     if MIN_COPIED_SHARE * len(data.dev) <= len(copies) < len(data.dev):
         data.extra_eval[WITHOUT_COPIES] = [example for example in data.dev if example.texts not in seen]

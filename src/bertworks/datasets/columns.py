@@ -169,9 +169,9 @@ def find_columns(
         if name not in all_columns:
             raise BadText(f"no column {name!r}", place=place, remedy=nearest(name, all_columns), code="missing-column")
     named_texts = [name for option, columns in options.items() if option != "label" for name in columns]
-    if both := set(named_texts) & set(named.label):
+    if overlap := set(named_texts) & set(named.label):
         raise BadText(
-            f"column {min(both)!r} cannot be both a text and the label",
+            f"column {min(overlap)!r} cannot be both a text and the label",
             place=place,
             remedy="name another",
             code="given-twice",
@@ -239,16 +239,16 @@ def text_cell(row: Row, name: str) -> str:
     return value
 
 
-def is_nan(value: Any) -> bool:
+def is_nan(value: object) -> bool:
     """What pandas has for an empty cell."""
     return isinstance(value, float) and math.isnan(value)
 
 
-def is_missing(value: Any) -> bool:
+def is_missing(value: object) -> bool:
     return value is None or is_nan(value) or (isinstance(value, str) and is_blank(value))
 
 
-def word_list(value: Any, name: str) -> tuple[str, ...]:
+def word_list(value: object, name: str) -> tuple[str, ...]:
     """The words of a cell: a list, or a text whose words are separated by spaces."""
     value = parse_list(value)
     if isinstance(value, str):
@@ -260,7 +260,7 @@ def word_list(value: Any, name: str) -> tuple[str, ...]:
     return tuple(map(str, value))
 
 
-def parse_list(value: Any) -> Any:
+def parse_list(value: object) -> Any:
     """A list written into a cell as JSON, as Python's repr, or as numpy prints it, without commas; any other value
     unchanged."""
     if isinstance(value, str) and value.startswith("[") and value.endswith("]"):

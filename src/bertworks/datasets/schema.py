@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence, Set
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 from bertworks.data.tables import Row
 from bertworks.datasets.columns import (
@@ -99,7 +99,7 @@ class Schema:
         """An `InvalidRow` if they are blank or not text."""
         check_readable(texts)
 
-    def answer(self, row: Row, texts: tuple[str, ...], columns: Columns) -> Any:
+    def answer(self, row: Row, texts: tuple[str, ...], columns: Columns) -> object:
         raise NotImplementedError
 
     def examples(self, rows: Iterable[tuple[str, Row]], columns: Columns, report: ReadReport) -> list[Example]:

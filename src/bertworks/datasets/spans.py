@@ -62,7 +62,7 @@ class AnnotatedText:
 # ---------------------------------------------------------------------- spans in a cell
 
 
-def is_span_cell(value: Any) -> bool:
+def is_span_cell(value: object) -> bool:
     """Whether a cell holds at least one span, in any of the formats."""
     try:
         return any(True for _ in _span_fields(_parse_json(value)))
@@ -70,14 +70,14 @@ def is_span_cell(value: Any) -> bool:
         return False
 
 
-def parse_spans(value: Any, text: str) -> list[LabelledSpan] | None:
+def parse_spans(value: object, text: str) -> list[LabelledSpan] | None:
     """The spans of a cell; None if it is empty: there may be entities that nobody has marked."""
     if is_missing(value):
         return None
     return [_checked_span(*fields, text) for fields in _span_fields(_parse_json(value))]
 
 
-def _parse_json(value: Any) -> Any:
+def _parse_json(value: object) -> Any:
     """A cell of a CSV file holds JSON."""
     if isinstance(value, str):
         try:
@@ -87,7 +87,7 @@ def _parse_json(value: Any) -> Any:
     return value
 
 
-def _span_fields(value: Any) -> Iterator[tuple[Any, Any, Any, Any]]:
+def _span_fields(value: object) -> Iterator[tuple[object, object, object, object]]:
     """Start, end, label and, where it is written, the surface of each span."""
     if isinstance(value, Mapping):
         for label, surfaces in value.items():
@@ -108,18 +108,18 @@ def _span_fields(value: Any) -> Iterator[tuple[Any, Any, Any, Any]]:
             raise InvalidRow(f"not a span: {str(item)[:60]}", "bad-spans")
 
 
-def _first_value(item: Mapping[str, Any], keys: Sequence[str]) -> Any:
+def _first_value(item: Mapping[str, object], keys: Sequence[str]) -> object:
     return next((item[key] for key in keys if key in item), None)
 
 
-def _pairs(ranges: Any) -> list[Sequence[Any]]:
+def _pairs(ranges: object) -> list[Sequence[object]]:
     pairs = ranges if isinstance(ranges, list) else []
     if not pairs or not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
         raise InvalidRow("positions are lists of two numbers", "bad-spans")
     return pairs
 
 
-def _checked_span(start: Any, end: Any, label: Any, surface: Any, text: str) -> LabelledSpan:
+def _checked_span(start: object, end: object, label: object, surface: object, text: str) -> LabelledSpan:
     """The surface, where there is one, decides whether the end is inclusive."""
     if type(start) is not int or type(end) is not int or not isinstance(label, str) or not label.strip():
         raise InvalidRow(f"a span needs a start, an end and a label: {start!r}, {end!r}, {label!r}", "bad-spans")
@@ -135,7 +135,7 @@ def _checked_span(start: Any, end: Any, label: Any, surface: Any, text: str) -> 
     return LabelledSpan(start, end, label.strip())
 
 
-def token_ranges(value: Any) -> tuple[tuple[int, int], ...]:
+def token_ranges(value: object) -> tuple[tuple[int, int], ...]:
     """The words that Prodigy has split a text into: objects with start and end."""
     if not isinstance(value, list) or not value or not all(isinstance(token, Mapping) for token in value):
         return ()
@@ -334,14 +334,14 @@ def _tags(item: AnnotatedText, spans: Sequence[LabelledSpan], words: Words, chan
     for span in longest_first:
         # At least one word: words leave out nothing but spaces, and spans have more than these.
         inside = [i for i, (start, word) in enumerate(words) if start < span.end and span.start < start + len(word)]
-        where = f"{item.place}: {item.text[span.start : span.end][:40]!r} ({span.label})"
+        description = f"{item.place}: {item.text[span.start : span.end][:40]!r} ({span.label})"
         if any(tags[i] != OUTSIDE for i in inside):
-            changed.overlapping.append(where)
+            changed.overlapping.append(description)
             continue
         first, last = words[inside[0]], words[inside[-1]]
         surface = item.text[first[0] : last[0] + len(last[1])]
         if surface != item.text[span.start : span.end].strip():
-            changed.widened.append(f"{where} -> {surface[:40]!r}")
+            changed.widened.append(f"{description} -> {surface[:40]!r}")
         tags[inside[0] : inside[-1] + 1] = entity_tags(span.label, len(inside), BIOES)
     return tuple(tags)
 

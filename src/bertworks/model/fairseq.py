@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from bertworks.errors import BadConfig, BadWeights, Unsupported
+from bertworks.files import JsonObject
 from bertworks.model.folder import CONFIG, LoadedModel, assemble
 from bertworks.model.weights import Inert, StoredTensor, load_pickle, stored_tensors
 
@@ -77,7 +77,7 @@ def import_fairseq(path: Path, *, family: str | None = None, strict: bool = Fals
     return assemble(hf, stored, path.parent, family=family, strict=strict)
 
 
-def _model_options(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def _model_options(content: Mapping[str, object], path: Path) -> dict[str, object]:
     """The options of the model: `args` until 2020, then `cfg.model`."""
     options = _fields(content.get("args")) or _fields(_fields(content.get("cfg")).get("model"))
     if not options:
@@ -86,7 +86,7 @@ def _model_options(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
     return {name: _value(option) for name, option in options.items()}
 
 
-def _fields(config: Any) -> dict[str, Any]:
+def _fields(config: object) -> dict[str, object]:
     """What a Namespace, a dataclass, a config of OmegaConf or a dict holds."""
     config = _value(config)
     fields = config.state if isinstance(config, Inert) else config
@@ -94,13 +94,14 @@ def _fields(config: Any) -> dict[str, Any]:
     return fields if isinstance(fields, dict) else {}
 
 
-def _value(node: Any) -> Any:
+def _value(node: object) -> object:
     """What a node of OmegaConf holds; anything else is a value itself."""
-    is_node = isinstance(node, Inert) and isinstance(node.state, dict) and "_val" in node.state
-    return node.state["_val"] if is_node else node
+    if isinstance(node, Inert) and isinstance(node.state, dict) and "_val" in node.state:
+        return node.state["_val"]
+    return node
 
 
-def _hf_config(options: Mapping[str, Any], stored: Mapping[str, StoredTensor], path: Path) -> dict[str, Any]:
+def _hf_config(options: Mapping[str, object], stored: Mapping[str, StoredTensor], path: Path) -> JsonObject:
     """Sizes are those of the options, so that tensors which contradict them are refused."""
     required = {"activation_fn": "gelu", "pooler_activation_fn": "tanh"}
     for name, value in required.items():

@@ -14,7 +14,6 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import torch
@@ -23,7 +22,7 @@ from torch import Tensor
 
 from bertworks.config import ModelConfig
 from bertworks.errors import BadConfig, BadWeights, BertworksError, Remark, SaveFailed, Unsupported, nearest
-from bertworks.files import exchange, read_json, sync_tree
+from bertworks.files import JsonObject, exchange, read_json, sync_tree
 from bertworks.model.heads import SUMMARY_HEADS
 from bertworks.model.hf_config import MAX_LABELS, OURS, from_hf, own_config, to_hf
 from bertworks.model.hf_names import (
@@ -85,7 +84,7 @@ class LoadedModel:
     """A model read from a folder, with the fields of its `config.json` and remarks for the user."""
 
     model: Model
-    hf_config: dict[str, Any]
+    hf_config: JsonObject
     remarks: list[Remark] = field(default_factory=list)
 
 
@@ -105,7 +104,7 @@ def import_folder(folder: Path, *, family: str | None = None, strict: bool = Fal
 
 
 def assemble(
-    hf: dict[str, Any], stored: Mapping[str, StoredTensor], folder: Path, *, family: str | None, strict: bool
+    hf: JsonObject, stored: Mapping[str, StoredTensor], folder: Path, *, family: str | None, strict: bool
 ) -> LoadedModel:
     """The model that a `config.json` describes, with these weights."""
     remarks: list[Remark] = []
@@ -127,8 +126,8 @@ def assemble(
 
 
 def _with_family(
-    hf: dict[str, Any], names: Set[str], family: str | None, folder: Path, remarks: list[Remark]
-) -> dict[str, Any]:
+    hf: JsonObject, names: Set[str], family: str | None, folder: Path, remarks: list[Remark]
+) -> JsonObject:
     """With a `model_type`, which files of before 2020 do not have."""
     stated = hf.get("model_type")
     place = str(folder / CONFIG)
@@ -160,7 +159,7 @@ def _with_family(
 
 def _hf_model(
     config: ModelConfig,
-    hf: Mapping[str, Any],
+    hf: JsonObject,
     stored: Mapping[str, StoredTensor],
     folder: Path,
     strict: bool,
@@ -197,7 +196,7 @@ def _whole_heads(config: ModelConfig, heads: list[str], stored: Mapping[str, Sto
 
 def _with_labels(
     config: ModelConfig,
-    hf: Mapping[str, Any],
+    hf: JsonObject,
     heads: Iterable[str],
     stored: Mapping[str, StoredTensor],
     remarks: list[Remark],
@@ -243,7 +242,7 @@ def _without_unused(model: Model, stored: Mapping[str, StoredTensor], remarks: l
     return {name: tensor for name, tensor in stored.items() if name not in unused}
 
 
-def _string_list(hf: Mapping[str, Any], key: str, folder: Path) -> list[str]:
+def _string_list(hf: JsonObject, key: str, folder: Path) -> list[str]:
     values = hf.get(key) or []
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise BadConfig(f"{key} = {values!r} is not a list of names", place=str(folder / CONFIG))
@@ -336,7 +335,7 @@ def save_folder(
     model: Model,
     folder: Path,
     *,
-    hf_config: Mapping[str, Any],
+    hf_config: JsonObject,
     files: Callable[[Path], None],
     owned: Iterable[str] = (),
 ) -> None:
@@ -359,7 +358,7 @@ def save_folder(
     replace_folder(folder.resolve(), write, stale={INDEX, PICKLE, *owned})
 
 
-def config_values(model: Model, hf_config: Mapping[str, Any]) -> dict[str, Any]:
+def config_values(model: Model, hf_config: JsonObject) -> JsonObject:
     """The `config.json` of a model: Hugging Face's fields where they can express it, else our own."""
     own = {**own_config(model.config), "heads": list(model.heads)}
     hf = to_hf(model.config)

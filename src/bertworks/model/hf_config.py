@@ -15,6 +15,7 @@ from typing import Any
 
 from bertworks.config import HeadConfig, ModelConfig, check_config
 from bertworks.errors import BadConfig, Unsupported
+from bertworks.files import JsonObject
 
 OURS = "bertworks"  # our model_type, and the key of our own fields in their config.json
 Values = dict[str, Any]
@@ -33,7 +34,7 @@ ACTIVATION_NAMES = {
 }
 THEIR_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu", "silu": "silu", "tanh": "tanh"}
 
-Fields = Mapping[str, tuple[str, Any]]
+Fields = Mapping[str, tuple[str, object]]
 """Our field -> their field, and its default where config.json does not have it."""
 
 BERT_FIELDS: Fields = {
@@ -59,41 +60,41 @@ class HFFamily:
 
     fields: Fields
     # Where it is not one field for one field: (our values so far, theirs) -> our further values.
-    read: Callable[[Values, Mapping[str, Any]], Values]
+    read: Callable[[Values, JsonObject], Values]
     write: Callable[[ModelConfig], Values] = lambda config: {}  # the same, backwards
-    fixed: Mapping[str, Any] = field(default_factory=dict)  # our values of every model of the family
+    fixed: Mapping[str, object] = field(default_factory=dict)  # our values of every model of the family
     # Their fields of which one value is supported: any other changes the numbers.
-    required: Mapping[str, Any] = field(default_factory=dict)
+    required: Mapping[str, object] = field(default_factory=dict)
 
 
-def _read_bert(ours: Values, hf: Mapping[str, Any]) -> Values:
+def _read_bert(ours: Values, hf: JsonObject) -> Values:
     return {"causal": hf.get("is_decoder", False), "lm_activation": ours["activation"]}
 
 
-def _read_roberta(ours: Values, hf: Mapping[str, Any]) -> Values:
+def _read_roberta(ours: Values, hf: JsonObject) -> Values:
     first = hf.get("pad_token_id", 1) + 1
     return {"causal": hf.get("is_decoder", False), "first_position": first, "n_positions": ours["n_positions"] - first}
 
 
-def _read_albert(ours: Values, hf: Mapping[str, Any]) -> Values:
+def _read_albert(ours: Values, hf: JsonObject) -> Values:
     return {"n_layers": ours["n_layers"] * ours["layers_per_group"], "lm_activation": ours["activation"]}
 
 
-def _read_electra(ours: Values, hf: Mapping[str, Any]) -> Values:
+def _read_electra(ours: Values, hf: JsonObject) -> Values:
     projected = ours["embedding_size"] != ours["hidden_size"]
     return {"causal": hf.get("is_decoder", False), "embedding_size": ours["embedding_size"] if projected else None}
 
 
-def _read_distilbert(ours: Values, hf: Mapping[str, Any]) -> Values:
+def _read_distilbert(ours: Values, hf: JsonObject) -> Values:
     return {"lm_activation": ours["activation"]}
 
 
-def _read_xlnet(ours: Values, hf: Mapping[str, Any]) -> Values:
+def _read_xlnet(ours: Values, hf: JsonObject) -> Values:
     causal = {"bi": False, "uni": True}.get(hf.get("attn_type", "bi"), "neither bi nor uni")
     return {"causal": causal, "attention_dropout": ours["dropout"], "ffn_dropout": ours["dropout"]}
 
 
-def _read_gpt2(ours: Values, hf: Mapping[str, Any]) -> Values:
+def _read_gpt2(ours: Values, hf: JsonObject) -> Values:
     return {"ffn_size": ours["ffn_size"] or 4 * ours["hidden_size"]}
 
 
@@ -267,7 +268,7 @@ HF_FAMILIES: dict[str, HFFamily] = {
 }
 
 
-def from_hf(hf: Mapping[str, Any], place: str = "config.json") -> ModelConfig:
+def from_hf(hf: JsonObject, place: str = "config.json") -> ModelConfig:
     """Our config for a `config.json`."""
     kind = hf.get("model_type")
     if kind == OURS:
@@ -331,7 +332,7 @@ def _activation(name: object, place: str) -> str:
     return ACTIVATION_NAMES[name]
 
 
-def _labels(hf: Mapping[str, Any], place: str) -> tuple[str, ...]:
+def _labels(hf: JsonObject, place: str) -> tuple[str, ...]:
     names = hf.get("id2label")
     if not names:
         count = hf.get("num_labels", 2)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from bertworks.errors import BadConfig, Remark, Unsupported
-from bertworks.files import read_any_json, read_json
+from bertworks.files import JsonObject, read_any_json, read_json
 from bertworks.model.layout import PADDING_RANK, Layout, Run
 
 Mode = Literal["mean", "first", "last", "max"]
@@ -47,7 +47,7 @@ class Pooling:
     limit_file: str = ""  # the file with the limit
     lower_case: bool = False
     stated: bool = False  # the folder has a modules.json
-    sentence_config: dict[str, Any] = field(default_factory=dict)  # of SENTENCE_FILE, written back as it was
+    sentence_config: JsonObject = field(default_factory=dict)  # of SENTENCE_FILE, written back as it was
     refusals: tuple[Remark, ...] = ()  # what the folder configures and is not supported
 
     @property

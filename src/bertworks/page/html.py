@@ -65,7 +65,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     texts = [
         [str(title), *(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in cells)] for title, *cells in rows
     ]
-    is_numeric = [at > 0 and all(NUMBER_CELL.fullmatch(row[at]) for row in texts) for at in range(len(header))]
+    is_numeric = [i > 0 and all(NUMBER_CELL.fullmatch(row[i]) for row in texts) for i in range(len(header))]
     classes = [' class="number"' if numeric else "" for numeric in is_numeric]
     parts = ["<table><tr>", *(f"<th{name}>{cell}</th>" for name, cell in zip(classes, header, strict=True)), "</tr>"]
     for title, *cells in texts:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from bertworks.datasets.checks import WITHOUT_COPIES
 from bertworks.datasets.example import Example
 from bertworks.errors import Remark, counted
-from bertworks.files import read_json
+from bertworks.files import JsonObject, read_json
 from bertworks.measure.intervals import Interval
 from bertworks.measure.metrics import Metric
 from bertworks.model.locate import RUN
@@ -82,7 +82,7 @@ def _key_figures(events: list[Event], results: EvalResults, metrics: Metrics) ->
     return key_figures(figures)
 
 
-def _data(source: dict[str, Any], remarks: Sequence[Remark]) -> str:
+def _data(source: JsonObject, remarks: Sequence[Remark]) -> str:
     """Data set and files, and the remarks of reading them."""
     names = [source["dataset"], *(Path(path).name for key in ("folder", "train", "dev") if (path := source[key]))]
     lines = [escape(", ".join(name for name in names if name))]

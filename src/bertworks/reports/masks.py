@@ -105,12 +105,14 @@ def _view(epoch: Epoch, example_id: int, tokenizer: Tokenizer) -> MaskedExample:
     corrupted = epoch.corrupted(example_id, example)
     targets = set(corrupted.targets.tolist())
     tokens = []
-    for at, (seen, original) in enumerate(zip(corrupted.ids.tolist(), example.ids.tolist(), strict=True)):
-        state: TokenState = "text" if example.maskable[at] else "special"
-        if at in targets:
+    for index, (seen, original) in enumerate(zip(corrupted.ids.tolist(), example.ids.tolist(), strict=True)):
+        state: TokenState = "text" if example.maskable[index] else "special"
+        if index in targets:
             state = "kept" if seen == original else "masked" if seen == epoch.loader.vocabulary.mask_id else "random"
-        is_start = bool(example.word_starts[at] or not example.maskable[at] or at == 0 or not example.maskable[at - 1])
-        segment = int(example.segments[at])
+        is_start = bool(
+            example.word_starts[index] or not example.maskable[index] or index == 0 or not example.maskable[index - 1]
+        )
+        segment = int(example.segments[index])
         tokens.append(ShownToken(tokenizer.readable(seen), tokenizer.readable(original), state, is_start, segment))
     return MaskedExample(tokens, example.label, epoch.loader.config.pairs)
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
-from bertworks.files import atomic_write
+from bertworks.files import JsonObject, atomic_write
 from bertworks.page.html import bilingual, escape, page, table
 from bertworks.page.modules import joined_modules, joined_styles
 from bertworks.train.events import Event
@@ -42,11 +41,11 @@ def key_figures(figures: Iterable[tuple[str, tuple[str, str]]]) -> str:
     return f'<div class="figure-boxes columns-{columns}">{"".join(boxes)}</div>'
 
 
-def settings_sections(record: dict[str, Any]) -> list[str]:
+def settings_sections(record: JsonObject) -> list[str]:
     """All settings of a run, in sections that are folded until clicked."""
     header = [bilingual("setting", "设置"), bilingual("value", "值")]
     environment = record.get("environment")
-    sections: list[tuple[str, dict[str, Any]]] = [
+    sections: list[tuple[str, JsonObject]] = [
         (bilingual("Config", "配置"), record["config"]),
         (bilingual("Machine", "运行环境"), environment if isinstance(environment, dict) else {}),
         (
@@ -58,9 +57,9 @@ def settings_sections(record: dict[str, Any]) -> list[str]:
     return [f"<details><summary>{title}</summary>{table(header, rows)}</details>" for title, rows in tables]
 
 
-def _flatten(values: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+def _flatten(values: JsonObject, prefix: str = "") -> list[tuple[str, object]]:
     """Nested keys joined by dots, as `--set` takes them."""
-    rows = []
+    rows: list[tuple[str, object]] = []
     for name, value in values.items():
         rows += _flatten(value, f"{prefix}{name}.") if isinstance(value, dict) else [(prefix + name, value)]
     return rows

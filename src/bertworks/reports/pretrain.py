@@ -169,7 +169,7 @@ def _predictions(objective: Objective, sample: HeldOutSample | None, tokenizer: 
         position: _token_guess(original, top1, confidence, tokenizer)
         for position, original, top1, confidence in predicted
     }
-    tokens = [guesses.get(at) or _plain_token(id, tokenizer) for at, id in enumerate(originals.tolist())]
+    tokens = [guesses.get(index) or _plain_token(id, tokenizer) for index, id in enumerate(originals.tolist())]
     separators = _separators(originals.tolist(), sample.word_starts.tolist(), tokenizer)
     pieces = [separator + token for separator, token in zip(separators, tokens, strict=True)]
     ends = np.cumsum(batch.lengths).tolist()
@@ -231,13 +231,13 @@ def _separators(ids: Sequence[int], word_starts: Sequence[bool], tokenizer: Toke
     pieces = [tokenizer.piece(id) or "" for id in ids]
     is_special = [id in tokenizer.reserved_ids for id in ids]
     separators = [""]
-    for at in range(1, len(ids)):
-        if is_special[at]:
+    for index in range(1, len(ids)):
+        if is_special[index]:
             separators.append(" ")
-        elif is_special[at - 1]:
-            separators.append(" " if word_starts[at] else " …")
+        elif is_special[index - 1]:
+            separators.append(" " if word_starts[index] else " …")
         else:
-            spaced = word_starts[at] and _has_space_between(pieces[at - 1], pieces[at], tokenizer)
+            spaced = word_starts[index] and _has_space_between(pieces[index - 1], pieces[index], tokenizer)
             separators.append(" " if spaced else "")
     return separators
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from bertworks.files import JsonObject
 from bertworks.inspect.atlas_words import NAME_TITLES, REASONS, title_of
 from bertworks.objectives.masked import Masked
 from bertworks.page.bars import Bar, bar_table
@@ -33,7 +33,7 @@ class NamedHeads:
 
     title: tuple[str, str]  # of the model
     folder: str  # of its pages, from the folder of the tour
-    atlas: Mapping[str, Any] | None
+    atlas: JsonObject | None
 
     def heads(self, name: str) -> list[str]:
         heads = self.atlas["heads"] if self.atlas is not None else []
@@ -81,12 +81,12 @@ class TourResults:
     train_examples: int = 0
     n_classes: int = 0
     # By folder: what the fine-tuning starts from, in English and Chinese, and its results.json.
-    starts: dict[str, tuple[tuple[str, str], dict[str, Any]]] = field(default_factory=dict)
+    starts: dict[str, tuple[tuple[str, str], JsonObject]] = field(default_factory=dict)
     pair: tuple[str, str] = ("", "")  # of sentences, whose attention is shown
     inside: list[NamedHeads] = field(default_factory=list)  # a model each
 
 
-def accuracy(results: dict[str, Any]) -> float:
+def accuracy(results: JsonObject) -> float:
     """Of a fine-tuning: what its interval is around, the estimate for new examples."""
     selection = results.get("selection") or {}
     return float((selection.get("cross_fitted") or results["metrics"])["accuracy"])
@@ -116,9 +116,9 @@ def _intro() -> str:
 
 def _similarities(results: TourResults) -> str:
     rows = []
-    for at, (sentence, cosines) in enumerate(results.similarities):
-        cells = ["<td></td>" if column == at else _cosine_cell(cosine) for column, cosine in enumerate(cosines)]
-        rows.append(f"<tr><td>{at + 1}</td><td>{escape(sentence)}</td>{''.join(cells)}</tr>")
+    for index, (sentence, cosines) in enumerate(results.similarities):
+        cells = ["<td></td>" if column == index else _cosine_cell(cosine) for column, cosine in enumerate(cosines)]
+        rows.append(f"<tr><td>{index + 1}</td><td>{escape(sentence)}</td>{''.join(cells)}</tr>")
     header = "".join(f"<th>{number}</th>" for number in range(1, len(results.similarities) + 1))
     text = bilingual(
         "A trained model (all-MiniLM-L6-v2) turns a sentence into a vector of 384 numbers. The table shows the cosine "
@@ -258,8 +258,8 @@ def _unnamed(model: NamedHeads) -> str:
     """What was read, and what it could not show."""
     parts = [(f"{model.title[0]}: {model.text[0]}", f"{model.title[1]}：{model.text[1]}")]
     for reason, names in model.unseen.items():
-        (english, chinese), (why, why_zh) = _listed(names), title_of(REASONS, reason)
-        parts.append((f"{escape(why)} ({escape(english)})", f"{escape(why_zh)}（{escape(chinese)}）"))
+        (english, chinese), (title, title_zh) = _listed(names), title_of(REASONS, reason)
+        parts.append((f"{escape(title)} ({escape(english)})", f"{escape(title_zh)}（{escape(chinese)}）"))
     return bilingual("; ".join(part for part, _ in parts), "；".join(part for _, part in parts))
 
 

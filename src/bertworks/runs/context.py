@@ -15,13 +15,12 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from bertworks.config import FinetuneConfig, LoopConfig, PretrainConfig, renamed_keys
 from bertworks.errors import BadCheckpoint, BadConfig, BertworksError, Remark, SaveFailed, Unsupported
-from bertworks.files import atomic_write, locked, new_folder, read_json
+from bertworks.files import JsonObject, atomic_write, locked, new_folder, read_json
 from bertworks.model.locate import MODEL, RUN
 from bertworks.runs.record import RunRecord
 from bertworks.train.checkpoint import (
@@ -96,7 +95,7 @@ class RunContext:
     record: RunRecord
     process: ProcessContext
     device: torch.device
-    machine: dict[str, Any]
+    machine: JsonObject
     checkpoint: Checkpoint | None  # to resume from
     damaged_checkpoints: list[Remark]  # newer ones that could not be read, and why
     start: Workbench | None = None  # the model to start from, if it is loaded already
@@ -197,11 +196,11 @@ class RunContext:
         trainer.policy.save_model()
         return True
 
-    def _differences(self, before: dict[str, Any]) -> list[str]:
+    def _differences(self, before: JsonObject) -> list[str]:
         """What has changed since the checkpoint was written, so that equal bits are not guaranteed."""
-        now = self.machine
-        changed = [name for name in BITWISE_FIELDS if before.get(name) != now[name]]
-        return [f"{name}: {before.get(name)} then, {now[name]} now" for name in changed]
+        machine = self.machine
+        changed = [name for name in BITWISE_FIELDS if before.get(name) != machine[name]]
+        return [f"{name}: {before.get(name)} then, {machine[name]} now" for name in changed]
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
@@ -156,7 +156,7 @@ class _PartialVectors:
     def finish(self, out: Path) -> None:
         with save_errors(out):
             self.file.seek(0)
-            header: dict[str, Any] = {"descr": "<f4", "fortran_order": False, "shape": (self.rows, self.width)}
+            header: dict[str, object] = {"descr": "<f4", "fortran_order": False, "shape": (self.rows, self.width)}
             np.lib.format.write_array_header_1_0(self.file, header)
             assert self.file.tell() == HEADER_BYTES
             self._sync()

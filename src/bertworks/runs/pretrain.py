@@ -6,7 +6,6 @@ import hashlib
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -102,7 +101,7 @@ def _full_objective(config: PretrainConfig) -> str:
     return f"{name}+{pairs}" if f"{name}+{pairs}" in RECIPES else name
 
 
-def fingerprint(shards: Shards) -> dict[str, Any]:
+def fingerprint(shards: Shards) -> dict[str, object]:
     """Identifies the text of a run."""
     digest = hashlib.sha256((shards.folder / MANIFEST).read_bytes()).hexdigest()
     counts = {"documents": shards.manifest.counts.documents, "tokens": shards.manifest.counts.tokens}

@@ -6,14 +6,14 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from bertworks import __version__
 from bertworks.config import Frozen
 from bertworks.errors import BadConfig, NotFound
-from bertworks.files import read_json, write_json
+from bertworks.files import JsonObject, read_json, write_json
 from bertworks.model.locate import RUN
 
 Kind = Literal["pretrain", "finetune", "seeds"]
@@ -33,14 +33,14 @@ class RunRecord(BaseModel):
     preset: str | None = None
     init: str | None = None  # the model it began with
     shards: str | None = None  # pre-training
-    source: dict[str, Any] | None = None  # fine-tuning: where the examples come from
-    data: dict[str, Any] | str  # fingerprint of the shards or examples
-    config: dict[str, Any]
+    source: JsonObject | None = None  # fine-tuning: where the examples come from
+    data: JsonObject | str  # fingerprint of the shards or examples
+    config: JsonObject
     seeds: list[int] | None = None
-    environment: dict[str, Any] | None = None
+    environment: JsonObject | None = None
 
     @classmethod
-    def new(cls, kind: Kind, config: Frozen, **fields: Any) -> RunRecord:
+    def new(cls, kind: Kind, config: Frozen, **fields: object) -> RunRecord:
         return cls(kind=kind, config=config.model_dump(mode="json"), **fields)
 
     @classmethod
@@ -71,6 +71,6 @@ class RunRecord(BaseModel):
         text = json.dumps([{**self.config, "train": train}, self.data, self.preset], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def with_loop(self, **changes: Any) -> RunRecord:
+    def with_loop(self, **changes: object) -> RunRecord:
         """With other keys of the training loop, named as in this record."""
         return self.model_copy(update={"config": {**self.config, "train": {**self.config["train"], **changes}}})

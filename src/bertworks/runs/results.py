@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from bertworks.errors import Remark
-from bertworks.files import read_json
+from bertworks.files import JsonObject, read_json
 from bertworks.model.locate import RUN
 from bertworks.train.events import METRICS, Evaluated, of_kind, read_events
 
@@ -43,12 +42,12 @@ def remarks_on_model(run: Path) -> list[Remark]:
     return [Remark(code, f"this run is unfinished, {state}; `bertworks resume {run}` continues it")]
 
 
-def read_results(run: Path) -> dict[str, Any]:
+def read_results(run: Path) -> JsonObject:
     """`results.json` with today's keys."""
     return _with_new_keys(read_json(run / RESULTS))
 
 
-def _with_new_keys(values: dict[str, Any]) -> dict[str, Any]:
+def _with_new_keys(values: JsonObject) -> JsonObject:
     """Labels are keys too, in `classes`, and may have any name: keys are renamed only where they are ours."""
     results = _renamed(values, SECTION_KEYS)
     if isinstance(results.get("seeds"), dict):
@@ -63,11 +62,11 @@ def _with_new_keys(values: dict[str, Any]) -> dict[str, Any]:
     return results
 
 
-def _renamed(values: dict[str, Any], new_keys: dict[str, str]) -> dict[str, Any]:
+def _renamed(values: JsonObject, new_keys: dict[str, str]) -> JsonObject:
     return {new_keys.get(key, key): value for key, value in values.items()}
 
 
-def _rename_metrics(values: Any) -> Any:
+def _rename_metrics(values: object) -> object:
     if not isinstance(values, dict):
         return values
     return {METRIC_NAMES.get(key, key): _rename_metrics(value) for key, value in values.items()}

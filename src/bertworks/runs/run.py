@@ -165,7 +165,7 @@ def finetune(
         raise BadConfig(cause, code="out-of-range", fields=too_low)
     named_columns = _named_columns(columns)
     options = option_settings(steps=steps, epochs=epochs, budget=budget, device=device, on_long=on_long)
-    given = parse_settings(_assignments(settings), FINETUNE_SECTIONS, options)
+    settings_by_key = parse_settings(_assignments(settings), FINETUNE_SECTIONS, options)
     if (folder / RUN).is_file():
         remedy = f"Run({str(folder)!r}).resume() continues it; or name another"
         raise SaveFailed("there is a run here already", place=str(folder), remedy=remedy, code="run-exists")
@@ -182,7 +182,7 @@ def finetune(
             first=first,
             skip_bad=skip_bad,
         )
-        job = FinetuneJob.resolve(source, model=str(model), settings=given, n_seeds=seeds)
+        job = FinetuneJob.resolve(source, model=str(model), settings=settings_by_key, n_seeds=seeds)
         start_finetune(replace(job, rows=rows), folder, ProcessContext.library(on_event), seeds)
     return Run(folder)
 
@@ -291,7 +291,7 @@ def _paths(files: str | Path | Sequence[str | Path]) -> list[str]:
     return [str(files)] if isinstance(files, str | Path) else [str(file) for file in files]
 
 
-def _assignments(settings: Mapping[str, Any] | None) -> list[str]:
+def _assignments(settings: Mapping[str, object] | None) -> list[str]:
     return [f"{key}={json.dumps(_json_value(value))}" for key, value in (settings or {}).items()]
 
 
@@ -355,7 +355,7 @@ def _write_rows(data: Rows, file: Path) -> None:
                 raise BadText("half a surrogate pair", place=f"row {number}", code="lone-surrogate") from None
 
 
-def _json_value(value: Any) -> Any:
+def _json_value(value: Any) -> object:
     """A cell as JSON: NaN is null, as are pandas' own missing values; numpy scalars are numbers."""
     if type(value).__name__ in ("NAType", "NaTType"):
         return None

@@ -17,13 +17,12 @@ from math import inf
 from pathlib import Path
 from statistics import fmean
 from time import monotonic
-from typing import Any
 
 import numpy as np
 
 from bertworks.config import check_finetune
 from bertworks.errors import BertworksError, NotFound, Unsupported
-from bertworks.files import locked, new_folder
+from bertworks.files import JsonObject, locked, new_folder
 from bertworks.measure.intervals import SeedScores, intervals, seed_mean, seed_std, shifted_interval
 from bertworks.model.locate import MODEL, RUN
 from bertworks.reports.page import REPORT
@@ -216,7 +215,7 @@ def seed_scores(run: Path) -> SeedScores:
     return [np.array(result["example_scores"], np.float64) for result in completed]
 
 
-def finished_results(run: Path) -> dict[str, Any]:
+def finished_results(run: Path) -> JsonObject:
     RunRecord.read(run, FINETUNE, SEEDS)
     if not (run / RESULTS).is_file():
         remedy = f"`bertworks resume {run}` continues it"

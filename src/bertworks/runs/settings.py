@@ -55,7 +55,7 @@ FINETUNE: Sections = {
     "optim": (OptimConfig,),
     "train": (FinetuneLoop,),
 }
-Settings = Mapping[str, Any]
+Settings = Mapping[str, object]
 """What the user has set, by key, such as `optim.lr`; from `parse_settings`, which knows the keys."""
 # Fields that a trained model may change.
 CHANGEABLE = ("n_positions", "n_segments", "dropout", "attention_dropout", "ffn_dropout", "head_dropout")
@@ -236,7 +236,7 @@ def resolve_pretrain(
 
 
 def _unused_settings(
-    user_settings: Mapping[str, Mapping[str, Any]], objective_type: type[Objective], pairs: Pairs
+    user_settings: Mapping[str, Mapping[str, object]], objective_type: type[Objective], pairs: Pairs
 ) -> list[str]:
     """Settings that only other objectives use, or other kinds of sentence pairs."""
     of_corruptions = frozenset().union(*(other.corruption.uses for other in OBJECTIVES.values()))
@@ -301,7 +301,7 @@ def resolve_finetune(
     return config.model_copy(update={"train": loop})
 
 
-def _check_overlap(user_settings: Mapping[str, Any], max_length: object) -> None:
+def _check_overlap(user_settings: Mapping[str, object], max_length: object) -> None:
     """Windows overlap by at most half; the default overlap is for long ones and gives way in short ones."""
     overlap = user_settings.get("overlap")
     if isinstance(overlap, int) and isinstance(max_length, int) and overlap > max_length // 2:
@@ -318,7 +318,7 @@ def _n_evaluations(loop: FinetuneLoop, n_train: int, n_dev: int) -> int:
     return max(2, min(loop.evaluations, round(EVALUATION_SHARE * EVALUATION_SPEED * n_trained / n_dev)))
 
 
-def _check_task(task: TaskConfig, user_settings: Mapping[str, Any]) -> None:
+def _check_task(task: TaskConfig, user_settings: Mapping[str, object]) -> None:
     """What follows from the examples stays; the order of the labels may change: of two, F1 is that of the second."""
     fixed = [f"task.{name}" for name in FROM_EXAMPLES if name in user_settings]
     if fixed:
@@ -344,7 +344,7 @@ def _check_task(task: TaskConfig, user_settings: Mapping[str, Any]) -> None:
         raise BadConfig(f"task.metric = {name!r}", remedy=remedy, code="unknown-metric", fields=["task.metric"])
 
 
-def _override_trained(init: Workbench, changes: Mapping[str, Any]) -> ModelConfig:
+def _override_trained(init: Workbench, changes: Mapping[str, object]) -> ModelConfig:
     """The config of a trained model with those changes that leave its weights valid."""
     fixed = [name for name in changes if name not in CHANGEABLE]
     if fixed:

@@ -98,7 +98,7 @@ def _blocks(sources: Sequence[str]) -> Iterator[list[str]]:
         sentences = [sentence for paragraph in document.split("\n") for sentence in split_sentences(paragraph)]
         sentences = [sentence for sentence in sentences if any(map(str.isalnum, sentence))]
         starts = range(0, len(sentences), BLOCK_SENTENCES)
-        yield from (block for at in starts if len(block := sentences[at : at + BLOCK_SENTENCES]) > 1)
+        yield from (block for start in starts if len(block := sentences[start : start + BLOCK_SENTENCES]) > 1)
 
 
 def _write(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bertworks.data.corpus import Corpus, ReadProgress
 from bertworks.files import check_new_folder, new_folder
@@ -33,7 +32,7 @@ class ExtensionReport:
         """How often the rarest of the new words occurs."""
         return min((self.before.uses[word].count for word in self.extension.words), default=0)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         extension = self.extension
         changes = self.changes
         return {

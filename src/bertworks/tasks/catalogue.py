@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from bertworks.data.tables import table_format
 from bertworks.datasets.columns import Columns
@@ -41,7 +40,7 @@ class DataSet:
     read: ExampleReader
     description: str
     labels: Sequence[str] = ()  # in order; of two, the second is the positive class of F1
-    config: Mapping[str, Any] = field(default_factory=dict)  # further fields of `TaskConfig`
+    config: Mapping[str, object] = field(default_factory=dict)  # further fields of `TaskConfig`
     tested_on_official_files: bool = False
     known_by_name: bool = True  # unlabelled files are recognised by name; False: by content only
 

@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch.nn.functional as F
@@ -199,7 +198,7 @@ class Choice(Task[int, ChoicePrediction]):
         self.counted_from = config.counted_from
 
     @classmethod
-    def describe(cls, data: TaskData, labels: tuple[str, ...]) -> dict[str, Any]:
+    def describe(cls, data: TaskData, labels: tuple[str, ...]) -> dict[str, object]:
         return {"counted_from": (data.columns.counted_from or 0) if data.columns is not None else 0}
 
     def features(self, examples: Sequence[Example], windows: SlidingWindows) -> list[Features]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -53,7 +52,7 @@ class ClassifySchema(Schema):
     )
 
     def answer(self, row: Row, texts: tuple[str, ...], columns: Columns) -> str:
-        value: Any = row[columns.labels[0]]
+        value: object = row[columns.labels[0]]
         if is_missing(value):
             raise InvalidRow("no label", "no-label")
         if not isinstance(value, str | int | float | bool):

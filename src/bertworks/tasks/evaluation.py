@@ -88,7 +88,7 @@ class EvalResults:
         }
         return replace(self, selection=selection, intervals=shifted)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         return {
             "metrics": self.metrics,
             "intervals": self.intervals,
@@ -111,7 +111,7 @@ class EvalResults:
         }
 
 
-def _error(example: Example, score: Score) -> dict[str, Any]:
+def _error(example: Example, score: Score) -> dict[str, object]:
     return {
         "texts": example.texts,
         "place": example.place,
@@ -142,7 +142,7 @@ class SeedSummary:
             for split, by_seed in self.extra_eval.items()
         }
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         return dict(vars(self))
 
 
@@ -193,14 +193,14 @@ def calibrate(
         predictions = task.decode_all(part_outputs, part_features, part_examples)
         return task.calibration_loss(part_outputs, predictions, part_features, part_examples)
 
-    everything = np.arange(len(examples))
+    all_members = np.arange(len(examples))
     before, is_correct = _confidences(task, task.decode_all(outputs, features, examples), examples)
-    temperature = fit_temperature(loss_of(everything))
+    temperature = fit_temperature(loss_of(all_members))
     held_out: list[tuple[Floats, Bools]] = []
     gain = 0.0
     for members in folds(len(examples)):
         loss = loss_of(members)
-        fitted = fit_temperature(loss_of(np.setdiff1d(everything, members)))
+        fitted = fit_temperature(loss_of(np.setdiff1d(all_members, members)))
         gain += loss(1.0) - loss(fitted)
         with temperature_of(task, fitted):
             predictions = task.decode_all(*subset(members))
@@ -251,12 +251,12 @@ def metrics_of(task: AnyTask) -> dict[str, Metric]:
     return {metric.name: metric for metric in task.metrics}
 
 
-def metric_values(task: AnyTask, predictions: Sequence[Any], examples: Sequence[Example]) -> MetricValues:
+def metric_values(task: AnyTask, predictions: Sequence[object], examples: Sequence[Example]) -> MetricValues:
     """Metrics without intervals, which are slow to compute."""
     return nan_to_zero(task.metric_values(score_table(task.scores(predictions, examples))))
 
 
-def score(task: AnyTask, predictions: Sequence[Any], examples: Sequence[Example]) -> EvalResults:
+def score(task: AnyTask, predictions: Sequence[object], examples: Sequence[Example]) -> EvalResults:
     """Metrics, intervals and errors of predictions."""
     scores = task.scores(predictions, examples)
     table = score_table(scores)
@@ -276,7 +276,7 @@ def score(task: AnyTask, predictions: Sequence[Any], examples: Sequence[Example]
     )
 
 
-def _confidences(task: AnyTask, predictions: Sequence[Any], examples: Sequence[Example]) -> tuple[Floats, Bools]:
+def _confidences(task: AnyTask, predictions: Sequence[object], examples: Sequence[Example]) -> tuple[Floats, Bools]:
     """All confidences, and whether each prediction is correct."""
     pairs = np.array([pair for item in task.scores(predictions, examples) for pair in item.confidences])
     return pairs[:, 0], pairs[:, 1] > 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import torch.nn.functional as F
@@ -43,11 +42,11 @@ class MultilabelPrediction(Prediction):
         undecided = [label for label, score in self.scores.items() if max(score, 1 - score) < confidence]
         return replace(self, labels=[label for label in self.labels if label not in undecided], undecided=undecided)
 
-    def cells(self) -> dict[str, Any]:
+    def cells(self) -> dict[str, object]:
         scores = {f"score_{label}": score for label, score in self.scores.items()}
         return {"labels": ", ".join(self.labels), "undecided": ", ".join(self.undecided), **scores}
 
-    def shown(self) -> dict[str, Any]:
+    def shown(self) -> dict[str, object]:
         undecided = {"undecided": f"undecided: {self._with_scores(self.undecided)}"} if self.undecided else {}
         return {"labels": self._with_scores(self.labels) or "none", **undecided}
 
@@ -125,7 +124,7 @@ class MultilabelSchema(Schema):
             )
 
 
-def _is_set(value: Any, name: str) -> bool:
+def _is_set(value: object, name: str) -> bool:
     text = str(value).strip().lower()
     if text in TRUE_VALUES:
         return True

@@ -95,7 +95,7 @@ class Regress(SequenceTask[float, ValuePrediction]):
         self.scale = config.scale
 
     @classmethod
-    def describe(cls, data: TaskData, labels: tuple[str, ...]) -> dict[str, Any]:
+    def describe(cls, data: TaskData, labels: tuple[str, ...]) -> dict[str, object]:
         values = np.array([float(example.answer) for example in data.train])
         return {**super().describe(data, labels), "shift": float(values.mean()), "scale": float(values.std()) or 1.0}
 

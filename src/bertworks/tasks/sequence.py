@@ -6,7 +6,6 @@ A text longer than the model is read in windows; the logits of its windows are a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -27,7 +26,7 @@ class SequenceTask(Task[Answer, PredictionT]):
     reads_pairs = samples_windows = True
 
     @classmethod
-    def describe(cls, data: TaskData, labels: tuple[str, ...]) -> dict[str, Any]:
+    def describe(cls, data: TaskData, labels: tuple[str, ...]) -> dict[str, object]:
         return {"pairs": len(data.train[0].texts) == 2}
 
     def features(self, examples: Sequence[Example], windows: SlidingWindows) -> list[Features]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from bertworks.config import ModelConfig, TaskArtifact, TaskConfig, WindowConfig
 from bertworks.datasets.example import Example
@@ -11,13 +10,13 @@ from bertworks.errors import NotFound, Unsupported, nearest
 from bertworks.model.model import Model
 from bertworks.tasks.choice import Choice
 from bertworks.tasks.classify import Classify
+from bertworks.tasks.inference import AnyTask
 from bertworks.tasks.multilabel import Multilabel
 from bertworks.tasks.regress import Regress
 from bertworks.tasks.span import SpanTask
 from bertworks.tasks.tag import Tag
-from bertworks.tasks.task import Task
 
-TaskClass = type[Task[Any, Any]]
+TaskClass = type[AnyTask]
 SHAPES: dict[str, TaskClass] = {
     task.schema.shape: task for task in (Classify, Regress, Multilabel, Tag, SpanTask, Choice)
 }
@@ -29,14 +28,14 @@ def task_class(name: str) -> TaskClass:
     return SHAPES[name]
 
 
-def make_task(model: Model, config: TaskConfig, train: Sequence[Example] = ()) -> Task[Any, Any]:
+def make_task(model: Model, config: TaskConfig, train: Sequence[Example] = ()) -> AnyTask:
     """A task on a model; `train`: the examples that it will be trained on."""
     task = task_class(config.shape)(model, config)
     task.fit(train)
     return task
 
 
-def restore_task(model: Model, artifact: TaskArtifact) -> Task[Any, Any]:
+def restore_task(model: Model, artifact: TaskArtifact) -> AnyTask:
     """A fine-tuned task, in evaluation mode."""
     task = make_task(model, artifact.task)
     task.restore(artifact)

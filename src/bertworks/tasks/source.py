@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field, model_validator
 
@@ -41,12 +40,12 @@ class Source(Frozen):
         None, description="choice: number or letter of the first one; null: labels are not numbered"
     )
     paired: bool = False
-    first: int | None = Field(None, ge=1, description="only so many first examples of train")
+    first: int | None = Field(None, ge=1, description="number of examples of train to use, from the first one")
     skip_bad: bool = False
 
     @model_validator(mode="before")
     @classmethod
-    def _migrate(cls, values: Any) -> Any:
+    def _migrate(cls, values: object) -> object:
         """Records from before version 0.2 had text, pair and label, with several labels in one string."""
         if not isinstance(values, dict) or "pair" not in values:
             return values
@@ -62,7 +61,7 @@ class Source(Frozen):
         """For a record: with absolute paths, so that a run can be resumed from another folder, and with the names of
         guessed columns, so that other files are read in the same way."""
         paths = {name: getattr(self, name) for name in ("folder", "train", "dev")}
-        changes: dict[str, Any] = {name: path and str(Path(path).resolve()) for name, path in paths.items()}
+        changes: dict[str, object] = {name: path and str(Path(path).resolve()) for name, path in paths.items()}
         if columns is not None and self.dataset is None:
             changes["columns"] = self.row_schema.named_columns(columns)
             changes |= {
@@ -248,7 +247,7 @@ def describe_task(data: TaskData, source: Source) -> TaskConfig:
 
 def read_eval_data(
     source: Source,
-    where: Path,
+    data_path: Path,
     task: TaskConfig,
     *,
     schema: Schema | None = None,
@@ -259,17 +258,17 @@ def read_eval_data(
     schema = schema or source.row_schema
     report = ReadReport()
     dataset = CATALOGUE.get(source.dataset or "")
-    path = where
+    path = data_path
     extra: dict[str, Path] = {}
-    if dataset is not None and where.is_dir() and not dataset.has(where, labelled=True):
-        extra = dataset.splits(where)
+    if dataset is not None and data_path.is_dir() and not dataset.has(data_path, labelled=True):
+        extra = dataset.splits(data_path)
         extra.pop("train", None)
         if "dev" not in extra:
             names = " or ".join(dataset.files["dev"])
-            raise NotFound(f"no {names} in this folder", place=str(where), code="missing-file")
+            raise NotFound(f"no {names} in this folder", place=str(data_path), code="missing-file")
         path = extra.pop("dev")
-    elif (dataset is None or not where.is_dir()) and not (schema.reads_folders and where.is_dir()):
-        check_file(where)
+    elif (dataset is None or not data_path.is_dir()) and not (schema.reads_folders and data_path.is_dir()):
+        check_file(data_path)
     read = _eval_reader(source, schema, dataset, path, task, named)
     data = TaskData([], [])
     if isinstance(read, TableReader) and (dataset is None or read is not dataset.read):
@@ -285,7 +284,7 @@ def read_eval_data(
     data.dev = data.extra_eval.pop("dev")
     report.check_rows(skip=source.skip_bad, columns=data.columns)
     if not data.dev:
-        raise BadRows(_no_examples(report), report.bad, place=str(where), code="no-examples")
+        raise BadRows(_no_examples(report), report.bad, place=str(data_path), code="no-examples")
     data.remarks += report.remarks()
     return data
 

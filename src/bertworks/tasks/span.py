@@ -14,7 +14,7 @@ from collections.abc import Hashable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch.nn.functional as F
@@ -75,7 +75,7 @@ class SpanPrediction(Prediction):
     def abstain_below(self, confidence: float) -> SpanPrediction:
         return self if self.confidence >= confidence else replace(self, answer=None, start=-1)
 
-    def cells(self) -> dict[str, Any]:
+    def cells(self) -> dict[str, object]:
         # An empty cell means that the passage has no answer.
         return {
             "answer": "?" if self.answer is None else self.answer,
@@ -210,7 +210,7 @@ class SpanTask(Task[tuple[Span, ...], SpanPrediction]):
         self.no_answer = 0.0 if config.no_answer else inf  # threshold of the margin; inf: always answer
 
     @classmethod
-    def describe(cls, data: TaskData, labels: tuple[str, ...]) -> dict[str, Any]:
+    def describe(cls, data: TaskData, labels: tuple[str, ...]) -> dict[str, object]:
         return {"no_answer": any(example.answer == () for example in data.train)}
 
     def restore(self, artifact: TaskArtifact) -> None:

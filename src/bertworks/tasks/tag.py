@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch.nn.functional as F
@@ -103,7 +102,7 @@ class TagPrediction(Prediction):
         entities = [entity for entity in self.entities if entity.confidence >= confidence]
         return replace(self, tags=tags, entities=entities)
 
-    def cells(self) -> dict[str, Any]:
+    def cells(self) -> dict[str, object]:
         return {"words": _cell(self.words), "tags": _cell(["?" if tag is None else tag for tag in self.tags])}
 
 
@@ -111,12 +110,12 @@ class TagPrediction(Prediction):
 class EntityPrediction(TagPrediction):
     """Of tags that mark entities."""
 
-    def cells(self) -> dict[str, Any]:
+    def cells(self) -> dict[str, object]:
         names = ("type", "text", "start", "end", "confidence")
         entities = [{name: getattr(entity, name) for name in names} for entity in self.entities]
         return {**super().cells(), "entities": json.dumps(entities, ensure_ascii=False)}
 
-    def shown(self) -> dict[str, Any]:
+    def shown(self) -> dict[str, object]:
         return {**super().cells(), "entities": "; ".join(map(str, self.entities))}
 
 
@@ -302,11 +301,11 @@ class Tag(Task[tuple[str, ...], TagPrediction]):
         self.marks_entities = metrics.has_entity_tags(config.labels)
 
     @classmethod
-    def describe(cls, data: TaskData, labels: tuple[str, ...]) -> dict[str, Any]:
+    def describe(cls, data: TaskData, labels: tuple[str, ...]) -> dict[str, object]:
         has_entities = metrics.has_entity_tags(labels)
         return {"transitions": observed_transitions(example.labels for example in data.train) if has_entities else ()}
 
-    def learned(self, train: Sequence[Example]) -> dict[str, Any]:
+    def learned(self, train: Sequence[Example]) -> dict[str, object]:
         return {"words": learn_words(train)}
 
     def restore(self, artifact: TaskArtifact) -> None:

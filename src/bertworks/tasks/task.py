@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Generic, Self, TypeVar, cast
+from typing import ClassVar, Generic, Self, TypeVar, cast
 
 import numpy as np
 import torch
@@ -46,14 +46,14 @@ class Prediction:
         """The same prediction, without what has a lower confidence."""
         return self
 
-    def cells(self) -> dict[str, Any]:
+    def cells(self) -> dict[str, object]:
         """The fields for a table: scalars only, lists and dicts are for JSON."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {
             name: "" if value is None else value for name, value in values.items() if not isinstance(value, list | dict)
         }
 
-    def shown(self) -> dict[str, Any]:
+    def shown(self) -> dict[str, object]:
         """The fields for a line on the terminal."""
         return self.cells()
 
@@ -93,7 +93,7 @@ class Task(Trainable, Generic[Answer, PredictionT]):
     problem_type: ClassVar[str | None] = None  # in transformers' config.json
     metrics: ClassVar[tuple[Metric, ...]]  # models are compared by the first, by default
     options: ClassVar[frozenset[str]] = frozenset()  # fields of `TaskConfig` that the user may set for this shape
-    loop_defaults: ClassVar[Mapping[str, Any]] = {}  # of the training loop
+    loop_defaults: ClassVar[Mapping[str, object]] = {}  # of the training loop
     has_confidence: ClassVar[bool] = True
     confidence_of: ClassVar[Title] = ("", "")  # what a confidence refers to, if not to the whole text
     keeps_head: ClassVar[bool] = True  # a head that was trained for the same labels is not initialised anew
@@ -146,7 +146,7 @@ class Task(Trainable, Generic[Answer, PredictionT]):
     # ------------------------------------------------------------------ to be overridden where needed
 
     @classmethod
-    def describe(cls, data: TaskData, labels: tuple[str, ...]) -> dict[str, Any]:
+    def describe(cls, data: TaskData, labels: tuple[str, ...]) -> dict[str, object]:
         """Fields of `TaskConfig` that are determined by the examples."""
         return {}
 
@@ -173,7 +173,7 @@ class Task(Trainable, Generic[Answer, PredictionT]):
         """Choose parameters on dev, beside the temperature, and set them; returns them as fields of `TaskArtifact`."""
         return {}
 
-    def learned(self, train: Sequence[Example]) -> dict[str, Any]:
+    def learned(self, train: Sequence[Example]) -> dict[str, object]:
         """Fields of `TaskArtifact` that the training examples determine."""
         return {}
 

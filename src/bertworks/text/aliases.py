@@ -14,12 +14,13 @@ import unicodedata
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from bertworks.errors import BadConfig
 from bertworks.files import read_file
+
+Trie = dict[str, "Trie"]  # by the next character; an empty key where a string ends
 
 
 def read_aliases(path: Path) -> dict[str, str]:
@@ -42,7 +43,7 @@ def read_aliases(path: Path) -> dict[str, str]:
     return aliases
 
 
-def pre_tokenizer_keeping(strings: Iterable[str]) -> dict[str, Any]:
+def pre_tokenizer_keeping(strings: Iterable[str]) -> dict[str, object]:
     """The JSON of a pre-tokenizer that splits as BERT's does, but never inside these strings."""
     punctuation = _punctuation()
     # A string that ends with a letter must be followed by a word boundary; after punctuation anything may follow.
@@ -76,8 +77,8 @@ def _punctuation() -> str:
     return "".join(rf"\x{{{first:x}}}-\x{{{last:x}}}" for first, last in ranges)
 
 
-def _trie(strings: Iterable[str]) -> dict[str, Any]:
-    root: dict[str, Any] = {}
+def _trie(strings: Iterable[str]) -> Trie:
+    root: Trie = {}
     for string in strings:
         node = root
         for character in string:
@@ -86,7 +87,7 @@ def _trie(strings: Iterable[str]) -> dict[str, Any]:
     return root
 
 
-def _pattern(node: dict[str, Any]) -> str:
+def _pattern(node: Trie) -> str:
     """The regex of a trie: one branch per next character, so that matching never backtracks; longest string first."""
     branches = [re.escape(character) + _pattern(child) for character, child in sorted(node.items()) if character]
     branches += [""] if "" in node else []

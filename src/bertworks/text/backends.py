@@ -10,13 +10,12 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Backend
 
 from bertworks.errors import BadConfig, NotFound, Remark, Unsupported
-from bertworks.files import parse_json, read_json
+from bertworks.files import JsonObject, parse_json, read_json
 from bertworks.text.sentencepiece import PieceType, SentencePieces, read_sentencepiece
 
 SPECIAL = {  # the role of a special token -> its usual names
@@ -26,14 +25,13 @@ SPECIAL = {  # the role of a special token -> its usual names
     "sep": ("[SEP]", "</s>", "<sep>", "<|endoftext|>"),
     "mask": ("[MASK]", "<mask>"),
 }
-Config = dict[str, Any]
 FAIRSEQ_MODEL = "sentencepiece.bpe.model"  # of XLM-RoBERTa and CamemBERT; a unigram model, whatever its name
 SAVE_WITH_TRANSFORMERS = "save the tokenizer with transformers, which writes a tokenizer.json"
 
 
 def from_vocabulary(
-    files: dict[str, bytes], config: Config, added: Config, folder: Path, family: str | None
-) -> tuple[Backend, Config, list[Remark]]:
+    files: dict[str, bytes], config: JsonObject, added: JsonObject, folder: Path, family: str | None
+) -> tuple[Backend, JsonObject, list[Remark]]:
     """The tokenizer of a folder without a tokenizer.json, the tokenizer_config.json for transformers, and what was
     assumed. `family`: of the model, if it is known."""
     remarks: list[Remark] = []
@@ -62,7 +60,7 @@ def from_vocabulary(
     return backend, fast_config(backend, config), remarks
 
 
-def _set_case(pieces: Iterable[str], config: Config) -> list[Remark]:
+def _set_case(pieces: Iterable[str], config: JsonObject) -> list[Remark]:
     """`do_lower_case` as the configuration says, else by the vocabulary, which is an assumption."""
     if config.get("do_lower_case") is not None:
         config["do_lower_case"] = bool(config["do_lower_case"])
@@ -76,7 +74,7 @@ def _set_case(pieces: Iterable[str], config: Config) -> list[Remark]:
     return [Remark("case-assumed", f"no file says do_lower_case; the vocabulary {effect} ({by_class})")]
 
 
-def fast_config(backend: Backend, config: Config) -> Config:
+def fast_config(backend: Backend, config: JsonObject) -> JsonObject:
     """A tokenizer_config.json with which transformers uses tokenizer.json unchanged."""
     names = {f"{kind}_token": name for kind, name in special_names(backend, config).items()}
     has_segments = int(max(backend.encode("a", "a").type_ids, default=0)) > 0 and names.get("cls_token") != "<s>"
@@ -84,7 +82,7 @@ def fast_config(backend: Backend, config: Config) -> Config:
     return {**config, **names, "tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": inputs}
 
 
-def special_names(backend: Backend, config: Config) -> dict[str, str]:
+def special_names(backend: Backend, config: JsonObject) -> dict[str, str]:
     """The special tokens by their role: as in the configuration, else by their usual names."""
     names = {}
     for kind, usual_names in SPECIAL.items():
@@ -98,7 +96,7 @@ def special_names(backend: Backend, config: Config) -> dict[str, str]:
     return names
 
 
-def word_piece(vocab: dict[str, int], config: Config) -> Backend:
+def word_piece(vocab: dict[str, int], config: JsonObject) -> Backend:
     """BERT's tokenizer: clean the text, separate CJK characters, lower-case, split at spaces and punctuation, then
     match the longest piece first."""
     unk, cls, sep = (config.get(f"{kind}_token") or SPECIAL[kind][0] for kind in ("unk", "cls", "sep"))
@@ -121,7 +119,7 @@ def word_piece(vocab: dict[str, int], config: Config) -> Backend:
     return backend
 
 
-def byte_bpe(vocab: dict[str, int], merges: Sequence[tuple[str, str]], config: Config) -> Backend:
+def byte_bpe(vocab: dict[str, int], merges: Sequence[tuple[str, str]], config: JsonObject) -> Backend:
     """GPT-2's and RoBERTa's tokenizer: bytes as letters, pairs merged in the order they were learned. RoBERTa's special
     tokens, `<s>` and `</s>`, are set if the vocabulary has them."""
     valid_merges = [pair for pair in merges if all(piece in vocab for piece in (*pair, "".join(pair)))]
@@ -143,7 +141,7 @@ def byte_bpe(vocab: dict[str, int], merges: Sequence[tuple[str, str]], config: C
     return backend
 
 
-def unigram(model: SentencePieces, config: Config) -> Backend:
+def unigram(model: SentencePieces, config: JsonObject) -> Backend:
     """ALBERT's and XLNet's tokenizer: the most likely split of each word. Special tokens are set as in BERT if the
     vocabulary has `[CLS]`, and as in XLNet, at the end, if it has `<cls>`."""
     vocab = {piece: id for id, (piece, _) in enumerate(model.pieces)}
@@ -190,7 +188,7 @@ def fairseq_layout(model: SentencePieces, is_camembert: bool) -> SentencePieces:
     )
 
 
-def fairseq_unigram(model: SentencePieces, config: Config) -> Backend:
+def fairseq_unigram(model: SentencePieces, config: JsonObject) -> Backend:
     """XLM-RoBERTa's and CamemBERT's tokenizer: the most likely split of each word, special tokens as in RoBERTa.
     `model` has the ids of `fairseq_layout`."""
     vocab = {piece: id for id, (piece, _) in enumerate(model.pieces)}
@@ -215,7 +213,7 @@ def _split_at_spaces(backend: Backend, prepend_scheme: str) -> None:
     backend.decoder = decoders.Metaspace(prepend_scheme=prepend_scheme)
 
 
-def _is_camembert(config: Config, family: str | None, folder: Path) -> bool:
+def _is_camembert(config: JsonObject, family: str | None, folder: Path) -> bool:
     """As `transformers` decides: by the class of the tokenizer, else by the family of the model."""
     if isinstance(config.get("tokenizer_class"), str):
         return "Camembert" in config["tokenizer_class"]
@@ -224,7 +222,7 @@ def _is_camembert(config: Config, family: str | None, folder: Path) -> bool:
     return family == "camembert"
 
 
-def _add_tokens(backend: Backend, model: SentencePieces, config: Config) -> None:
+def _add_tokens(backend: Backend, model: SentencePieces, config: JsonObject) -> None:
     """Tell the tokenizer which pieces are special tokens, and which are never split."""
     typed_pieces = [(piece, piece_type) for (piece, _), piece_type in zip(model.pieces, model.types, strict=True)]
     special = _special_pieces((piece for piece, _ in typed_pieces), config)
@@ -243,14 +241,14 @@ def _bert_template(cls: str, sep: str, vocab: dict[str, int]) -> processors.Temp
     )
 
 
-def _special_pieces(vocab: Iterable[str], config: Config) -> list[str]:
+def _special_pieces(vocab: Iterable[str], config: JsonObject) -> list[str]:
     """The special tokens that a vocabulary has: those of the configuration, and the usual ones."""
     configured = [config[f"{kind}_token"] for kind in SPECIAL if isinstance(config.get(f"{kind}_token"), str)]
     pieces = set(vocab)
     return [name for name in dict.fromkeys([*configured, *chain(*SPECIAL.values())]) if name in pieces]
 
 
-def _refuse_additions(vocab: Iterable[str], config: Config, added: Config, folder: Path) -> None:
+def _refuse_additions(vocab: Iterable[str], config: JsonObject, added: JsonObject, folder: Path) -> None:
     """Refuse added tokens that are not in the vocabulary file: only tokenizer.json can describe them."""
     decoder = config.pop("added_tokens_decoder", None)
     entries = decoder.values() if isinstance(decoder, dict) else []

@@ -17,13 +17,14 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from operator import ne
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding
 
 from bertworks.errors import Unsupported
+from bertworks.files import JsonObject
 from bertworks.text.tokenizer import Tokenizer
 
 Words = Literal["auto", "char"]  # how Chinese words are found: by the segmenter, or every character is one
@@ -217,7 +218,7 @@ def segmenter_version() -> str | None:
         return None
 
 
-def _is_local(tokenizer_json: dict[str, Any]) -> bool:
+def _is_local(tokenizer_json: JsonObject) -> bool:
     """Whether no normalizer, pre-tokenizer or added token of this tokenizer looks across a space."""
     normalizers = _steps(tokenizer_json["normalizer"], "normalizers")
     pre_tokenizers = _steps(tokenizer_json["pre_tokenizer"], "pretokenizers")
@@ -239,7 +240,7 @@ def _is_local(tokenizer_json: dict[str, Any]) -> bool:
     )
 
 
-def _steps(component: dict[str, Any] | None, key: str) -> list[dict[str, Any]]:
+def _steps(component: JsonObject | None, key: str) -> list[JsonObject]:
     """The steps of a normalizer or pre-tokenizer in tokenizer.json, without the sequences that hold them."""
     if component is None:
         return []

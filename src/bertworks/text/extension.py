@@ -14,16 +14,15 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
 from bertworks.errors import BadConfig, Unsupported
+from bertworks.files import JsonObject
 from bertworks.text.aliases import pre_tokenizer_keeping
 from bertworks.text.coverage import Coverage, WordUse, normalized, split_cost
 from bertworks.text.tokenizer import Tokenizer
 from bertworks.text.words import split_words
 
 SCORE_MARGIN = 0.001  # of a new unigram entry over the score of its split
-JsonObject = dict[str, Any]  # of tokenizer.json, or a part of it
 
 
 @dataclass

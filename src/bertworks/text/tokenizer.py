@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from tokenizers import Encoding, decoders
 from tokenizers import Tokenizer as Backend
 
 from bertworks.errors import BadConfig, BadText, BertworksError, Remark, Unsupported, with_article
-from bertworks.files import parse_json, read_file
+from bertworks.files import JsonObject, parse_json, read_file
 from bertworks.text.backends import FAIRSEQ_MODEL, fast_config, from_vocabulary, special_names
 
 Ids = NDArray[np.int32]
@@ -72,9 +72,7 @@ class Pieces:
 class Tokenizer:
     """A tokenizer of the `tokenizers` library with its files, and what a model needs to know about it."""
 
-    def __init__(
-        self, backend: Backend, files: dict[str, bytes], config: dict[str, Any], remarks: list[Remark]
-    ) -> None:
+    def __init__(self, backend: Backend, files: dict[str, bytes], config: JsonObject, remarks: list[Remark]) -> None:
         backend.no_padding()
         backend.no_truncation()
         self.backend = backend
@@ -102,8 +100,10 @@ class Tokenizer:
             remedy = f"it must be called, or end in, {', '.join(VOCABULARY_FILES)}"
             raise BadConfig(cause, place=str(path), remedy=remedy, code="not-a-vocabulary")
         prefix = path.name.removesuffix(name)
-        beside = {other: path.with_name(prefix + other) for other in TOKENIZER_FILES if other not in VOCABULARY_FILES}
-        files = {other: read_file(file) for other, file in beside.items() if file.is_file()}
+        neighbours = {
+            other: path.with_name(prefix + other) for other in TOKENIZER_FILES if other not in VOCABULARY_FILES
+        }
+        files = {other: read_file(file) for other, file in neighbours.items() if file.is_file()}
         return cls.from_files({**files, name: read_file(path)}, path.parent, family)
 
     @classmethod
@@ -137,7 +137,7 @@ class Tokenizer:
             return cls(backend, files, config, remarks)
 
     @classmethod
-    def from_json(cls, tokenizer_json: dict[str, Any], config: dict[str, Any]) -> Self:
+    def from_json(cls, tokenizer_json: JsonObject, config: JsonObject) -> Self:
         """A tokenizer that we trained or changed, with files that `transformers` opens as a `PreTrainedTokenizerFast`.
 
         `tokenizer_json` is the content of its tokenizer.json, and not a backend, since the library would write only one
@@ -358,12 +358,12 @@ def _check_token_widths(offsets: Sequence[tuple[int, int]], place: str) -> None:
         )
 
 
-def _json(files: dict[str, bytes], name: str, folder: Path) -> dict[str, Any]:
+def _json(files: dict[str, bytes], name: str, folder: Path) -> JsonObject:
     values = parse_json(files.get(name, b"{}"), folder / name)
     return values if isinstance(values, dict) else {}
 
 
-def _dumps(values: dict[str, Any]) -> bytes:
+def _dumps(values: dict[str, object]) -> bytes:
     return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
 
 

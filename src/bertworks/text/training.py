@@ -11,12 +11,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from itertools import accumulate
-from typing import Any, Literal
+from typing import Literal
 
 from tokenizers import Tokenizer as Backend
 from tokenizers import models, pre_tokenizers, trainers
 
 from bertworks.errors import BadConfig, BadText
+from bertworks.files import JsonObject
 from bertworks.text.backends import byte_bpe, unigram, word_piece
 from bertworks.text.sentencepiece import PieceType, SentencePieces
 from bertworks.text.tokenizer import Tokenizer
@@ -42,7 +43,7 @@ def train_tokenizer(sample: Sample, kind: Kind, size: int, *, cased: bool) -> To
     return Tokenizer.from_json(json.loads(train(sample, size, config).to_str()), config)
 
 
-def _train_word_piece(sample: Sample, size: int, config: dict[str, Any]) -> Backend:
+def _train_word_piece(sample: Sample, size: int, config: JsonObject) -> Backend:
     untrained = word_piece({piece: id for id, piece in enumerate(BERT_SPECIAL)}, config)
     words = count_words(untrained, sample.texts)
     letters = _alphabet(words, size)
@@ -62,7 +63,7 @@ def _train_word_piece(sample: Sample, size: int, config: dict[str, Any]) -> Back
     return word_piece(trainee.get_vocab(), config)
 
 
-def _train_bpe(sample: Sample, size: int, config: dict[str, Any]) -> Backend:
+def _train_bpe(sample: Sample, size: int, config: JsonObject) -> Backend:
     untrained = byte_bpe({}, [], config)
     trainee = Backend(models.BPE())
     trainee.pre_tokenizer = untrained.pre_tokenizer
@@ -77,7 +78,7 @@ def _train_bpe(sample: Sample, size: int, config: dict[str, Any]) -> Backend:
     return byte_bpe(model["vocab"], [tuple(pair) for pair in model["merges"]], config)
 
 
-def _train_unigram(sample: Sample, size: int, config: dict[str, Any]) -> Backend:
+def _train_unigram(sample: Sample, size: int, config: JsonObject) -> Backend:
     types = [PieceType.CONTROL] * len(ALBERT_SPECIAL)
     types[ALBERT_SPECIAL.index("<unk>")] = PieceType.UNKNOWN
     untrained = unigram(SentencePieces([(piece, 0.0) for piece in ALBERT_SPECIAL], types, b""), dict(config))

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice, pairwise
 from math import inf, log
-from typing import Any
 from unicodedata import category
 
 from bertworks.text.words import CJK
@@ -124,7 +123,7 @@ class WordSplitter:
         self._sorted_words = sorted(words)
         self._cost = lru_cache(maxsize=65536)(self._trigram_cost)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         """Pickled without its cache, which cannot be."""
         return WordSplitter, (self.trigrams, self.words)
 
@@ -156,23 +155,24 @@ class WordSplitter:
         # Paths over the first `end` units: the cheapest that ends a word there, with the start of that word; and the
         # cheapest that is inside of a word of one unit, or of several.
         ended = [(0.0, 0)] + [(inf, 0)] * len(units)
-        one, several = (inf, 0), (inf, 0)
+        single_unit, several_units = (inf, 0), (inf, 0)
         for end in range(len(units) + 1):
             first = BOUNDARY + kinds[end + 1]
             context = kinds[end : end + 2]
             if end:
                 ended[end] = min(
                     ended[end],
-                    (one[0] + self._cost(first, BOUNDARY), one[1]),
-                    (several[0] + self._cost(context, BOUNDARY), several[1]),
+                    (single_unit[0] + self._cost(first, BOUNDARY), single_unit[1]),
+                    (several_units[0] + self._cost(context, BOUNDARY), several_units[1]),
                 )
             if end < len(units):
                 kind = kinds[end + 2]
-                several = min(
-                    (one[0] + self._cost(first, kind), one[1]), (several[0] + self._cost(context, kind), several[1])
+                several_units = min(
+                    (single_unit[0] + self._cost(first, kind), single_unit[1]),
+                    (several_units[0] + self._cost(context, kind), several_units[1]),
                 )
                 is_run = kind in ALPHANUMERIC and kinds[end + 1] in ALPHANUMERIC
-                one = (ended[end][0] + self._cost(BOUNDARY * 2, kind) + is_run * self._missing_space, end)
+                single_unit = (ended[end][0] + self._cost(BOUNDARY * 2, kind) + is_run * self._missing_space, end)
                 self._read_known_words(units, end, ended)
         return _words_between(units, ended)
 
@@ -182,10 +182,10 @@ class WordSplitter:
         beginning = ""
         for end in range(start + 1, len(units) + 1):
             beginning += units[end - 1].translate(VARIANTS)
-            at = bisect_left(self._sorted_words, beginning)
-            if at == len(self._sorted_words) or not self._sorted_words[at].startswith(beginning):
+            index = bisect_left(self._sorted_words, beginning)
+            if index == len(self._sorted_words) or not self._sorted_words[index].startswith(beginning):
                 return
-            if self._sorted_words[at] == beginning:
+            if self._sorted_words[index] == beginning:
                 cost = log(self._counts[BOUNDARY] / self.words[beginning])
                 ended[end] = min(ended[end], (ended[start][0] + cost, start))
 

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from pydantic import Field, TypeAdapter
@@ -29,7 +29,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from bertworks.errors import BadCheckpoint, BertworksError, Remark, SaveFailed
-from bertworks.files import new_folder, read_json
+from bertworks.files import JsonObject, new_folder, read_json
 
 CHECKPOINTS = "checkpoints"  # folder inside of a run's
 WEIGHTS, OPTIMIZER, STATE, MANIFEST = "weights.safetensors", "optimiser.safetensors", "state.json", "manifest.json"
@@ -77,7 +77,7 @@ class State:
 class Checkpoint:
     state: State
     run: str  # identity of the run
-    machine: dict[str, Any]  # that wrote it
+    machine: JsonObject  # that wrote it
     weights: Tensors
     optimizer: Tensors
 
@@ -107,7 +107,7 @@ def _check_space(folder: Path, needed: int) -> None:
         raise SaveFailed(cause, place=str(folder), remedy=remedy, code="no-space")
 
 
-def _entry(path: Path) -> dict[str, Any]:
+def _entry(path: Path) -> dict[str, int | str]:
     """A file's entry in the manifest."""
     with path.open("rb") as file:
         return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}

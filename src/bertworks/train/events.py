@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from bertworks.files import atomic_write
+from bertworks.files import JsonObject, atomic_write
 
 METRICS = "metrics.jsonl"
 BEST_MODEL_LOST = "best-model-lost"  # code of a remark: evaluations before it are no longer those of the run's model
@@ -34,7 +34,7 @@ class Event:
     tokens: int = 0  # trained on so far
     seconds: float = 0.0  # of the run, summed over its processes, one after the other
 
-    def as_line(self) -> dict[str, Any]:
+    def as_line(self) -> dict[str, object]:
         return {"kind": self.kind, **asdict(self)}
 
 
@@ -222,7 +222,7 @@ OLD_KINDS: dict[str, tuple[str, dict[str, str], str | None]] = {
 }
 
 
-def _upgrade(line: Mapping[str, Any]) -> dict[str, Any]:
+def _upgrade(line: JsonObject) -> JsonObject:
     """A line as this version writes it."""
     kind, renamed_keys, nested_field = OLD_KINDS.get(line["kind"], (line["kind"], {}, None))
     values = {renamed_keys.get(name, name): value for name, value in line.items()} | {"kind": kind}
@@ -283,7 +283,7 @@ def _line(event: Event) -> bytes:
     return (json.dumps(_finite(event.as_line()), ensure_ascii=False) + "\n").encode()
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> object:
     """JSON has no NaN and no infinity: they become null."""
     if isinstance(value, dict):
         return {key: _finite(nested) for key, nested in value.items()}

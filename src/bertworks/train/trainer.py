@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,6 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from bertworks.config import LoopConfig, OptimConfig
 from bertworks.data.batches import Cursor, Step
 from bertworks.errors import BertworksError, Diverged, Remark
+from bertworks.files import JsonObject
 from bertworks.model.loss import Loss, Trainable
 from bertworks.train.checkpoint import (
     CHECKPOINTS,
@@ -74,7 +74,7 @@ class TrainContext:
 
     folder: Path
     identity: str  # of the run, stored in its checkpoints
-    machine: dict[str, Any]  # as `environment` describes it
+    machine: JsonObject  # as `environment` describes it
     clock: Clock
     runtime: Runtime = field(default_factory=Runtime)
     distributed: Distributed = field(default_factory=Distributed)
@@ -284,7 +284,7 @@ class Trainer:
                 totals.append(torch.stack([sums[name] for name in counts]))
         return float(torch.stack(values).sum()), dict(zip(counts, torch.stack(totals).sum(0).tolist(), strict=True))
 
-    def _maybe_no_sync(self, *, last: bool) -> AbstractContextManager[Any]:
+    def _maybe_no_sync(self, *, last: bool) -> AbstractContextManager[object]:
         """Gradients are synchronised once per step, with its last micro-batch."""
         if last or not isinstance(self.ddp_module, DistributedDataParallel):
             return nullcontext()
