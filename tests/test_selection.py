@@ -20,9 +20,9 @@ import bertworks
 from bertworks.config import TaskArtifact
 from bertworks.datasets.example import Example
 from bertworks.errors import NotFound
-from bertworks.measure.selection import best_of, cross_fitted
+from bertworks.measure.selection import best, by_metric, cross_fitted, latest_near_best, standard_error, value_in_choice
 from bertworks.runs.compare import compare
-from bertworks.runs.evaluations import EVALUATIONS, discard_later
+from bertworks.runs.evaluations import EVALUATIONS, discard_later, read_scores
 from bertworks.runs.finetune import DevEvaluation
 from bertworks.tasks.evaluation import baseline_metrics, calibrate
 from bertworks.tasks.task import softmax
@@ -65,8 +65,12 @@ def run(base_model: Path, tmp_path_factory: pytest.TempPathFactory) -> bertworks
 # ---------------------------------------------------------------------- the choice of the best evaluation
 
 
+def share(scores: np.ndarray) -> float:
+    return float(scores.mean())
+
+
 def accuracy(scores: np.ndarray) -> dict[str, float]:
-    return {"accuracy": float(scores.mean())}
+    return {"accuracy": share(scores)}
 
 
 def test_cross_fitting_is_unbiased_where_the_best_evaluation_is_not() -> None:
@@ -75,8 +79,7 @@ def test_cross_fitting_is_unbiased_where_the_best_evaluation_is_not() -> None:
     best_errors, cross_fitted_errors = [], []
     for _ in range(150):
         evaluations = [(generator.random((100, 1)) < 0.6).astype(float) for _ in range(10)]
-        values = [accuracy(scores)["accuracy"] for scores in evaluations]
-        best_errors.append(values[best_of(values)] - 0.6)
+        best_errors.append(share(evaluations[best(share, evaluations)]) - 0.6)
         cross_fitted_errors.append(cross_fitted(accuracy, "accuracy", evaluations)["accuracy"] - 0.6)
     noise = float(np.std(cross_fitted_errors)) / np.sqrt(len(cross_fitted_errors))
     assert np.mean(best_errors) > 0.05
@@ -94,8 +97,67 @@ def test_few_examples_tell_nothing_about_a_choice() -> None:
     assert cross_fitted(accuracy, "accuracy", [np.eye(2)[:, :1], np.eye(2)[:, 1:]]) == {}
 
 
+def table_of(n_right: int, n: int = 100) -> np.ndarray:
+    """Scores of `n` examples, of which so many are right: the same ones, and more."""
+    return (np.random.default_rng(7).permutation(n) < n_right).astype(float)[:, None]
+
+
 def test_of_equal_evaluations_the_latest_is_the_best() -> None:
-    assert best_of([0.5, 0.7, 0.7, 0.6]) == 2
+    assert best(share, [table_of(n) for n in (50, 70, 70, 60)]) == 2
+
+
+def test_the_jackknife_agrees_with_the_error_of_a_mean_difference() -> None:
+    generator = np.random.default_rng(0)
+    first, second = ((generator.random((400, 1)) < rate).astype(float) for rate in (0.8, 0.6))
+    differences = first - second
+    expected = differences.std(ddof=1) / np.sqrt(len(differences))
+    assert standard_error(share, first, second) == pytest.approx(expected, rel=0.4)
+    assert standard_error(share, first, first) == 0
+
+
+def test_a_lead_within_one_standard_error_does_not_keep_an_earlier_model() -> None:
+    early, late, far_behind = table_of(90), np.roll(table_of(89), 3), table_of(60)
+    assert latest_near_best(share, [early, late]) == 1
+    assert latest_near_best(share, [early, late, far_behind]) == 1
+    assert latest_near_best(share, [early, far_behind]) == 0
+    assert latest_near_best(share, [far_behind, early]) == 1
+    # A long way down, each step of which is small: compared with the best, not with the one before.
+    steps = [table_of(n) for n in range(90, 40, -1)]
+    assert latest_near_best(share, steps) < 5
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_run_keeps_what_the_rule_chooses(seed: int) -> None:
+    """Step by step, keeping the latest of equal values, a run comes to the choice among all."""
+    generator = np.random.default_rng(seed)
+    evaluations = [(generator.random((60, 1)) < rate).astype(float) for rate in generator.uniform(0.5, 0.9, 12)]
+    values: list[float] = []
+    kept = 0
+    for index, scores in enumerate(evaluations):
+        values.append(value_in_choice(share, evaluations[:index], scores))
+        kept = index if values[-1] >= max(values) else kept
+    assert kept == latest_near_best(share, evaluations)
+
+
+def test_a_sampled_dev_chooses_the_latest_near_the_best(base_model: Path, tmp_path: Path) -> None:
+    """What the run kept, by its rule from the scores that it wrote; and the same where it was resumed."""
+    settings = {**SETTINGS, "train.evaluate_tokens": 200, "train.evaluations": 20, "train.checkpoint_every": 20}
+    run = bertworks.finetune(
+        noisy_rows(80), dev=noisy_rows(120, seed=1), model=base_model, out=tmp_path / "run", budget=6, settings=settings
+    )
+    selection = run.results["selection"]
+    kept = read_scores(run.folder)
+    task = run.model.predictor.task
+    chosen = latest_near_best(by_metric(task.metric_values, "accuracy"), list(kept.values()))
+    assert selection["step"] == list(kept)[chosen]
+    assert selection["sampled_examples"] == len(kept[0]) < 120
+    (finished,) = events(run.folder, "end")
+    assert finished["sampled_examples"] == selection["sampled_examples"]
+    first, *_, latest = events(run.folder, "eval")
+    new_process = DevEvaluation(task, [], [], "accuracy", is_sampled=True, run=run.folder)
+    assert first["metrics"]["error"] == 1 - first["metrics"]["accuracy"]
+    value = new_process._value_in_choice(latest["step"], kept[latest["step"]])
+    assert latest["metrics"]["error"] == 1 - value
 
 
 def test_results_say_how_the_model_was_chosen(run: bertworks.Run) -> None:

@@ -144,8 +144,13 @@ def _choice_lines(finished: Finished, metric: str) -> list[str]:
     """Which evaluations the metrics are of."""
     last = f"; the last: {_format(metric, finished.last[metric])}" if metric in finished.last else ""
     if finished.n_evaluations is not None:
-        best_of = counted(finished.n_evaluations, "evaluation")
-        return [f"          the best of {best_of} on dev, at step {finished.best_step:,}{last}"]
+        evaluations = counted(finished.n_evaluations, "evaluation")
+        if finished.sampled_examples is None:
+            return [f"          the best of {evaluations} on dev, at step {finished.best_step:,}{last}"]
+        return [
+            f"          of {evaluations} on {counted(finished.sampled_examples, 'dev example')} the latest within one "
+            f"standard error of the best, at step {finished.best_step:,}{last}"
+        ]
     return [f"          of the best evaluation of each seed on dev{last}"] if last else []
 
 

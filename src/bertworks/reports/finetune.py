@@ -19,7 +19,7 @@ from bertworks.page.curves import Curve, figure
 from bertworks.page.html import bilingual, escape, paragraph, table
 from bertworks.reports.embedding_map import embedding_map
 from bertworks.reports.page import REPORT, STEPS, curve_points, duration, key_figures, settings_sections, write_report
-from bertworks.tasks.evaluation import MAX_CLASSES_SHOWN, EvalResults, SeedSummary, metrics_of
+from bertworks.tasks.evaluation import MAX_CLASSES_SHOWN, EvalResults, SeedSummary, Selection, metrics_of
 from bertworks.tasks.inference import AnyTask
 from bertworks.text.ledger import Ledger
 from bertworks.train.events import METRICS, Evaluated, Event, Started, Trained, last, of_kind, read_events
@@ -265,13 +265,7 @@ def _selection_notes(results: EvalResults) -> list[Title]:
     notes = []
     selection = results.selection
     if selection is not None:
-        notes.append(
-            (
-                f"The model is that of step {selection.step:,}, the best of "
-                f"{counted(selection.n_evaluations, 'evaluation')}.",
-                f"模型取自第 {selection.step:,} 步，是 {selection.n_evaluations} 次评估中最好的一次。",
-            )
-        )
+        notes.append(_choice_note(selection))
     if selection is not None and selection.cross_fitted:
         notes.append(CROSS_FITTED_NOTE)
     if results.baseline:
@@ -282,6 +276,23 @@ def _selection_notes(results: EvalResults) -> list[Title]:
             )
         )
     return notes
+
+
+def _choice_note(selection: Selection) -> Title:
+    evaluations = counted(selection.n_evaluations, "evaluation")
+    if selection.sampled_examples is None:
+        return (
+            f"The model is that of step {selection.step:,}, the best of {evaluations}.",
+            f"模型取自第 {selection.step:,} 步，是 {selection.n_evaluations} 次评估中最好的一次。",
+        )
+    return (
+        f"The model is that of step {selection.step:,}: of {evaluations} on {selection.sampled_examples:,} examples of "
+        "dev, the latest within one standard error of the best. With so few examples, the best one is mostly the "
+        "luckiest.",
+        f"模型取自第 {selection.step:,} 步：在 {selection.sampled_examples:,} 个开发集样本上的 "
+        f"{selection.n_evaluations} 次评估中，它是与最好成绩相差不超过一个标准误的最后一次。"
+        "样本这么少时，最好的一次多半只是运气最好。",
+    )
 
 
 def _explained(metric: Metric) -> str:

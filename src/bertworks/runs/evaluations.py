@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from bertworks.files import atomic_write, save_errors
 from bertworks.measure.metrics import Floats, nan_to_zero
-from bertworks.measure.selection import cross_fitted
+from bertworks.measure.selection import Choose, best, cross_fitted, latest_near_best
 from bertworks.tasks.evaluation import Selection
 from bertworks.tasks.inference import AnyTask
 from bertworks.train.events import METRICS, Evaluated, of_kind, read_events
@@ -37,6 +37,16 @@ def discard_later(run: Path, step: int) -> None:
             path.unlink()
 
 
+def read_scores(run: Path) -> dict[int, Floats]:
+    """Of the evaluations that are kept, by step."""
+    return {step: np.load(path, allow_pickle=False) for step, path in sorted(_files(run).items())}
+
+
+def choice_rule(*, reads_all: bool) -> Choose:
+    """How a run chooses its model. Where evaluations read only a part of dev, the lead of the best may be luck."""
+    return best if reads_all else latest_near_best
+
+
 def _files(run: Path) -> dict[int, Path]:
     matches = ((NAME.fullmatch(path.name), path) for path in sorted((run / EVALUATIONS).glob("*.npy")))
     return {int(match[1]): path for match, path in matches if match is not None}
@@ -54,19 +64,22 @@ class History:
     @classmethod
     def read(cls, run: Path, best_step: int, examples: Sequence[int]) -> History:
         steps = sorted({event.step for event in of_kind(read_events(run / METRICS), Evaluated)})
-        files = _files(run)
-        is_complete = files.keys() >= set(steps)
-        scores = [np.load(files[step], allow_pickle=False) for step in steps] if is_complete else None
-        return cls(steps, best_step, scores, examples)
+        scores = read_scores(run)
+        is_complete = scores.keys() >= set(steps)
+        return cls(steps, best_step, [scores[step] for step in steps] if is_complete else None, examples)
 
     def selection(self, task: AnyTask, metric: str, dev_scores: Floats) -> Selection:
         """`dev_scores`: of the chosen model, for all of dev."""
+        reads_all = len(self.examples) == len(dev_scores)
+        selection = Selection(
+            self.best_step, len(self.steps), sampled_examples=None if reads_all else len(self.examples)
+        )
         if self.scores is None:
-            return Selection(self.best_step, len(self.steps))
+            return selection
         unread = np.setdiff1d(np.arange(len(dev_scores)), self.examples)
-        return Selection(
-            self.best_step,
-            len(self.steps),
+        choose = choice_rule(reads_all=reads_all)
+        return replace(
+            selection,
             last=nan_to_zero(task.metric_values(self.scores[-1])),
-            cross_fitted=cross_fitted(task.metric_values, metric, self.scores, dev_scores[unread]),
+            cross_fitted=cross_fitted(task.metric_values, metric, self.scores, dev_scores[unread], choose=choose),
         )

@@ -20,6 +20,7 @@ from bertworks.datasets.example import Example
 from bertworks.errors import BadText, BertworksError, NotFound, Remark, SaveFailed, Unsupported
 from bertworks.files import write_json
 from bertworks.measure.metrics import Floats, nan_to_zero
+from bertworks.measure.selection import by_metric, value_in_choice
 from bertworks.model.attention import set_attention_dropout
 from bertworks.model.init import initialise
 from bertworks.model.locate import MODEL, RUN
@@ -29,7 +30,7 @@ from bertworks.model.resize import refit, use_partial_embedding, with_full_embed
 from bertworks.reports.finetune import write_finetune_report
 from bertworks.reports.page import REPORT
 from bertworks.runs.context import DATA, Outcome, ProcessContext, RunContext, open_run, resolve_name
-from bertworks.runs.evaluations import History, discard_later, write_scores
+from bertworks.runs.evaluations import History, discard_later, read_scores, write_scores
 from bertworks.runs.plan import planned
 from bertworks.runs.record import FINETUNE, SEEDS, Kind, RunRecord
 from bertworks.runs.results import RESULTS, read_results
@@ -165,6 +166,10 @@ class EncodedSplits:
         sample = list(range(len(dev))) if loop.budget is None else token_subset(dev, loop.evaluate_tokens)
         return cls(train, dev, sample)
 
+    @property
+    def reads_all_dev(self) -> bool:
+        return len(self.dev_sample) == len(self.dev)
+
     def epochs_read(self, batch_size: int, state: State) -> float:
         return state.epoch + min(1.0, state.batch * batch_size / len(self.train))
 
@@ -241,9 +246,11 @@ class _Finetuning:
             [self.splits.dev[index] for index in self.splits.dev_sample],
             [self.data.dev[index] for index in self.splits.dev_sample],
             self.config.task.metric,
-            run.folder if run.is_main else None,
-            run.process.runtime.stop.raise_if_requested if distributed.world_size == 1 else None,
-            lambda remark: trainer.remark(remark),
+            is_sampled=not self.splits.reads_all_dev,
+            run=run.folder,
+            keeps_scores=run.is_main,
+            raise_if_stopped=run.process.runtime.stop.raise_if_requested if distributed.world_size == 1 else None,
+            on_remark=lambda remark: trainer.remark(remark),
         )
         policy = EvaluationPolicy(
             evaluate=evaluation,
@@ -286,7 +293,7 @@ class _Finetuning:
                 trainer.remark(Remark("head-kept", "the model's own head is fine-tuned further"))
             else:
                 trainer.remark(Remark("head-replaced", "the model's own head is replaced by a new one"))
-        if len(splits.dev_sample) < len(splits.dev):
+        if not splits.reads_all_dev:
             sample = f"{len(splits.dev_sample):,} of {len(splits.dev):,} dev examples"
             text = f"evaluations during training read {sample}, to save time; the last one reads all"
             trainer.remark(Remark("dev-sampled", text))
@@ -317,6 +324,7 @@ def _finished(out: Path, metric: str, n_dev: int) -> Finished:
         extra_eval={split: split_results["metrics"] for split, split_results in results["extra_eval"].items()},
         best_step=selection.get("step"),
         n_evaluations=selection.get("n_evaluations"),
+        sampled_examples=selection.get("sampled_examples"),
         last=selection.get("last", {}),
         cross_fitted=selection.get("cross_fitted", {}),
         baseline=results.get("baseline", {}),
@@ -438,27 +446,41 @@ def token_subset(features: list[Features], max_tokens: int) -> list[int]:
     return sorted(order[: max(1, int(np.searchsorted(ends, max_tokens, side="right")))])
 
 
-@dataclass(frozen=True)
+@dataclass
 class DevEvaluation:
-    """The metrics on dev, the same in every process."""
+    """The metrics on dev, the same in every process. Models are chosen by "error": 1 - metric; where only a part of dev
+    is read, a model that cannot be told from the best so far has the error of that one, so that of both the later is
+    kept."""
 
     task: AnyTask
     features: list[Features]
     examples: list[Example]
     metric: str
-    run: Path | None = None  # where the scores are kept
+    is_sampled: bool = False
+    run: Path | None = None  # where the scores of evaluations are
+    keeps_scores: bool = False  # in one of several processes
     raise_if_stopped: Callable[[], None] | None = None  # called after each batch
     on_remark: Callable[[Remark], None] = lambda remark: None
+    _earlier: list[Floats] = field(default_factory=list, init=False)  # scores of earlier evaluations, if sampled
 
     def __call__(self, step: int) -> dict[str, float]:
         with evaluation_mode(self.task):
             outputs = run_windows(self.task, self.features, self._progress)
         predictions, _ = tuned_predictions(self.task, outputs, self.features, self.examples)
         scores = score_table(self.task.scores(predictions, self.examples))
-        if self.run is not None:
-            self._keep_scores(self.run, step, scores)
         metrics = nan_to_zero(self.task.metric_values(scores))
-        return {**metrics, "error": 1.0 - metrics[self.metric]}
+        value = metrics[self.metric] if not self.is_sampled else self._value_in_choice(step, scores)
+        if self.run is not None and self.keeps_scores:
+            self._keep_scores(self.run, step, scores)
+        return {**metrics, "error": 1.0 - value}
+
+    def _value_in_choice(self, step: int, scores: Floats) -> float:
+        if not self._earlier and self.run is not None:  # in a process that resumes a run
+            kept = read_scores(self.run)
+            self._earlier = [kept[earlier] for earlier in kept if earlier < step]
+        value = value_in_choice(by_metric(self.task.metric_values, self.metric), self._earlier, scores)
+        self._earlier.append(scores)
+        return value
 
     def _keep_scores(self, run: Path, step: int, scores: Floats) -> None:
         """A full disk is no reason to stop: without the scores, the results lack an estimate for new examples."""

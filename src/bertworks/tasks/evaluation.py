@@ -49,10 +49,12 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Selection:
-    """How the model was chosen: as the best of several evaluations on dev, whose own score is therefore optimistic."""
+    """How the model was chosen: as the best of several evaluations on dev, whose own score is therefore optimistic; or,
+    where these read only a part of dev, as the latest that cannot be told from the best."""
 
     step: int  # of the chosen model
     n_evaluations: int
+    sampled_examples: int | None = None  # of dev that the evaluations read, if not all of them
     last: dict[str, float] = field(default_factory=dict)  # metrics of the last evaluation
     cross_fitted: dict[str, float] = field(default_factory=dict)  # metrics corrected for that choice
 

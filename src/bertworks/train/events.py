@@ -140,6 +140,7 @@ class Finished(Event):
     pruned_seeds: list[int] = field(default_factory=list)
     best_step: int | None = None  # of the kept model
     n_evaluations: int | None = None  # of which it is the best
+    sampled_examples: int | None = None  # of dev that these read, if not all: then it is the latest near the best
     last: dict[str, float] = field(default_factory=dict)  # metrics of the last evaluation
     cross_fitted: dict[str, float] = field(default_factory=dict)  # metrics corrected for choosing the best evaluation
     baseline: dict[str, float] = field(default_factory=dict)  # metrics without reading the texts
