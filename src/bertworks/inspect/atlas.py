@@ -15,6 +15,7 @@ from bertworks.errors import BadText
 from bertworks.files import atomic_write
 from bertworks.inspect.ablation import N_RECURRING, Ablation, ablate_heads
 from bertworks.inspect.heads import Findings, HeadEntry, NamedHead, find_names
+from bertworks.inspect.identity import model_hash
 from bertworks.inspect.naming import Thresholds
 from bertworks.inspect.own_relations import FindPairs, OwnRelations
 from bertworks.inspect.passages import MAX_COUNTED_CHARACTERS, MAX_TOKENS, WORD, Passages, read_passages, with_own_words
@@ -212,7 +213,7 @@ def atlas(
     findings = find_names(model.model, material, thresholds=thresholds, seed=seed, progress=progress)
     return Atlas(
         findings,
-        model_hash=_model_hash(model.model),
+        model_hash=model_hash(model.model),
         corpus_hash=_corpus_hash(documents),
         n_passages=len(read.passages),
         n_documents=len({passage.document for passage in read.passages}),
@@ -371,12 +372,4 @@ def _corpus_hash(documents: Sequence[str]) -> str:
     digest = hashlib.sha256()
     for document in documents:
         digest.update(document.encode(errors="replace") + b"\0")
-    return digest.hexdigest()
-
-
-def _model_hash(model: Model) -> str:
-    digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().float().contiguous().numpy().tobytes())
     return digest.hexdigest()
