@@ -22,6 +22,7 @@ from bertworks.inspect.units import Units
 from bertworks.model.init import LOCAL_OFFSETS, init_local_attention
 from bertworks.text.tokenizer import Tokenizer
 from refusals import refused
+from texts import chinese_documents
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from atlas_recall import N_WORDS, SPECIAL, make_documents, make_tokenizer
@@ -261,15 +262,6 @@ def test_every_family_says_what_it_cannot_see(
     first = found.rows[0]["description"]
     assert (first["cls"] > 0.005) == (frame != "gpt") == (first["sep"] > 0.01)
     assert (first["first"] > 0.01) == (frame == "gpt")
-
-
-def chinese_documents() -> list[str]:
-    words = ["经济", "发展", "中国", "人民", "我们", "北京", "大学", "学生", "社会", "主义", "问题", "工作", "企业"]
-    rng = np.random.default_rng(0)
-    return [
-        "".join("".join(rng.choice(words, 8)) + ("的" if rng.random() < 0.5 else "了") + "。" for _ in range(10))
-        for _ in range(45)
-    ]
 
 
 @pytest.mark.parametrize("has_rjieba", [True, False])

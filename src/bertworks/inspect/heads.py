@@ -243,7 +243,7 @@ def find_names(
         interventions.run(shown, material.foreign, {name for _, _, name, _ in named}, examples)
     by_head: dict[tuple[int, int], list[NamedHead]] = {}
     for layer, head, name, judged in named:
-        entry = _named_head(layer, head, name, judged, material, interventions, examples)
+        entry = named_head(layer, head, name, judged, material, interventions, examples)
         by_head.setdefault((layer, head), []).append(entry)
     nulls = [count_null(evidence, thresholds) for evidence in layers]
     return Findings(
@@ -270,7 +270,7 @@ def _named(candidates: Sequence[Judged]) -> Iterator[tuple[int, Judged]]:
                 yield head, judged
 
 
-def _named_head(
+def named_head(
     layer: int,
     head: int,
     name: str,

@@ -1,6 +1,7 @@
 """Texts that were changed on purpose, to confirm what a head is named for.
 
 Words in another order: a head that looks at the next word, at pieces of its word or at a special token still does.
+To a tokenizer each Chinese character is a word; for the pieces of words, the characters of one stay together.
 One word copied over another, far away: a head that looks at the same word does so where there was no reason before.
 [SEP] in another place: a head that rests on it goes there. A second text of another document: words that recur there
 recur by chance, and a head that looks across texts for them still finds them.
@@ -15,7 +16,7 @@ import numpy as np
 
 from bertworks.inspect.examples import Examples
 from bertworks.inspect.naming import POSITIONAL, SiteEvidence, Thresholds
-from bertworks.inspect.passages import Passage
+from bertworks.inspect.passages import Passage, piece_words
 from bertworks.inspect.preparing import PreparedText
 from bertworks.inspect.relations import (
     N_OFFSET_FEATURES,
@@ -40,7 +41,7 @@ N_TEXTS = 100
 MIN_PLANTED = 10  # twins, and word types that recur in foreign texts
 TWIN_DISTANCE = 6
 MOVED_FIELDS = ("ids", "pieces", "segments", "offsets", "special", "words", "texts")
-KEPT_BY_SHUFFLING = (*POSITIONAL, "pieces", "cls", "first")
+KEPT_BY_SHUFFLING = (*POSITIONAL, "cls", "first")
 
 
 # ---------------------------------------------------------------------- changed texts
@@ -71,14 +72,33 @@ def _moved_pieces(sites: PieceSites, pieces: Numbers) -> PieceSites | None:
     return replace(sites, to_own=to_own)
 
 
+def shuffled_units(prepared: PreparedText, rng: np.random.Generator) -> PreparedText:
+    """The units of each text in another order: words, with their pieces together, and Chinese characters."""
+    return _shuffled(prepared, np.arange(len(prepared.text.units)), rng)
+
+
 def shuffled_words(prepared: PreparedText, rng: np.random.Generator) -> PreparedText:
-    """The words of each text in another order, their pieces together."""
-    units = prepared.text.units
-    order = np.arange(len(units))
+    """The words of each text in another order, the characters of Chinese ones together."""
+    owners, _ = piece_words(prepared.passage)
+    owners = owners[prepared.text.units.starts]
+    return _shuffled(prepared, np.cumsum(np.diff(owners, prepend=owners[0]) != 0), rng)
+
+
+def _shuffled(prepared: PreparedText, groups: Numbers, rng: np.random.Generator) -> PreparedText:
+    """`groups`: of each unit, (U,); neighbours with one number stay together."""
+    texts = prepared.text.units.texts
+    order = np.arange(len(texts))
     for text in range(len(prepared.passage.texts)):
-        members = np.flatnonzero(units.texts == text)
-        order[members] = rng.permutation(members)
+        places = np.flatnonzero(texts == text)
+        blocks = np.split(places, np.flatnonzero(np.diff(groups[places])) + 1)
+        order[places] = np.concatenate([blocks[block] for block in rng.permutation(len(blocks))])
     return reordered(prepared, order)
+
+
+def has_chinese_words(prepared: PreparedText) -> bool:
+    """As rjieba finds them: words beside the units."""
+    _, words = piece_words(prepared.passage)
+    return len(words) > len(prepared.text.units)
 
 
 def moved_separator(prepared: PreparedText, rng: np.random.Generator) -> PreparedText | None:
@@ -184,7 +204,8 @@ class Interventions:
     seed: int
     progress: Progress
     before: Sums = field(default_factory=Sums)
-    shuffled: Sums = field(default_factory=Sums)
+    shuffled: Sums = field(default_factory=Sums)  # units
+    shuffled_words: Sums = field(default_factory=Sums)
     moved: tuple[Sums, Sums] = field(default_factory=lambda: (Sums(), Sums()))
     twins: dict[bool, list[dict[int, list[Floats]]]] = field(default_factory=dict)  # by across: before, after
     foreign: dict[int, SiteEvidence] = field(default_factory=dict)
@@ -196,8 +217,13 @@ class Interventions:
         rng = np.random.default_rng([self.seed, 2])
         chosen = [item for item in texts[:N_TEXTS] if item.sinks is not None]
         self._run_before(texts, len(chosen), examples)
-        if names & set(KEPT_BY_SHUFFLING):
-            self._sum([shuffled_words(item, rng) for item in chosen], self.shuffled)
+        if names & {*KEPT_BY_SHUFFLING, "pieces"}:
+            self._sum([shuffled_units(item, rng) for item in chosen], self.shuffled)
+            self.shuffled_words = self.shuffled
+        if "pieces" in names and any(map(has_chinese_words, chosen)):
+            self.shuffled_words = Sums()
+            own_rng = np.random.default_rng([self.seed, 4])  # so that other texts are changed as they are without it
+            self._sum([shuffled_words(item, own_rng) for item in chosen], self.shuffled_words)
         if "sep" in names:
             pairs = [(item, moved_separator(item, rng)) for item in chosen]
             self._sum([item for item, moved in pairs if moved is not None], self.moved[0])
@@ -258,6 +284,8 @@ class Interventions:
     def confirmation(self, name: str, layer: int, head: int) -> Confirmation:
         if name in KEPT_BY_SHUFFLING:
             return self._kept("kept when shuffled", name, layer, head, self.before, self.shuffled)
+        if name == "pieces":
+            return self._kept("kept when shuffled", name, layer, head, self.before, self.shuffled_words)
         if name == "sep" and layer in self.moved[0].tokens:
             return self._kept("kept when [SEP] moved", name, layer, head, *self.moved)
         if name in ("same", "across"):
