@@ -41,7 +41,7 @@ class Context:
 class Contexts:
     found: list[Context]
     n_sentences: int  # of the corpus that have the word, copies included
-    n_unread: int  # of these, longer than the model reads, or with the word as a part of a longer piece
+    n_unread: int  # drawn, but longer than the model reads, or with the word as a part of a longer piece
     common: frozenset[str]  # the corpus' words like "the"
 
     @property
@@ -56,24 +56,30 @@ class Draw:
 
     def __init__(self, n: int) -> None:
         self.n = n
-        self.n_offered = self.n_unread = 0
+        self.n_offered = 0
         self._kept: dict[int, Context] = {}
+        self._unread: set[int] = set()  # hashes
         self._largest: list[int] = []  # hashes of these, negative: a heap
 
     def offer(self, sentence: str, read: Callable[[], Context | None]) -> None:
         """`read` is called only if the sentence is to be kept; None: the model cannot read it."""
         self.n_offered += 1
         key = int.from_bytes(blake2b(sentence.encode(errors="replace"), digest_size=8).digest())
-        if key in self._kept or (len(self._kept) == self.n and key > -self._largest[0]):
+        if key in self._kept or key in self._unread or (len(self._kept) == self.n and key > -self._largest[0]):
             return
         context = read()
         if context is None:
-            self.n_unread += 1
+            self._unread.add(key)
             return
         if len(self._kept) == self.n:
             del self._kept[-heapq.heappop(self._largest)]
         self._kept[key] = context
         heapq.heappush(self._largest, -key)
+
+    @property
+    def n_unread(self) -> int:
+        """Those that were drawn, too: others took their place."""
+        return sum(len(self._kept) < self.n or key < -self._largest[0] for key in self._unread)
 
     @property
     def contexts(self) -> list[Context]:

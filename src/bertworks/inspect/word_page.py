@@ -67,7 +67,10 @@ def _facts(found: WordMap, model: str) -> str:
     if found.n_unread:
         unread = f"{found.n_unread:,}"
         facts.append(
-            bilingual(f"left out, since the model cannot read them: {unread}", f"模型无法读取而略去：{unread} 句")
+            bilingual(
+                f"left out: {unread}, too long for the model or with the word inside a longer piece",
+                f"略去 {unread} 句：超出模型长度，或该词只是更长词片的一部分",
+            )
         )
     if len(found.pieces) > 1:
         pieces = escape(" ".join(found.pieces))

@@ -115,18 +115,27 @@ def _alone(model: LoadedModel, names: Sequence[str]) -> dict[str, list[Context]]
 def _in_texts(model: LoadedModel, names: Sequence[str], texts: Iterable[str], n: int) -> dict[str, list[Context]]:
     draws = {name: Draw(n) for name in names}
     patterns = {name: word_pattern(name) for name in names}
+    by_key: dict[str, list[str]] = {}
+    for name in names:
+        by_key.setdefault(max(_keys(name), key=len), []).append(name)
     for text in texts:
         for paragraph in text.split("\n"):
-            if draws.keys().isdisjoint(context_words(paragraph)):
+            if by_key.keys().isdisjoint(_keys(paragraph)):
                 continue
             for sentence in split_sentences(paragraph):
-                for name in draws.keys() & {*context_words(sentence)}:
+                for name in (name for key in by_key.keys() & _keys(sentence) for name in by_key[key]):
                     match = patterns[name].search(sentence)
                     if match is not None:
                         draws[name].offer(
                             sentence, partial(read_context, model.tokenizer, model.limit, sentence, match)
                         )
     return {name: draw.contexts for name, draw in draws.items()}
+
+
+def _keys(text: str) -> set[str]:
+    """A text with a word has all keys of that word, so that few patterns are tried: words, of Chinese the pairs of
+    neighbouring characters, and characters."""
+    return {*context_words(text), *text.lower()}
 
 
 def _static(model: LoadedModel, names: Sequence[str], found: dict[str, list[Context]]) -> Floats | None:
