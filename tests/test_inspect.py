@@ -9,18 +9,9 @@ import numpy as np
 import pytest
 
 from bertworks.inspect.evidence import Evidence
+from bertworks.inspect.features import OFFSETS, Attended, compared_features, hit_features, offset_features
 from bertworks.inspect.naming import POSITIONAL, SiteEvidence, Thresholds, has_enough_text, judge_offset, judge_same
-from bertworks.inspect.relations import (
-    OFFSETS,
-    Attended,
-    InspectedText,
-    at_offset,
-    compared_features,
-    find_sites,
-    hit_features,
-    offset_features,
-    same_word,
-)
+from bertworks.inspect.relations import InspectedText, at_offset, find_sites, same_word
 from bertworks.inspect.units import SPECIAL, Units, WordTypes
 from texts import tiny_tokenizer
 

@@ -17,6 +17,7 @@ from atlas_recall import judge_planted, make_material, planted_attention
 import bertworks
 from bertworks.config import TransformerConfig
 from bertworks.inspect.examples import Examples
+from bertworks.inspect.features import Attended, compared_features
 from bertworks.inspect.heads import Judged, LayerEvidence, judge_layer, named_head
 from bertworks.inspect.interventions import (
     Interventions,
@@ -29,7 +30,7 @@ from bertworks.inspect.naming import Thresholds
 from bertworks.inspect.own_relations import OwnRelations
 from bertworks.inspect.passages import piece_words, read_passages
 from bertworks.inspect.preparing import Material, Preparation
-from bertworks.inspect.relations import Attended, compared_features, find_sites, relabelled, same_word
+from bertworks.inspect.relations import find_sites, relabelled, same_word
 from bertworks.model import attention
 from bertworks.model.attention import AdditiveAttention
 from bertworks.model.init import init_local_attention

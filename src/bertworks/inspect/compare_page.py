@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bertworks.inspect.atlas_page import CAVEAT, CAVEAT_ZH, initial
+from bertworks.inspect.atlas_entry import initial
+from bertworks.inspect.atlas_page import CAVEAT, CAVEAT_ZH
 from bertworks.page.html import bilingual, escape, page, table
 from bertworks.page.modules import PARTS
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from bertworks.inspect.features import Attended
 from bertworks.inspect.naming import POSITIONAL
 from bertworks.inspect.preparing import PreparedText
-from bertworks.inspect.relations import Attended, at_offset
+from bertworks.inspect.relations import at_offset
 from bertworks.inspect.units import Numbers
 
 N_EXAMPLES = 3

@@ -13,6 +13,19 @@ import numpy as np
 
 from bertworks.inspect.evidence import Evidence
 from bertworks.inspect.examples import Example, Examples, wanted_examples
+from bertworks.inspect.features import (
+    DESCRIPTIONS,
+    PROFILE_OFFSETS,
+    SINKS,
+    TOKEN_FEATURES,
+    Attended,
+    compared_features,
+    hit_features,
+    offset_features,
+    piece_features,
+    profile,
+    token_features,
+)
 from bertworks.inspect.interventions import N_TEXTS, Interventions
 from bertworks.inspect.naming import (
     NAMES,
@@ -32,19 +45,6 @@ from bertworks.inspect.naming import (
     judge_sink,
 )
 from bertworks.inspect.preparing import INSIDE, NULL, WITH_NULL, Material, PreparedText
-from bertworks.inspect.relations import (
-    DESCRIPTIONS,
-    PROFILE_OFFSETS,
-    SINKS,
-    TOKEN_FEATURES,
-    Attended,
-    compared_features,
-    hit_features,
-    offset_features,
-    piece_features,
-    profile,
-    token_features,
-)
 from bertworks.inspect.running import Progress, run_passages
 from bertworks.inspect.units import Floats
 from bertworks.model.model import Model

@@ -15,10 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bertworks.inspect.examples import Examples
-from bertworks.inspect.naming import POSITIONAL, SiteEvidence, Thresholds
-from bertworks.inspect.passages import Passage, piece_words
-from bertworks.inspect.preparing import PreparedText
-from bertworks.inspect.relations import (
+from bertworks.inspect.features import (
     N_OFFSET_FEATURES,
     OFFSETS,
     SINKS,
@@ -26,13 +23,16 @@ from bertworks.inspect.relations import (
     TO_WORDS,
     TOKEN_FEATURES,
     Attended,
-    PieceSites,
     compared_features,
     hit_features,
     offset_features,
     piece_features,
     token_features,
 )
+from bertworks.inspect.naming import POSITIONAL, SiteEvidence, Thresholds
+from bertworks.inspect.passages import Passage, piece_words
+from bertworks.inspect.preparing import PreparedText
+from bertworks.inspect.relations import PieceSites
 from bertworks.inspect.running import Progress, run_passages
 from bertworks.inspect.units import Floats, Numbers
 from bertworks.model.model import Model

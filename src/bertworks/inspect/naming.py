@@ -13,7 +13,7 @@ import numpy as np
 
 from bertworks.errors import BadConfig, nearest
 from bertworks.inspect.evidence import Estimate, Evidence, Z, ratio_of_means
-from bertworks.inspect.relations import (
+from bertworks.inspect.features import (
     DECOY,
     FIXED_HIT,
     HIT,

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from bertworks.inspect.features import SINKS
 from bertworks.inspect.naming import NAMES, Thresholds
 from bertworks.inspect.own_relations import OwnRelations, matrix
 from bertworks.inspect.passages import Passage, Passages, can_segment_chinese, piece_words
 from bertworks.inspect.predicting import OrderedCompany, Predictors
 from bertworks.inspect.related import Relatedness
 from bertworks.inspect.relations import (
-    SINKS,
     FindDecoys,
     InspectedText,
     PieceSites,
