@@ -14,9 +14,9 @@ import bertworks
 from bertworks.inspect.ablation import ablate_heads
 from bertworks.inspect.atlas import atlas, reads_pairs
 from bertworks.inspect.importance import document_means, importance, joint_intervals
+from bertworks.inspect.measures import Measure, ScoredBatch, own_measure, scored_texts
 from bertworks.inspect.naming import Thresholds
 from bertworks.inspect.passages import Passages, read_passages
-from bertworks.inspect.probes import Measure, ProbeBatch, make_probes, own_measure
 from bertworks.inspect.recurring import RecurrenceCheck, check_recurrence, matched_words, other_sets
 from bertworks.inspect.relations import InspectedText
 from bertworks.inspect.replacing import AblatedModel, gradient_importance, mean_outputs, replaced
@@ -85,10 +85,10 @@ def test_reused_states_give_what_a_whole_pass_gives(preset: str, tokenizer: Toke
     """Every head of every family, by each replacement; heads of shared layers one by one."""
     model = model_of(preset, tokenizer, FAMILIES[preset])
     measure = measure_of(model)
-    probes = make_probes(measure, read(model, documents, 6).passages)
+    probes = scored_texts(measure, read(model, documents, 6).passages)
     means = mean_outputs(model.model, measure, probes[:3])
     sets = [((0, 1),), ((1, 3),), ((2, 0),), ((0, 0), (2, 2))]
-    batch = ProbeBatch.of(probes, model.device)
+    batch = ScoredBatch.of(probes, model.device)
     owners = np.cumsum([0, *batch.n_targets] if not measure.is_distance else np.arange(len(probes) + 1))
     for replacement in ("mean", "zero", "uniform"):
         found = AblatedModel(model.model, measure, replacement, means).changes(probes, sets)
@@ -109,8 +109,8 @@ def test_each_replacement_is_what_it_says(tokenizer: Tokenizer, documents: list[
     for preset in ("bert-mini", "gpt-mini"):
         model = model_of(preset, tokenizer, "lm")
         measure = measure_of(model)
-        (probe,) = make_probes(measure, read(model, documents, 1).passages)
-        batch = ProbeBatch.of([probe], model.device)
+        (probe,) = scored_texts(measure, read(model, documents, 1).passages)
+        batch = ScoredBatch.of([probe], model.device)
         means = mean_outputs(model.model, measure, [probe])
         outputs: dict[str, Any] = {}
 
@@ -139,7 +139,7 @@ def test_gradients_are_those_of_gates(tokenizer: Tokenizer, documents: list[str]
     model = model_of("bert-mini", tokenizer, "lm", n_layers=2)
     model.model.double()
     measure = measure_of(model)
-    probes = make_probes(measure, read(model, documents, 3).passages)
+    probes = scored_texts(measure, read(model, documents, 3).passages)
     found = gradient_importance(model.model, measure, probes)
     assert found is not None and found.shape == (2, 4)
 
@@ -149,7 +149,7 @@ def test_gradients_are_those_of_gates(tokenizer: Tokenizer, documents: list[str]
             scales[head] = strength
             return outputs * scales if call.layer == layer else outputs
 
-        batch = ProbeBatch.of([probe], model.device)
+        batch = ScoredBatch.of([probe], model.device)
         with torch.inference_mode(), edit_heads(scale):
             return float(measure.read(model.model, measure.states(model.model, batch), batch).mean())
 
@@ -318,7 +318,7 @@ def test_what_is_measured_of_every_family(preset: str, families: dict[str, dict[
 def test_too_few_documents_are_said(tokenizer: Tokenizer, documents: list[str]) -> None:
     model = model_of("bert-mini", tokenizer, "lm", n_layers=1)
     passages = read(model, documents, 10)
-    entries = atlas(model, documents[:5], sentences=5).findings.heads
+    entries = atlas(model, documents[:5], sentences=5).naming.heads
     measure = measure_of(model)
     found = ablate_heads(model.model, measure, entries, passages.passages, passages.passages, passages.words)
     assert isinstance(found.heads, str) and found.heads.startswith("not enough text") and found.of_head(0, 0) is None

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from bertworks.inspect.evidence import Evidence
-from bertworks.inspect.features import OFFSETS, Attended, compared_features, hit_features, offset_features
-from bertworks.inspect.naming import POSITIONAL, SiteEvidence, Thresholds, has_enough_text, judge_offset, judge_same
-from bertworks.inspect.relations import InspectedText, at_offset, find_sites, same_word
+from bertworks.inspect.features import OFFSETS, LayerAttention, compared_features, hit_features, offset_features
+from bertworks.inspect.naming import POSITIONAL, RelationEvidence, Thresholds, has_enough_text, judge_offset, judge_same
+from bertworks.inspect.relations import InspectedText, at_offset, find_relation, same_word
 from bertworks.inspect.units import SPECIAL, Units, WordTypes
 from texts import tiny_tokenizer
 
@@ -60,21 +60,21 @@ def planted(rows: Attention, pairs: Any, strength: float) -> Attention:
     return np.where(counts > 0, (1 - strength) * rows + strength * pattern, rows)
 
 
-def gather(corpus: list[InspectedText], make: Any, n_heads: int) -> tuple[Evidence, SiteEvidence]:
+def gather(corpus: list[InspectedText], make: Any, n_heads: int) -> tuple[Evidence, RelationEvidence]:
     """Of offsets and of the same word."""
-    offsets, same = Evidence(), SiteEvidence.empty()
+    offsets, same = Evidence(), RelationEvidence.empty()
     rng = np.random.default_rng(1)
     for text in corpus:
         attention = make(rng, text)
         assert attention.shape[0] == n_heads and np.allclose(attention.sum(2), 1)
-        attended = Attended(attention, text)
-        queries, features = offset_features(attended, text)
+        layer_attention = LayerAttention(attention, text)
+        queries, features = offset_features(layer_attention, text)
         offsets.add(text.types[queries], text.document, features)
-        sites = find_sites(text, same_word(text))
-        compared = None if sites is None else compared_features(attended, sites)
+        sites = find_relation(text, same_word(text))
+        compared = None if sites is None else compared_features(layer_attention, sites)
         if sites is not None and compared is not None:
             same.compared.add(sites.types[sites.compared], text.document, compared)
-            same.hits.add(sites.types, text.document, hit_features(attended, sites))
+            same.hits.add(sites.types, text.document, hit_features(layer_attention, sites))
     return offsets, same
 
 
@@ -137,7 +137,7 @@ def test_decoys_are_alike_but_not_related(corpus: list[InspectedText]) -> None:
     n_sites = 0
     for text in corpus[:20]:
         targets = same_word(text)
-        sites = find_sites(text, targets)
+        sites = find_relation(text, targets)
         if sites is None or sites.to_targets is None or sites.to_decoys is None:
             continue
         for pairs in (sites.to_targets, sites.to_decoys):
@@ -161,7 +161,7 @@ def test_decoys_are_alike_but_not_related(corpus: list[InspectedText]) -> None:
 
 
 def test_words_of_a_pair_and_their_attention() -> None:
-    """A word is attended to as its pieces together, and attends as they do on average."""
+    """A word is layer_attention to as its pieces together, and attends as they do on average."""
     tokenizer = tiny_tokenizer()
     first, second = "ba defi ku.", "Go ba!"
     pieces = tokenizer.pieces(first, second)

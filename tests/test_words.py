@@ -182,9 +182,9 @@ def test_the_draw_does_not_depend_on_the_order_of_the_corpus() -> None:
     texts = sentences(60)
     found = find_contexts(tokenizer, 64, "bade", texts, 10)
     again = find_contexts(tokenizer, 64, "bade", [*reversed(texts), *texts], 10)
-    assert [context.text for context in found.found] == [context.text for context in again.found]
-    assert len(found.found) == 10 and (found.n_sentences, again.n_sentences) == (60, 120)
-    positions = [texts.index(context.text) for context in found.found]
+    assert [context.text for context in found.contexts] == [context.text for context in again.contexts]
+    assert len(found.contexts) == 10 and (found.n_sentences, again.n_sentences) == (60, 120)
+    positions = [texts.index(context.text) for context in found.contexts]
     assert max(positions) > 30, "not the beginning"
 
 
@@ -219,8 +219,8 @@ def test_a_word_is_not_a_part_of_another() -> None:
     tokenizer = tiny_tokenizer()
     texts = ["Rabade ko lu.", "Badera no.", "Si bade, tu.", "BADE ko!", "bade-ra no"]
     found = find_contexts(tokenizer, 64, " bade ", texts, 10)
-    assert {context.text for context in found.found} == {*texts[2:]}
-    for context in found.found:
+    assert {context.text for context in found.contexts} == {*texts[2:]}
+    for context in found.contexts:
         assert context.text[context.start : context.end].lower() == "bade"
         assert [tokenizer.readable(id) for id in context.ids] == ["ba", "de"]
     assert word_pattern("中国").search("在中国人") and not word_pattern("ban").search("bank")

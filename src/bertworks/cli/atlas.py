@@ -14,7 +14,7 @@ from bertworks.errors import BadConfig
 
 if TYPE_CHECKING:
     from bertworks.inspect.atlas import Atlas
-    from bertworks.inspect.heads import NamedHead
+    from bertworks.inspect.heads import HeadName
 
 
 def atlas(
@@ -67,32 +67,32 @@ def atlas(
 
 
 def _print(atlas: Atlas) -> None:
-    findings = atlas.findings
+    naming = atlas.naming
     rows = [
         (
             f"L{head.layer}H{head.head}",
-            named.name,
-            "strong" if named.is_strong else "clear",
-            {True: "yes", False: "no", None: ""}[named.is_confirmed],
-            _evidence(named),
+            head_name.name,
+            "strong" if head_name.is_strong else "clear",
+            {True: "yes", False: "no", None: ""}[head_name.is_confirmed],
+            _evidence(head_name),
         )
-        for head in findings.heads
-        for named in head.names
+        for head in naming.heads
+        for head_name in head.names
     ]
     show_table(("head", "name", "grade", "confirmed", "evidence"), rows)
-    n_named = sum(bool(head.names) for head in findings.heads)
+    n_named = sum(bool(head.names) for head in naming.heads)
     text = f"{atlas.n_passages} passages of {atlas.n_documents} documents, up to {atlas.max_tokens} tokens each"
-    say(f"{n_named} of {len(findings.heads)} heads have a name, over {text}")
-    say(f"with decoys in the place of targets: {findings.null_names} names in {findings.null_tests} tests")
-    for name, reason in findings.unseen.items():
+    say(f"{n_named} of {len(naming.heads)} heads have a name, over {text}")
+    say(f"with decoys in the place of targets: {naming.null_names} names in {naming.null_tests} tests")
+    for name, reason in naming.unseen.items():
         say(f"{name}: {reason}")
     if atlas.ablation is not None:
         print_ablation(atlas.ablation)
 
 
-def _evidence(named: NamedHead) -> str:
+def _evidence(head_name: HeadName) -> str:
     """What decides, with its lower bound; then what interventions came to, and notes."""
-    decides = [f"{what} {value:.2f} (at least {lower:.2f})" for what, value, lower, _ in named.conditions]
-    deciding = {what for what, *_ in named.conditions}
-    others = [f"{title} {value:.2f}" for title, value in named.numbers.items() if title not in deciding]
-    return ", ".join([*decides, *others, *([named.by] if named.by else []), *named.notes])
+    decides = [f"{what} {value:.2f} (at least {lower:.2f})" for what, value, lower, _ in head_name.conditions]
+    deciding = {what for what, *_ in head_name.conditions}
+    others = [f"{title} {value:.2f}" for title, value in head_name.numbers.items() if title not in deciding]
+    return ", ".join([*decides, *others, *([head_name.by] if head_name.by else []), *head_name.notes])

@@ -86,9 +86,9 @@ def parse_layers(layers: str) -> list[int]:
         first, dash, last = part.partition("-")
         if not first.strip().isdecimal() or (dash and not last.strip().isdecimal()):
             raise BadConfig(f"--layers {layers}", remedy="numbers and ranges: 0,4-5", code="not-a-number")
-        if not (found := range(int(first), int(last if dash else first) + 1)):
+        if not (layer_range := range(int(first), int(last if dash else first) + 1)):
             raise BadConfig(f"--layers {layers}", remedy="ranges from the lower to the higher", code="out-of-range")
-        numbers += found
+        numbers += layer_range
     return numbers
 
 

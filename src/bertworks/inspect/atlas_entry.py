@@ -37,16 +37,16 @@ def initial(name: str) -> str:
 
 
 def name_title(name: str) -> str:
-    said = f": {bilingual(*NAME_TITLES[name])}" if name in NAME_TITLES else ""
-    return f"<b>{initial(name)}</b> {escape(name)}{said}"
+    meaning = f": {bilingual(*NAME_TITLES[name])}" if name in NAME_TITLES else ""
+    return f"<b>{initial(name)}</b> {escape(name)}{meaning}"
 
 
 def head_entry(head: Content, ablation: Content | None) -> str:
     names = head["names"]
     sections = "".join(_name_section(name, head["evidence"][name]) for name in names)
     if not names:
-        nothing = bilingual("No name: nothing here passes its thresholds.", "无名称：未达到任何阈值。")
-        sections = f'<p class="dim">{nothing}</p>'
+        no_name = bilingual("No name: nothing here passes its thresholds.", "无名称：未达到任何阈值。")
+        sections = f'<p class="dim">{no_name}</p>'
     parts = [
         f"<h3>{head_title(head)}</h3>",
         sections,
@@ -54,8 +54,8 @@ def head_entry(head: Content, ablation: Content | None) -> str:
         _description(head),
         _profile(head),
     ]
-    found = head.get("importance")
-    data = f' data-verdict="{found["verdict"]}" data-importance="{found["change"]:g}"' if found else ""
+    importance = head.get("importance")
+    data = f' data-verdict="{importance["verdict"]}" data-importance="{importance["change"]:g}"' if importance else ""
     unnamed = "" if names else " unnamed"
     return f'<article class="entry{unnamed}" id="{head_title(head)}"{data}>{"".join(parts)}</article>'
 
@@ -74,9 +74,9 @@ def _name_section(name: str, evidence: Content) -> str:
         extent.append(bilingual(f"{types:,} words, {documents:,} documents", f"{types:,} 个词，{documents:,} 篇文档"))
     extent += [bilingual(*map(escape, title_of(SOURCES, evidence["by"])))] if evidence.get("by") else []
     extent += [bilingual(*map(escape, title_of(NOTES, note))) for note in evidence.get("notes", ())]
-    said = " · ".join(part for part in extent if part)
+    summary = " · ".join(part for part in extent if part)
     numbers = f"{_numbers(evidence)}{_examples(evidence)}"
-    return f'<section data-name="{escape(name)}">{heading}<p class="dim">{said}</p>{numbers}</section>'
+    return f'<section data-name="{escape(name)}">{heading}<p class="dim">{summary}</p>{numbers}</section>'
 
 
 def _numbers(evidence: Content) -> str:
@@ -147,10 +147,10 @@ def _description(head: Content) -> str:
         f"<li>{bilingual(*map(escape, title_of(DESCRIPTIONS, what)))} {number_text(value)}</li>"
         for what, value in head["description"].items()
     ]
-    said = [bilingual(*map(escape, title_of(DESCRIPTIONS, what))) for what in head.get("descriptions", ())]
-    worth = f"<p>{' · '.join(said)}</p>" if said else ""
+    words = [bilingual(*map(escape, title_of(DESCRIPTIONS, what))) for what in head.get("descriptions", ())]
+    paragraph = f"<p>{' · '.join(words)}</p>" if words else ""
     title = bilingual("Where its attention goes, on average", "注意力的平均去向")
-    return f'<h4>{title}</h4>{worth}<ul class="shares">{"".join(shares)}</ul>'
+    return f'<h4>{title}</h4>{paragraph}<ul class="shares">{"".join(shares)}</ul>'
 
 
 def _profile(head: Content) -> str:
@@ -167,19 +167,19 @@ def _profile(head: Content) -> str:
 
 
 def _head_importance(head: Content, ablation: Content | None) -> str:
-    found = head.get("importance")
-    if not found or ablation is None:
+    importance = head.get("importance")
+    if not importance or ablation is None:
         return ""
-    interval = f"{found['change']:+.4f} ({found['low']:+.4f} … {found['high']:+.4f})"
+    interval = f"{importance['change']:+.4f} ({importance['low']:+.4f} … {importance['high']:+.4f})"
     measure = bilingual(*map(escape, title_of(MEASURES, ablation["measure"])))
-    verdict = _said_verdict(found["verdict"], bool(ablation["distance"]))
-    gradient = "" if found.get("gradient") is None else f" · I<sub>h</sub> {found['gradient']:.4f}"
-    grey = "" if found["verdict"] else ' class="dim"'
+    verdict = _verdict_text(importance["verdict"], bool(ablation["distance"]))
+    gradient = "" if importance.get("gradient") is None else f" · I<sub>h</sub> {importance['gradient']:.4f}"
+    grey = "" if importance["verdict"] else ' class="dim"'
     title = bilingual("Without this head", "去掉这个头")
     return f"<h4>{title}</h4><p{grey}>{measure} {interval}: {verdict}{gradient}</p>"
 
 
-def _said_verdict(verdict: str, is_distance: bool) -> str:
+def _verdict_text(verdict: str, is_distance: bool) -> str:
     if is_distance:
         return {
             "worse": bilingual("moves vectors more than the average head does", "对向量的影响大于平均水平的头"),

@@ -56,10 +56,10 @@ def atlas_page(content: Content, *, model: str) -> str:
         f"{content['passages']:,} passages of {content['documents']:,} documents, up to {content['max_tokens']} tokens",
         f"{content['documents']:,} 篇文档中的 {content['passages']:,} 段，每段至多 {content['max_tokens']} 个词元",
     )
-    named = bilingual(f"{n_named} of {len(heads)} heads have a name.", f"{len(heads)} 个头中 {n_named} 个有名称。")
+    named_text = bilingual(f"{n_named} of {len(heads)} heads have a name.", f"{len(heads)} 个头中 {n_named} 个有名称。")
     is_distance = bool((content.get("ablation") or {}).get("distance"))
     body = [
-        f'<p class="dim">{escape(model)} · {sizes} · {read}</p><p>{named} {_null(content)}</p>',
+        f'<p class="dim">{escape(model)} · {sizes} · {read}</p><p>{named_text} {_null(content)}</p>',
         f'<p class="caveat">{bilingual(CAVEAT, CAVEAT_ZH)}</p>',
         f'<div id="controls"></div><p id="status" role="status" aria-live="polite"></p>{_legend(content)}',
         f'<div id="atlas" data-layers="{n_layers}" data-heads="{n_heads}" data-distance="{int(is_distance)}">',
@@ -101,9 +101,9 @@ def _grid(heads: Sequence[Content], n_layers: int, n_heads: int, is_distance: bo
 
 def _cell(head: Content, is_distance: bool) -> str:
     names, verdict = head["names"], _verdict(head)
-    said = DISTANCE_VERDICTS if is_distance else LOSS_VERDICTS
+    verdict_texts = DISTANCE_VERDICTS if is_distance else LOSS_VERDICTS
     classes = " ".join(["cell", *([name_class(names[0])] if names else ["unnamed"]), *([verdict] if verdict else [])])
-    label = f"{head_title(head)}: {', '.join(names) or 'no name'}{f'; {said[verdict]}' if verdict else ''}"
+    label = f"{head_title(head)}: {', '.join(names) or 'no name'}{f'; {verdict_texts[verdict]}' if verdict else ''}"
     mark = f"<sup>{MARKS[verdict]}</sup>" if verdict else ""
     initials = escape("".join(map(initial, names[:3]))) or "·"
     attributes = f'class="{classes}" href="#{head_title(head)}" aria-label="{escape(label)}" title="{escape(label)}"'
@@ -165,8 +165,8 @@ def _named_table(heads: Sequence[Content]) -> str:
     ]
     rows = []
     for head in heads:
-        found = head.get("importance") or {}
-        change = f"{found['change']:+.4f} {MARKS[found['verdict']]}".strip() if found else ""
+        importance = head.get("importance") or {}
+        change = f"{importance['change']:+.4f} {MARKS[importance['verdict']]}".strip() if importance else ""
         for name in head["names"]:
             evidence = head["evidence"][name]
             numbers = ", ".join(f"{what} {number_text(value)}" for what, value in evidence["numbers"].items())
@@ -189,8 +189,8 @@ def _unseen(content: Content) -> str:
         f"<li><b>{escape(name)}</b>: {bilingual(*map(escape, title_of(REASONS, str(reason))))}</li>"
         for name, reason in content["unseen"].items()
     ]
-    nothing = bilingual("Every name could be seen.", "所有名称均可判定。")
-    return f"<ul>{''.join(items)}</ul>" if items else f"<p>{nothing}</p>"
+    all_seen = bilingual("Every name could be seen.", "所有名称均可判定。")
+    return f"<ul>{''.join(items)}</ul>" if items else f"<p>{all_seen}</p>"
 
 
 def _importance(content: Content) -> str:
@@ -228,8 +228,8 @@ def _importance(content: Content) -> str:
         f"全部区间以 {ablation['confidence']:.0%} 的置信度同时成立"
         f"（{ablation['critical']:.2f} 个标准误：对文档重抽样所得各头最大值），头数众多无须另作校正。",
     )
-    said = f"<p>{how}</p><p><b>{result}</b></p><p><small>{joint}</small></p>"
-    return f"{said}{_importance_table(content['heads'], float(ablation['reference']))}{_same_word(ablation)}"
+    summary = f"<p>{how}</p><p><b>{result}</b></p><p><small>{joint}</small></p>"
+    return f"{summary}{_importance_table(content['heads'], float(ablation['reference']))}{_same_word(ablation)}"
 
 
 def _importance_table(heads: Sequence[Content], reference: float) -> str:
@@ -238,11 +238,11 @@ def _importance_table(heads: Sequence[Content], reference: float) -> str:
     header = [bilingual(*title) for title in titles]
     rows = []
     for head in sorted(heads, key=lambda head: -float(head["importance"]["change"])):
-        found = head["importance"]
-        numbers = [f"{found[name]:+.4f}" for name in ("change", "low", "high")]
-        gradient = "" if found.get("gradient") is None else f"{found['gradient']:.4f}"
-        link = f'<a class="{found["verdict"] or "grey"}" href="#{head_title(head)}">{head_title(head)}</a>'
-        rows.append((link, *numbers, gradient, f"{MARKS[found['verdict']]} {' '.join(head['names'])}".strip()))
+        importance = head["importance"]
+        numbers = [f"{importance[name]:+.4f}" for name in ("change", "low", "high")]
+        gradient = "" if importance.get("gradient") is None else f"{importance['gradient']:.4f}"
+        link = f'<a class="{importance["verdict"] or "grey"}" href="#{head_title(head)}">{head_title(head)}</a>'
+        rows.append((link, *numbers, gradient, f"{MARKS[importance['verdict']]} {' '.join(head['names'])}".strip()))
     summary = bilingual("Every head, with its interval", "各头及其区间")
     attributes = f'id="intervals" data-reference="{reference:.6f}"'
     return f"<details {attributes} open><summary>{summary}</summary>{table(header, rows)}</details>"
@@ -263,7 +263,7 @@ def _same_word(ablation: Content) -> str:
         (bilingual("without other heads", "去掉其他头"), *(f"{value:+.3f}" for value in check["other_change"])),
     ]
     (mean, low, high), (more, more_low, more_high) = check["difference"], check["against_others"]
-    said = bilingual(
+    comparison = bilingual(
         f"They lose {mean:+.3f} more than matched words ({low:+.3f} … {high:+.3f}), and that is {more:+.3f} more than "
         f"without as many heads that have no name, of the same layers ({more_low:+.3f} … {more_high:+.3f}; "
         f"{check['as_large']} of {check['other_sets']} such sets do as much).",
@@ -279,7 +279,7 @@ def _same_word(ablation: Content) -> str:
         f"{check['pairs']} pairs, {check['types']} words, {check['documents']} documents",
         f"{check['pairs']} 对，{check['types']} 个词，{check['documents']} 篇文档",
     )
-    return f'{title}{table(header, rows)}<p>{said} <b>{verdict}</b></p><p class="dim">{extent}</p>'
+    return f'{title}{table(header, rows)}<p>{comparison} <b>{verdict}</b></p><p class="dim">{extent}</p>'
 
 
 def _thresholds(content: Content) -> str:

@@ -39,7 +39,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Contexts:
-    found: list[Context]
+    contexts: list[Context]
     n_sentences: int  # of the corpus that have the word, copies included
     n_unread: int  # drawn, but longer than the model reads, or with the word as a part of a longer piece
     common: frozenset[str]  # the corpus' words like "the"
@@ -47,10 +47,10 @@ class Contexts:
     @property
     def ids(self) -> tuple[int, ...]:
         """The word's pieces, as they are in most of the sentences: at the start of one they may be others."""
-        return Counter(context.ids for context in self.found).most_common(1)[0][0]
+        return Counter(context.ids for context in self.contexts).most_common(1)[0][0]
 
 
-class Draw:
+class SentenceSample:
     """Up to `n` different sentences: those whose hashes are the smallest. That is a random draw from all that are
     offered, whatever their order, and copies count once."""
 
@@ -89,17 +89,17 @@ class Draw:
 def find_contexts(tokenizer: Tokenizer, limit: int, word: str, texts: Iterable[str], n: int) -> Contexts:
     """Up to `n` different sentences with the word, the first occurrence in each, drawn from all of the corpus."""
     pattern = word_pattern(word)
-    draw = Draw(n)
+    sample = SentenceSample(n)
     counts = Counter[str]()
     for sentence, match in _matches(_counted(texts, counts), pattern):
-        draw.offer(sentence, partial(read_context, tokenizer, limit, sentence, match))
+        sample.offer(sentence, partial(read_context, tokenizer, limit, sentence, match))
     if not counts:
         raise BadText("no text in this corpus", code="no-text")
-    if not draw.contexts:
-        seen = f"; {draw.n_unread} sentences have it, too long for the model or as a part of a longer piece"
-        cause = f"{word!r} does not occur{seen if draw.n_unread else ''}"
+    if not sample.contexts:
+        seen = f"; {sample.n_unread} sentences have it, too long for the model or as a part of a longer piece"
+        cause = f"{word!r} does not occur{seen if sample.n_unread else ''}"
         raise NotFound(cause, remedy="another word, or more text", code="no-such-word")
-    return Contexts(draw.contexts, draw.n_offered, draw.n_unread, common_words(counts))
+    return Contexts(sample.contexts, sample.n_offered, sample.n_unread, common_words(counts))
 
 
 def _counted(texts: Iterable[str], counts: Counter[str]) -> Iterator[str]:

@@ -10,14 +10,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from bertworks.inspect.relations import InspectedText, PieceSites, Sites
+from bertworks.inspect.relations import InspectedText, PiecePairs, TextRelation
 from bertworks.inspect.units import Bools, Floats, Numbers, Units
 
 MAX_OFFSET = 10  # of distance profiles
 PROFILE_OFFSETS = (*range(-MAX_OFFSET, 0), *range(1, MAX_OFFSET + 1))
 
 
-class Attended:
+class LayerAttention:
     """The attention of the heads of one layer over a text."""
 
     def __init__(self, pieces: Floats, text: InspectedText) -> None:
@@ -34,20 +34,20 @@ TARGET, DECOY, MASS = range(3)  # features of a query that is compared
 HIT, FIXED_HIT = range(2)  # features of a query with targets
 
 
-def compared_features(attended: Attended, sites: Sites) -> Floats | None:
+def compared_features(layer_attention: LayerAttention, relation: TextRelation) -> Floats | None:
     """The mean on targets, the mean on decoys, and all that goes to targets: (C, H, 3)."""
-    if sites.to_targets is None or sites.to_decoys is None or sites.to_all_targets is None:
+    if relation.to_targets is None or relation.to_decoys is None or relation.to_all_targets is None:
         return None
-    pairs = (sites.to_targets, sites.to_decoys, sites.to_all_targets)
-    return np.stack([item.sums(attended.words) for item in pairs], axis=2)
+    pairs = (relation.to_targets, relation.to_decoys, relation.to_all_targets)
+    return np.stack([item.sums(layer_attention.words) for item in pairs], axis=2)
 
 
-def hit_features(attended: Attended, sites: Sites) -> Floats:
+def hit_features(layer_attention: LayerAttention, relation: TextRelation) -> Floats:
     """Whether the strongest word is a target, and whether the one at the best fixed offset is: (Q, H, 2)."""
-    strongest = attended.strongest[:, sites.queries]  # (H, Q)
-    features = np.zeros((len(sites.queries), len(strongest), 2))
-    features[:, :, HIT] = sites.targets[np.arange(len(sites.queries)), strongest].T
-    features[:, :, FIXED_HIT] = sites.fixed_hits[:, None]
+    strongest = layer_attention.strongest[:, relation.queries]  # (H, Q)
+    features = np.zeros((len(relation.queries), len(strongest), 2))
+    features[:, :, HIT] = relation.targets[np.arange(len(relation.queries)), strongest].T
+    features[:, :, FIXED_HIT] = relation.fixed_hits[:, None]
     return features
 
 
@@ -56,31 +56,34 @@ TO_WORD, TO_WORDS, IS_STRONGEST, IS_THERE = range(4)  # features of an offset
 N_OFFSET_FEATURES = 4
 
 
-def offset_features(attended: Attended, text: InspectedText) -> tuple[Numbers, Floats]:
+def offset_features(layer_attention: LayerAttention, text: InspectedText) -> tuple[Numbers, Floats]:
     """The queries (Q,) that are words, and of each, for every offset, what goes to the word there, what goes to words
     at all, whether that word is the strongest, and 1; all of them 0 where there is no such word:
     (Q, H, offsets * 4)."""
     queries = np.flatnonzero(text.units.is_word & text.ordinary.any(1))
-    features = np.zeros((len(queries), len(attended.words), len(OFFSETS), N_OFFSET_FEATURES))
-    to_words, strongest = attended.to_words[:, queries], attended.strongest[:, queries]
+    features = np.zeros((len(queries), len(layer_attention.words), len(OFFSETS), N_OFFSET_FEATURES))
+    to_words, strongest = layer_attention.to_words[:, queries], layer_attention.strongest[:, queries]
     for number, offset in enumerate(OFFSETS):
         is_there, keys = _keys_at(text, queries, offset)
         of_offset = features[:, :, number]
-        of_offset[:, :, TO_WORD] = (attended.words[:, queries, keys] * is_there).T
+        of_offset[:, :, TO_WORD] = (layer_attention.words[:, queries, keys] * is_there).T
         of_offset[:, :, TO_WORDS] = (to_words * is_there).T
         of_offset[:, :, IS_STRONGEST] = ((strongest == keys) & is_there).T
         of_offset[:, :, IS_THERE] = is_there[:, None]
-    return queries, features.reshape(len(queries), len(attended.words), -1)
+    return queries, features.reshape(len(queries), len(layer_attention.words), -1)
 
 
-def profile(attended: Attended, text: InspectedText) -> tuple[Floats, Numbers]:
+def profile(layer_attention: LayerAttention, text: InspectedText) -> tuple[Floats, Numbers]:
     """What goes to the words at each of `PROFILE_OFFSETS`, summed over queries, (H, offsets), and how many there
     are."""
     queries = np.flatnonzero(text.units.is_word)
-    sums, counts = np.zeros((len(attended.words), len(PROFILE_OFFSETS))), np.zeros(len(PROFILE_OFFSETS), np.int64)
+    sums, counts = (
+        np.zeros((len(layer_attention.words), len(PROFILE_OFFSETS))),
+        np.zeros(len(PROFILE_OFFSETS), np.int64),
+    )
     for number, offset in enumerate(PROFILE_OFFSETS):
         is_there, keys = _keys_at(text, queries, offset)
-        sums[:, number] = attended.words[:, queries[is_there], keys[is_there]].sum(1)
+        sums[:, number] = layer_attention.words[:, queries[is_there], keys[is_there]].sum(1)
         counts[number] = is_there.sum()
     return sums, counts
 
@@ -100,7 +103,7 @@ TOKEN_FEATURES = (*SINKS, *(f"{name}_norm" for name in SINKS), *DESCRIPTIONS)
 
 
 def token_features(
-    attended: Attended, norms: Floats, text: InspectedText, sinks: Mapping[str, Bools]
+    layer_attention: LayerAttention, norms: Floats, text: InspectedText, sinks: Mapping[str, Bools]
 ) -> tuple[Numbers, Floats]:
     """The queries (Q,) that are words, and of each (Q, H, features): what goes to special tokens, by weights and by
     the lengths of what they bring; to itself and to signs; how even its attention is (1: all keys alike); whether the
@@ -108,7 +111,7 @@ def token_features(
     `sinks`: the units of each, (U,)."""
     units = text.units
     queries = np.flatnonzero(units.is_word)
-    rows = attended.words[:, queries]  # (H, Q, U)
+    rows = layer_attention.words[:, queries]  # (H, Q, U)
     masses = [rows @ sinks[name].astype(rows.dtype) for name in SINKS]
     n_seen = text.sees[queries].sum(1)
     entropy = -(rows * np.log(np.maximum(rows, 1e-30))).sum(2) / np.log(np.maximum(n_seen, 2))
@@ -119,26 +122,26 @@ def token_features(
         rows[:, np.arange(len(queries)), queries],
         rows @ units.is_punctuation.astype(rows.dtype),
         entropy,
-        is_rarest[np.arange(len(queries)), attended.strongest[:, queries]],
-        in_text / np.maximum(attended.to_words[:, queries], 1e-30),
+        is_rarest[np.arange(len(queries)), layer_attention.strongest[:, queries]],
+        in_text / np.maximum(layer_attention.to_words[:, queries], 1e-30),
     ]
-    features = [*masses, *_norm_shares(attended, norms, units, sinks, queries), *described]
+    features = [*masses, *_norm_shares(layer_attention, norms, units, sinks, queries), *described]
     return queries, np.stack(features, axis=2).transpose(1, 0, 2)
 
 
 def _norm_shares(
-    attended: Attended, norms: Floats, units: Units, sinks: Mapping[str, Bools], queries: Numbers
+    layer_attention: LayerAttention, norms: Floats, units: Units, sinks: Mapping[str, Bools], queries: Numbers
 ) -> list[Floats]:
     """Of what the values bring to a query, the part of each sink, (H, Q) each: by weights times lengths (Kobayashi et
     al. 2020)."""
     unit_of = np.repeat(np.arange(len(units)), units.n_pieces)
     parts = np.stack([norms, *(norms * sinks[name][unit_of] for name in SINKS)], axis=2)  # (H, T, 4)
-    brought = np.add.reduceat(attended.pieces @ parts, units.starts, axis=1)[:, queries]  # (H, Q, 4)
+    brought = np.add.reduceat(layer_attention.pieces @ parts, units.starts, axis=1)[:, queries]  # (H, Q, 4)
     return [brought[:, :, 1 + number] / np.maximum(brought[:, :, 0], 1e-30) for number in range(len(SINKS))]
 
 
-def piece_features(pieces: Floats, sites: PieceSites) -> Floats:
+def piece_features(pieces: Floats, piece_pairs: PiecePairs) -> Floats:
     """Of attention between pieces (H, T, T): what goes to the others of a word, on average; and what goes, in this
     text, as far into another word: (Q, H, 2)."""
-    elsewhere = np.stack([pieces[:, rows, columns].mean(1) for rows, columns in sites.elsewhere], axis=1)
-    return np.stack([sites.to_own.sums(pieces), (elsewhere @ sites.weights.T).T], axis=2)
+    elsewhere = np.stack([pieces[:, rows, columns].mean(1) for rows, columns in piece_pairs.elsewhere], axis=1)
+    return np.stack([piece_pairs.to_own.sums(pieces), (elsewhere @ piece_pairs.weights.T).T], axis=2)

@@ -22,17 +22,17 @@ from bertworks.inspect.features import (
     TO_WORD,
     TO_WORDS,
     TOKEN_FEATURES,
-    Attended,
+    LayerAttention,
     compared_features,
     hit_features,
     offset_features,
     piece_features,
     token_features,
 )
-from bertworks.inspect.naming import POSITIONAL, SiteEvidence, Thresholds
+from bertworks.inspect.naming import POSITIONAL, RelationEvidence, Thresholds
 from bertworks.inspect.passages import Passage, piece_words
 from bertworks.inspect.preparing import PreparedText
-from bertworks.inspect.relations import PieceSites
+from bertworks.inspect.relations import PiecePairs
 from bertworks.inspect.running import Progress, run_passages
 from bertworks.inspect.units import Floats, Numbers
 from bertworks.model.model import Model
@@ -61,15 +61,17 @@ def reordered(prepared: PreparedText, order: Numbers, texts: Numbers | None = No
         new_units = replace(new_units, texts=texts)
     new_text = replace(text, units=new_units, types=text.types[order], log_counts=text.log_counts[order])
     sinks = None if prepared.sinks is None else {name: flags[order] for name, flags in prepared.sinks.items()}
-    found = prepared.pieces and _moved_pieces(prepared.pieces, pieces)
-    return PreparedText(replace(passage, tokens=tokens), new_text, {}, found, sinks)
+    moved_pieces = prepared.pieces and _moved_pieces(prepared.pieces, pieces)
+    return PreparedText(replace(passage, tokens=tokens), new_text, {}, moved_pieces, sinks)
 
 
-def _moved_pieces(sites: PieceSites, pieces: Numbers) -> PieceSites | None:
+def _moved_pieces(piece_pairs: PiecePairs, pieces: Numbers) -> PiecePairs | None:
     """The same pieces at their new places; those elsewhere are other pairs then, as far apart as before."""
     places = np.argsort(pieces)
-    to_own = sites.to_own._replace(queries=places[sites.to_own.queries], keys=places[sites.to_own.keys])
-    return replace(sites, to_own=to_own)
+    to_own = piece_pairs.to_own._replace(
+        queries=places[piece_pairs.to_own.queries], keys=places[piece_pairs.to_own.keys]
+    )
+    return replace(piece_pairs, to_own=to_own)
 
 
 def shuffled_units(prepared: PreparedText, rng: np.random.Generator) -> PreparedText:
@@ -155,19 +157,19 @@ def planted_twin(prepared: PreparedText, rng: np.random.Generator, *, across: bo
 
 
 @dataclass
-class Sums:
+class LayerSums:
     """What the heads of each layer do, summed over texts."""
 
     offsets: dict[int, Floats] = field(default_factory=dict)
     tokens: dict[int, Floats] = field(default_factory=dict)
     pieces: dict[int, Floats] = field(default_factory=dict)
 
-    def add(self, layer: int, attended: Attended, norms: Floats, prepared: PreparedText) -> None:
-        sums = {"offsets": offset_features(attended, prepared.text)[1].sum(0)}
+    def add(self, layer: int, layer_attention: LayerAttention, norms: Floats, prepared: PreparedText) -> None:
+        sums = {"offsets": offset_features(layer_attention, prepared.text)[1].sum(0)}
         if prepared.sinks is not None:
-            sums["tokens"] = token_features(attended, norms, prepared.text, prepared.sinks)[1].sum(0)
+            sums["tokens"] = token_features(layer_attention, norms, prepared.text, prepared.sinks)[1].sum(0)
         if prepared.pieces is not None:
-            sums["pieces"] = piece_features(attended.pieces, prepared.pieces).sum(0)
+            sums["pieces"] = piece_features(layer_attention.pieces, prepared.pieces).sum(0)
         for name, values in sums.items():
             of_layer = getattr(self, name)
             of_layer[layer] = of_layer[layer] + values if layer in of_layer else values
@@ -203,12 +205,12 @@ class Interventions:
     thresholds: Thresholds
     seed: int
     progress: Progress
-    before: Sums = field(default_factory=Sums)
-    shuffled: Sums = field(default_factory=Sums)  # units
-    shuffled_words: Sums = field(default_factory=Sums)
-    moved: tuple[Sums, Sums] = field(default_factory=lambda: (Sums(), Sums()))
+    before: LayerSums = field(default_factory=LayerSums)
+    shuffled: LayerSums = field(default_factory=LayerSums)  # units
+    shuffled_words: LayerSums = field(default_factory=LayerSums)
+    moved: tuple[LayerSums, LayerSums] = field(default_factory=lambda: (LayerSums(), LayerSums()))
     twins: dict[bool, list[dict[int, list[Floats]]]] = field(default_factory=dict)  # by across: before, after
-    foreign: dict[int, SiteEvidence] = field(default_factory=dict)
+    foreign: dict[int, RelationEvidence] = field(default_factory=dict)
 
     def run(
         self, texts: Sequence[PreparedText], foreign: Sequence[PreparedText], names: set[str], examples: Examples
@@ -221,7 +223,7 @@ class Interventions:
             self._sum([shuffled_units(item, rng) for item in chosen], self.shuffled)
             self.shuffled_words = self.shuffled
         if "pieces" in names and any(map(has_chinese_words, chosen)):
-            self.shuffled_words = Sums()
+            self.shuffled_words = LayerSums()
             own_rng = np.random.default_rng([self.seed, 4])  # so that other texts are changed as they are without it
             self._sum([shuffled_words(item, own_rng) for item in chosen], self.shuffled_words)
         if "sep" in names:
@@ -236,16 +238,16 @@ class Interventions:
 
     def _run_before(self, texts: Sequence[PreparedText], n_chosen: int, examples: Examples) -> None:
         def on_text(layer: int, index: int, attention: Floats, norms: Floats) -> None:
-            attended = Attended(attention, texts[index].text)
-            examples.add(layer, index, attended)
+            layer_attention = LayerAttention(attention, texts[index].text)
+            examples.add(layer, index, layer_attention)
             if index < n_chosen:
-                self.before.add(layer, attended, norms, texts[index])
+                self.before.add(layer, layer_attention, norms, texts[index])
 
         run_passages(self.model, [item.passage for item in texts], on_text, self.progress)
 
-    def _sum(self, texts: Sequence[PreparedText], sums: Sums) -> None:
+    def _sum(self, texts: Sequence[PreparedText], sums: LayerSums) -> None:
         def on_text(layer: int, index: int, attention: Floats, norms: Floats) -> None:
-            sums.add(layer, Attended(attention, texts[index].text), norms, texts[index])
+            sums.add(layer, LayerAttention(attention, texts[index].text), norms, texts[index])
 
         run_passages(self.model, [item.passage for item in texts], on_text, self.progress)
 
@@ -269,13 +271,17 @@ class Interventions:
     def _run_foreign(self, foreign: Sequence[PreparedText]) -> None:
         def on_text(layer: int, index: int, attention: Floats, norms: Floats) -> None:
             item = foreign[index]
-            sites = item.sites.get("across")
-            features = None if sites is None else compared_features(attended := Attended(attention, item.text), sites)
-            if sites is None or features is None:
+            across = item.relations.get("across")
+            features = (
+                None
+                if across is None
+                else compared_features(layer_attention := LayerAttention(attention, item.text), across)
+            )
+            if across is None or features is None:
                 return
-            evidence = self.foreign.setdefault(layer, SiteEvidence.empty())
-            evidence.compared.add(sites.types[sites.compared], item.text.document, features)
-            evidence.hits.add(sites.types, item.text.document, hit_features(attended, sites))
+            evidence = self.foreign.setdefault(layer, RelationEvidence.empty())
+            evidence.compared.add(across.types[across.compared], item.text.document, features)
+            evidence.hits.add(across.types, item.text.document, hit_features(layer_attention, across))
 
         run_passages(self.model, [item.passage for item in foreign], on_text, self.progress)
 
@@ -292,7 +298,7 @@ class Interventions:
             return self._twin(name, layer, head)
         return Confirmation({}, None)
 
-    def _kept(self, title: str, name: str, layer: int, head: int, before: Sums, after: Sums) -> Confirmation:
+    def _kept(self, title: str, name: str, layer: int, head: int, before: LayerSums, after: LayerSums) -> Confirmation:
         share = float(after.of(name, layer)[head] / max(float(before.of(name, layer)[head]), 1e-30))
         return Confirmation({title: share}, share >= self.thresholds.kept_share)
 

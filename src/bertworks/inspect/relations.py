@@ -95,7 +95,7 @@ class Pairs(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Sites:
+class TextRelation:
     """The queries of a text that have targets, and what those of them with decoys are compared by."""
 
     queries: Numbers  # (Q,)
@@ -159,14 +159,14 @@ def _are_alike(text: InspectedText, keys: Numbers, others: Numbers) -> Bools:
     return like_sign & like_count
 
 
-def find_sites(
+def find_relation(
     text: InspectedText,
     targets: Bools,
     excluded: Bools | None = None,
     find_decoys: FindDecoys = like_decoys,
     *,
     by_pairs: bool = False,
-) -> Sites | None:
+) -> TextRelation | None:
     """The queries with targets (U, U); None, if there are none. `excluded`: pairs that are no decoys either;
     `by_pairs`: the unit of evidence is a pair of words, where few words are queries."""
     queries, keys = np.nonzero(targets)
@@ -176,18 +176,18 @@ def find_sites(
     types = text.types[unique]
     if by_pairs:
         types = types * (1 << 32) + text.types[targets[unique].argmax(1)]
-    nothing = np.empty(0, np.int64)
-    sites = Sites(unique, types, targets[unique], nothing, None, None, None, np.zeros(len(unique), bool))
+    no_numbers = np.empty(0, np.int64)
+    relation = TextRelation(unique, types, targets[unique], no_numbers, None, None, None, np.zeros(len(unique), bool))
     related = targets if excluded is None else targets | excluded
     pairs, decoy_queries, decoy_keys = find_decoys(text, queries, keys, related)
     if not len(pairs):
-        return sites
+        return relation
     with_decoys, owners, n_decoys = np.unique(pairs, return_inverse=True, return_counts=True)
     compared, rows, n_targets = np.unique(queries[with_decoys], return_inverse=True, return_counts=True)
     weights = 1 / n_targets[rows]
     all_rows, all_keys = np.nonzero(targets[compared])
     return replace(
-        sites,
+        relation,
         compared=np.searchsorted(unique, compared),
         to_targets=Pairs(rows, queries[with_decoys], keys[with_decoys], weights),
         to_decoys=Pairs(rows[owners], decoy_queries, decoy_keys, (weights / n_decoys)[owners]),
@@ -201,8 +201,8 @@ def relabelled(
     excluded: Bools | None,
     rng: np.random.Generator,
     find_decoys: FindDecoys = like_decoys,
-) -> Sites | None:
-    """As `find_sites`, with a decoy of each target in its place: nothing should be found there."""
+) -> TextRelation | None:
+    """As `find_relation`, with a decoy of each target in its place: nothing should be found there."""
     queries, keys = np.nonzero(targets)
     related = targets if excluded is None else targets | excluded
     pairs, decoy_queries, decoy_keys = find_decoys(text, queries, keys, related)
@@ -213,34 +213,36 @@ def relabelled(
     chosen = order[first]
     false_targets = np.zeros_like(targets)
     false_targets[decoy_queries[chosen], decoy_keys[chosen]] = True
-    return find_sites(text, false_targets, related, find_decoys)
+    return find_relation(text, false_targets, related, find_decoys)
 
 
-def with_best_offset(sites: Sequence[Sites | None]) -> tuple[list[Sites | None], int, float]:
+def with_best_offset(relations: Sequence[TextRelation | None]) -> tuple[list[TextRelation | None], int, float]:
     """What a relation has to beat: the one offset at which most of its targets are found, and how often, as a mean
     over word types; and the sites with that."""
-    found = [item for item in sites if item is not None]
-    if not found:
-        return list(sites), 0, 0.0
-    _, groups = np.unique(np.concatenate([item.types for item in found]), return_inverse=True)
+    present = [item for item in relations if item is not None]
+    if not present:
+        return list(relations), 0, 0.0
+    _, groups = np.unique(np.concatenate([item.types for item in present]), return_inverse=True)
     sizes = np.bincount(groups)
-    places = [(item.queries, *np.nonzero(item.targets)) for item in found]
+    places = [(item.queries, *np.nonzero(item.targets)) for item in present]
     distances = [keys - queries[rows] for queries, rows, keys in places]
     offsets, counts = np.unique(np.concatenate(distances), return_counts=True)
     best_offset, best_share = 0, -1.0
     for offset in offsets[np.argsort(-counts, kind="stable")][:N_TRIED_OFFSETS].tolist():
-        hits = np.concatenate([_fixed_hits(item, offset) for item in found])
+        hits = np.concatenate([_fixed_hits(item, offset) for item in present])
         share = float((np.bincount(groups, hits) / sizes).mean())
         if share > best_share:
             best_offset, best_share = offset, share
-    done = [None if item is None else replace(item, fixed_hits=_fixed_hits(item, best_offset)) for item in sites]
-    return done, best_offset, best_share
+    with_hits = [
+        None if item is None else replace(item, fixed_hits=_fixed_hits(item, best_offset)) for item in relations
+    ]
+    return with_hits, best_offset, best_share
 
 
-def _fixed_hits(sites: Sites, offset: int) -> Bools:
-    keys = sites.queries + offset
-    is_there = (keys >= 0) & (keys < sites.targets.shape[1])
-    hits: Bools = is_there & sites.targets[np.arange(len(keys)), np.where(is_there, keys, 0)]
+def _fixed_hits(relation: TextRelation, offset: int) -> Bools:
+    keys = relation.queries + offset
+    is_there = (keys >= 0) & (keys < relation.targets.shape[1])
+    hits: Bools = is_there & relation.targets[np.arange(len(keys)), np.where(is_there, keys, 0)]
     return hits
 
 
@@ -248,7 +250,7 @@ def _fixed_hits(sites: Sites, offset: int) -> Bools:
 
 
 @dataclass(frozen=True)
-class PieceSites:
+class PiecePairs:
     """Pieces that have others of the same word beside them, and pairs as far apart in different words."""
 
     types: Numbers  # (Q,) of their words
@@ -257,7 +259,7 @@ class PieceSites:
     weights: Floats  # (Q, offsets)
 
 
-def find_piece_sites(text: InspectedText, owners: Numbers, types: Numbers) -> PieceSites | None:
+def find_piece_pairs(text: InspectedText, owners: Numbers, types: Numbers) -> PiecePairs | None:
     """`owners`: the word of each piece, (T,), negative for special tokens; `types`: those of the words, (T,)."""
     units = text.units
     unit_of = np.repeat(np.arange(len(units)), units.n_pieces)
@@ -271,19 +273,19 @@ def find_piece_sites(text: InspectedText, owners: Numbers, types: Numbers) -> Pi
         sees = sees & (offsets <= 0)  # inside a word too
     own = pairs & same & (offsets != 0) & sees
     others = pairs & ~same & sees
-    there: dict[int, tuple[Numbers, Numbers]] = {}
+    others_at: dict[int, tuple[Numbers, Numbers]] = {}
     for offset in np.unique(offsets[own]).tolist():
         from_, to = np.nonzero(others & (offsets == offset))
         if len(from_):
-            there[offset] = from_, to
-    own &= np.isin(offsets, list(there))
+            others_at[offset] = from_, to
+    own &= np.isin(offsets, list(others_at))
     queries, keys = np.nonzero(own)
     if not len(queries):
         return None
     unique, rows, counts = np.unique(queries, return_inverse=True, return_counts=True)
-    numbers = {offset: number for number, offset in enumerate(there)}
-    weights = np.zeros((len(unique), len(there)))
+    numbers = {offset: number for number, offset in enumerate(others_at)}
+    weights = np.zeros((len(unique), len(others_at)))
     columns = np.array([numbers[offset] for offset in (keys - queries).tolist()])
     np.add.at(weights, (rows, columns), 1 / counts[rows])
     to_own = Pairs(rows, queries, keys, 1 / counts[rows])
-    return PieceSites(types[unique], to_own, tuple(there.values()), weights)
+    return PiecePairs(types[unique], to_own, tuple(others_at.values()), weights)
