@@ -85,13 +85,13 @@ def test_reused_states_give_what_a_whole_pass_gives(preset: str, tokenizer: Toke
     """Every head of every family, by each replacement; heads of shared layers one by one."""
     model = model_of(preset, tokenizer, FAMILIES[preset])
     measure = measure_of(model)
-    probes = scored_texts(measure, read(model, documents, 6).passages)
-    means = mean_outputs(model.model, measure, probes[:3])
+    scored = scored_texts(measure, read(model, documents, 6).passages)
+    means = mean_outputs(model.model, measure, scored[:3])
     sets = [((0, 1),), ((1, 3),), ((2, 0),), ((0, 0), (2, 2))]
-    batch = ScoredBatch.of(probes, model.device)
-    owners = np.cumsum([0, *batch.n_targets] if not measure.is_distance else np.arange(len(probes) + 1))
+    batch = ScoredBatch.of(scored, model.device)
+    owners = np.cumsum([0, *batch.n_targets] if not measure.is_distance else np.arange(len(scored) + 1))
     for replacement in ("mean", "zero", "uniform"):
-        found = AblatedModel(model.model, measure, replacement, means).changes(probes, sets)
+        found = AblatedModel(model.model, measure, replacement, means).changes(scored, sets)
         with torch.inference_mode():
             whole = measure.read(model.model, measure.states(model.model, batch), batch)
             for number, heads in enumerate(sets):
@@ -109,9 +109,9 @@ def test_each_replacement_is_what_it_says(tokenizer: Tokenizer, documents: list[
     for preset in ("bert-mini", "gpt-mini"):
         model = model_of(preset, tokenizer, "lm")
         measure = measure_of(model)
-        (probe,) = scored_texts(measure, read(model, documents, 1).passages)
-        batch = ScoredBatch.of([probe], model.device)
-        means = mean_outputs(model.model, measure, [probe])
+        (text,) = scored_texts(measure, read(model, documents, 1).passages)
+        batch = ScoredBatch.of([text], model.device)
+        means = mean_outputs(model.model, measure, [text])
         outputs: dict[str, Any] = {}
 
         def keep(call: Any, output: Any, values: Any, sees: Any, outputs: dict[str, Any] = outputs) -> Any:
@@ -139,22 +139,22 @@ def test_gradients_are_those_of_gates(tokenizer: Tokenizer, documents: list[str]
     model = model_of("bert-mini", tokenizer, "lm", n_layers=2)
     model.model.double()
     measure = measure_of(model)
-    probes = scored_texts(measure, read(model, documents, 3).passages)
-    found = gradient_importance(model.model, measure, probes)
+    scored = scored_texts(measure, read(model, documents, 3).passages)
+    found = gradient_importance(model.model, measure, scored)
     assert found is not None and found.shape == (2, 4)
 
-    def loss(probe: Any, layer: int, head: int, strength: float) -> float:
+    def loss(text: Any, layer: int, head: int, strength: float) -> float:
         def scale(call: Any, outputs: Any, values: Any, sees: Any) -> Any:
             scales = torch.ones(4, 1, 1, dtype=outputs.dtype)
             scales[head] = strength
             return outputs * scales if call.layer == layer else outputs
 
-        batch = ScoredBatch.of([probe], model.device)
+        batch = ScoredBatch.of([text], model.device)
         with torch.inference_mode(), edit_heads(scale):
             return float(measure.read(model.model, measure.states(model.model, batch), batch).mean())
 
     for layer, head in ((0, 1), (1, 3)):
-        slopes = [(loss(probe, layer, head, 1 + 1e-5) - loss(probe, layer, head, 1 - 1e-5)) / 2e-5 for probe in probes]
+        slopes = [(loss(text, layer, head, 1 + 1e-5) - loss(text, layer, head, 1 - 1e-5)) / 2e-5 for text in scored]
         assert found[layer, head] == pytest.approx(np.mean(np.abs(slopes)), rel=1e-3)
 
 

@@ -70,11 +70,11 @@ def gather(corpus: list[InspectedText], make: Any, n_heads: int) -> tuple[Eviden
         layer_attention = LayerAttention(attention, text)
         queries, features = offset_features(layer_attention, text)
         offsets.add(text.types[queries], text.document, features)
-        sites = find_relation(text, same_word(text))
-        compared = None if sites is None else compared_features(layer_attention, sites)
-        if sites is not None and compared is not None:
-            same.compared.add(sites.types[sites.compared], text.document, compared)
-            same.hits.add(sites.types, text.document, hit_features(layer_attention, sites))
+        relation = find_relation(text, same_word(text))
+        compared = None if relation is None else compared_features(layer_attention, relation)
+        if relation is not None and compared is not None:
+            same.compared.add(relation.types[relation.compared], text.document, compared)
+            same.hits.add(relation.types, text.document, hit_features(layer_attention, relation))
     return offsets, same
 
 
@@ -137,18 +137,18 @@ def test_decoys_are_alike_but_not_related(corpus: list[InspectedText]) -> None:
     n_sites = 0
     for text in corpus[:20]:
         targets = same_word(text)
-        sites = find_relation(text, targets)
-        if sites is None or sites.to_targets is None or sites.to_decoys is None:
+        relation = find_relation(text, targets)
+        if relation is None or relation.to_targets is None or relation.to_decoys is None:
             continue
-        for pairs in (sites.to_targets, sites.to_decoys):
+        for pairs in (relation.to_targets, relation.to_decoys):
             assert np.allclose(np.bincount(pairs.rows, pairs.weights), 1)
-        for row, place in enumerate(sites.compared):
-            query = sites.queries[place]
-            used = sites.to_targets.keys[sites.to_targets.rows == row]
+        for row, place in enumerate(relation.compared):
+            query = relation.queries[place]
+            used = relation.to_targets.keys[relation.to_targets.rows == row]
             assert all(text.types[key] == text.types[query] and abs(key - query) >= 3 for key in used)
-            of_row = sites.to_decoys.rows == row
-            assert (sites.to_decoys.queries[of_row] == query).all()
-            for decoy in sites.to_decoys.keys[of_row]:
+            of_row = relation.to_decoys.rows == row
+            assert (relation.to_decoys.queries[of_row] == query).all()
+            for decoy in relation.to_decoys.keys[of_row]:
                 n_sites += 1
                 assert text.types[decoy] != text.types[query] and text.units.texts[decoy] != SPECIAL
                 assert any(
@@ -161,7 +161,7 @@ def test_decoys_are_alike_but_not_related(corpus: list[InspectedText]) -> None:
 
 
 def test_words_of_a_pair_and_their_attention() -> None:
-    """A word is layer_attention to as its pieces together, and attends as they do on average."""
+    """A word is attended to as its pieces together, and attends as they do on average."""
     tokenizer = tiny_tokenizer()
     first, second = "ba defi ku.", "Go ba!"
     pieces = tokenizer.pieces(first, second)

@@ -18,7 +18,7 @@ import bertworks
 from bertworks.config import TransformerConfig
 from bertworks.inspect.examples import Examples
 from bertworks.inspect.features import LayerAttention, compared_features
-from bertworks.inspect.heads import LayerEvidence, RelationVerdict, judge_layer, named_head
+from bertworks.inspect.heads import LayerEvidence, RelationVerdict, judge_layer, make_head_name
 from bertworks.inspect.interventions import (
     Interventions,
     moved_separator,
@@ -148,7 +148,7 @@ def test_twins_confirm_the_same_word_and_no_related_ones(atlas_texts: AtlasTexts
     before, after = ([np.array([value])] * 10 for value in (0.01, 0.5))
     interventions.twins[True] = [{0: before}, {0: after}]
     confirmed = {
-        relation: named_head(
+        relation: make_head_name(
             0, 0, "across", RelationVerdict(verdict, relation), atlas_texts, interventions, Examples((), {})
         ).is_confirmed
         for relation in ("across", "related across")
@@ -204,11 +204,11 @@ def test_relabelled_decoys_are_not_targets(atlas_texts: AtlasTexts) -> None:
     for item in atlas_texts.passages:
         twins = same_word(item.text)
         layer_attention = LayerAttention(planted_attention(item, [("same", 0.9)], rng), item.text)
-        for sites, values in (
+        for relation, values in (
             (find_relation(item.text, twins), real),
             (relabelled(item.text, twins, None, rng), false),
         ):
-            features = None if sites is None else compared_features(layer_attention, sites)
+            features = None if relation is None else compared_features(layer_attention, relation)
             if features is not None:
                 values.append(features.mean((0, 1)))
     assert np.mean(real, 0)[0] > 0.3 > 0.03 > np.mean(false, 0)[0]

@@ -116,8 +116,8 @@ def test_predictors_are_found_and_a_head_that_looks_at_them_is_named() -> None:
         size = len(item.text.units)
         noise = rng.dirichlet(np.full(size, 0.3), (2, size))
         if "predicts" in item.relations:
-            sites = item.relations["predicts"]
-            noise[0, sites.queries] = 0.6 * noise[0, sites.queries] + 0.4 * sites.targets
+            relation = item.relations["predicts"]
+            noise[0, relation.queries] = 0.6 * noise[0, relation.queries] + 0.4 * relation.targets
         evidence.add(noise.astype(np.float32), np.ones((2, size), np.float32), item)
     (judged,) = judge_layer(evidence, atlas_texts, thresholds)["predicts"]
     assert judged.verdict.is_named.tolist() == [True, False]

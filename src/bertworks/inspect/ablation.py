@@ -118,9 +118,7 @@ def ablate_heads(
         importances = importance(changes, shape, is_distance=measure.is_distance, gradient=gradient)
         if not measure.is_distance:
             loss = float(document_means([base[None] for base, _ in results], documents).mean())
-    same = [
-        (entry.layer, entry.head) for entry in entries if any(head_name.name == "same" for head_name in entry.names)
-    ]
+    same = [(entry.layer, entry.head) for entry in entries if "same" in [head_name.name for head_name in entry.names]]
     unnamed = [(entry.layer, entry.head) for entry in entries if not entry.names]
     recurrence = check_recurrence(ablated, held_out[:N_RECURRING], words, same, unnamed, progress)
     return Ablation(

@@ -91,11 +91,11 @@ def _numbers(evidence: Content) -> str:
             bilingual("needed", "所需"),
         ]
         rows = [
-            (_condition(one["what"]), *(number_text(one[key]) for key in ("value", "lower", "needs")))
-            for one in conditions
+            (_condition(condition["what"]), *(number_text(condition[key]) for key in ("value", "lower", "needs")))
+            for condition in conditions
         ]
         parts.append(table(header, rows))
-    shown = {str(one["what"]) for one in conditions}
+    shown = {str(condition["what"]) for condition in conditions}
     others = [
         f"{_condition(what)} {number_text(value)}" for what, value in evidence["numbers"].items() if what not in shown
     ]

@@ -74,9 +74,9 @@ def _matches(comparison: Comparison) -> str:
     ]
     text = bilingual(
         f"Over {comparison.n_texts} texts; {comparison.n_other_words} were left out: the tokenizers split them into "
-        f"other words. {len(rows)} heads are each other's nearest; the others have no counterpart. Overlap: 1 if two heads attend "
-        "alike from every word; beside it, that of the rows of different words, which two heads have that look at the "
-        "same place from everywhere.",
+        f"other words. {len(rows)} heads are each other's nearest; the others have no counterpart. Overlap: 1 if two "
+        "heads attend alike from every word; beside it, that of the rows of different words, which two heads have that "
+        "look at the same place from everywhere.",
         f"基于 {comparison.n_texts} 段文本；另有 {comparison.n_other_words} 段因分词所得的词不同而略去。"
         f"{len(rows)} 对头互为最近；其余没有对应。重合度：从每个词出发的注意力完全相同时为 1；"
         "其旁为不同词各行之间的重合度，凡从各处都看向同一位置的两个头皆有之。",

@@ -57,10 +57,8 @@ class Examples:
             source = layer_attention.pieces if relation == "pieces" else layer_attention.words
             weights = source[head, queries, keys]
             best = int(weights.argmax())
-            places = [_place(prepared, relation, int(unit[best])) for unit in (queries, keys)]
-            self.strongest.setdefault((layer, head, name), []).append(
-                (float(weights[best]), index, places[0], places[1])
-            )
+            query, key = (_place(prepared, relation, int(units[best])) for units in (queries, keys))
+            self.strongest.setdefault((layer, head, name), []).append((float(weights[best]), index, query, key))
 
     def of(self, layer: int, head: int, name: str) -> list[Example]:
         examples: list[Example] = []
@@ -118,9 +116,9 @@ def _shown(prepared: PreparedText, place: Place) -> Context:
     return Context(text[max(0, start - CONTEXT) : start], text[start:end], text[end : end + CONTEXT])
 
 
-def wanted_examples(named: Iterable[tuple[int, int, str, str]]) -> dict[int, list[tuple[int, str, str]]]:
+def wanted_examples(head_names: Iterable[tuple[int, int, str, str]]) -> dict[int, list[tuple[int, str, str]]]:
     """By layer, from (layer, head, name, relation)."""
     wanted: dict[int, list[tuple[int, str, str]]] = {}
-    for layer, head, name, relation in named:
+    for layer, head, name, relation in head_names:
         wanted.setdefault(layer, []).append((head, name, relation))
     return wanted

@@ -234,20 +234,20 @@ def name_heads(
 ) -> NamingResult:
     layers = gather_evidence(model, atlas_texts.all_texts, progress)
     verdicts = [judge_layer(evidence, atlas_texts, thresholds) for evidence in layers]
-    named = [
+    passed = [
         (layer, head, name, relation_verdict)
         for layer, by_name in enumerate(verdicts)
         for name, candidates in by_name.items()
         for head, relation_verdict in _first_verdicts(candidates)
     ]
     shown = (*atlas_texts.passages[:N_TEXTS], *atlas_texts.sentences)
-    examples = Examples(shown, wanted_examples((layer, head, name, by.relation) for layer, head, name, by in named))
+    examples = Examples(shown, wanted_examples((layer, head, name, by.relation) for layer, head, name, by in passed))
     interventions = Interventions(model, thresholds, seed, progress)
-    if named:
-        interventions.run(shown, atlas_texts.foreign, {name for _, _, name, _ in named}, examples)
+    if passed:
+        interventions.run(shown, atlas_texts.foreign, {name for _, _, name, _ in passed}, examples)
     by_head: dict[tuple[int, int], list[HeadName]] = {}
-    for layer, head, name, relation_verdict in named:
-        entry = named_head(layer, head, name, relation_verdict, atlas_texts, interventions, examples)
+    for layer, head, name, relation_verdict in passed:
+        entry = make_head_name(layer, head, name, relation_verdict, atlas_texts, interventions, examples)
         by_head.setdefault((layer, head), []).append(entry)
     nulls = [count_null(evidence, thresholds) for evidence in layers]
     return NamingResult(
@@ -274,7 +274,7 @@ def _first_verdicts(candidates: Sequence[RelationVerdict]) -> Iterator[tuple[int
                 yield head, candidate
 
 
-def named_head(
+def make_head_name(
     layer: int,
     head: int,
     name: str,

@@ -128,7 +128,7 @@ def words(
         static_vectors,
         tuple(aligned_maps(centred, static_vectors)),
         clusters,
-        tuple(marking_words(sentence_texts, found.labels, word, contexts.common) for found in clusters),
+        tuple(marking_words(sentence_texts, of_layer.labels, word, contexts.common) for of_layer in clusters),
     )
 
 
