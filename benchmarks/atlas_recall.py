@@ -21,7 +21,7 @@ from bertworks.inspect.heads import LayerEvidence, count_null, judge_layer
 from bertworks.inspect.naming import POSITIONAL, Thresholds
 from bertworks.inspect.own_relations import OwnRelations
 from bertworks.inspect.passages import read_passages
-from bertworks.inspect.preparing import Material, Preparation, PreparedText
+from bertworks.inspect.preparing import AtlasTexts, Preparation, PreparedText
 from bertworks.inspect.related import Relatedness
 from bertworks.inspect.relations import InspectedText, at_offset, same_word
 from bertworks.inspect.units import Bools, Floats, WordTypes
@@ -85,14 +85,14 @@ def related_words(words: WordTypes) -> Relatedness:
     return Relatedness(unit, names, "planted", nearest=0.012)
 
 
-def make_material(n: int, *, causal: bool = False, max_tokens: int = 128, thresholds: Thresholds) -> Material:
+def make_atlas_texts(n: int, *, causal: bool = False, max_tokens: int = 128, thresholds: Thresholds) -> AtlasTexts:
     tokenizer = make_tokenizer()
     documents = make_documents(n, max_tokens + 10)
     read = read_passages(documents, tokenizer, n=n, pairs=not causal, max_tokens=max_tokens)
     separators = frozenset(tokenizer.pair_template.parts[1][0].tolist())
     preparation = Preparation(read, causal, separators)
-    company: Any = ByChance()
-    return preparation.prepare(related_words(read.words), company, (), OwnRelations(), thresholds)
+    ordered_pmi: Any = ByChance()
+    return preparation.prepare(related_words(read.words), ordered_pmi, (), OwnRelations(), thresholds)
 
 
 # ---------------------------------------------------------------------- planted attention
@@ -114,8 +114,8 @@ def planted_pairs(prepared: PreparedText, pattern: str) -> Bools:
         of_units = units.is_word[:, None] & prepared.sinks[pattern][None] & text.sees
     else:
         of_units = np.zeros(text.sees.shape, bool)
-        if pattern in prepared.sites:
-            of_units[prepared.sites[pattern].queries] = prepared.sites[pattern].targets
+        if pattern in prepared.relations:
+            of_units[prepared.relations[pattern].queries] = prepared.relations[pattern].targets
     unit_of = np.repeat(np.arange(len(units)), units.n_pieces)
     expanded: Bools = of_units[unit_of][:, unit_of]
     return expanded
@@ -151,15 +151,19 @@ class Outcome:
 
 
 def judge_planted(
-    material: Material, heads: Sequence[tuple[str, float]], thresholds: Thresholds, seed: int = 1, sink: float = SINK
+    atlas_texts: AtlasTexts,
+    heads: Sequence[tuple[str, float]],
+    thresholds: Thresholds,
+    seed: int = 1,
+    sink: float = SINK,
 ) -> Outcome:
     rng = np.random.default_rng(seed)
     evidence = LayerEvidence()
-    for prepared in material.all_texts:
+    for prepared in atlas_texts.all_texts:
         attention = planted_attention(prepared, heads, rng, sink)
         norms = np.ones(attention.shape[:2], np.float32)
         evidence.add(attention, norms, prepared)
-    judged = judge_layer(evidence, material, thresholds)
+    judged = judge_layer(evidence, atlas_texts, thresholds)
     names: list[set[str]] = [set() for _ in heads]
     for name, candidates in judged.items():
         for candidate in candidates:
@@ -176,10 +180,10 @@ def main(n: int = 120) -> None:
     n_right = n_named = n_null = 0
     confusions: list[str] = []
     for causal, patterns in ((False, PATTERNS), (True, CAUSAL_PATTERNS)):
-        material = make_material(n, causal=causal, thresholds=thresholds)
+        atlas_texts = make_atlas_texts(n, causal=causal, thresholds=thresholds)
         for pattern in patterns:
             heads = [(pattern, strength) for strength in STRENGTHS for _ in range(2)]
-            outcome = judge_planted(material, heads, thresholds)
+            outcome = judge_planted(atlas_texts, heads, thresholds)
             recall = [
                 np.mean([pattern in names for (_, own), names in zip(heads, outcome.names, strict=True) if own == of])
                 for of in STRENGTHS

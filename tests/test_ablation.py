@@ -14,9 +14,9 @@ import bertworks
 from bertworks.inspect.ablation import ablate_heads
 from bertworks.inspect.atlas import atlas, reads_pairs
 from bertworks.inspect.importance import document_means, importance, joint_intervals
+from bertworks.inspect.measures import Measure, ScoredBatch, own_measure, scored_texts
 from bertworks.inspect.naming import Thresholds
 from bertworks.inspect.passages import Passages, read_passages
-from bertworks.inspect.probes import Measure, ProbeBatch, make_probes, own_measure
 from bertworks.inspect.recurring import RecurrenceCheck, check_recurrence, matched_words, other_sets
 from bertworks.inspect.relations import InspectedText
 from bertworks.inspect.replacing import AblatedModel, gradient_importance, mean_outputs, replaced
@@ -85,13 +85,13 @@ def test_reused_states_give_what_a_whole_pass_gives(preset: str, tokenizer: Toke
     """Every head of every family, by each replacement; heads of shared layers one by one."""
     model = model_of(preset, tokenizer, FAMILIES[preset])
     measure = measure_of(model)
-    probes = make_probes(measure, read(model, documents, 6).passages)
-    means = mean_outputs(model.model, measure, probes[:3])
+    scored = scored_texts(measure, read(model, documents, 6).passages)
+    means = mean_outputs(model.model, measure, scored[:3])
     sets = [((0, 1),), ((1, 3),), ((2, 0),), ((0, 0), (2, 2))]
-    batch = ProbeBatch.of(probes, model.device)
-    owners = np.cumsum([0, *batch.n_targets] if not measure.is_distance else np.arange(len(probes) + 1))
+    batch = ScoredBatch.of(scored, model.device)
+    owners = np.cumsum([0, *batch.n_targets] if not measure.is_distance else np.arange(len(scored) + 1))
     for replacement in ("mean", "zero", "uniform"):
-        found = AblatedModel(model.model, measure, replacement, means).changes(probes, sets)
+        found = AblatedModel(model.model, measure, replacement, means).changes(scored, sets)
         with torch.inference_mode():
             whole = measure.read(model.model, measure.states(model.model, batch), batch)
             for number, heads in enumerate(sets):
@@ -109,9 +109,9 @@ def test_each_replacement_is_what_it_says(tokenizer: Tokenizer, documents: list[
     for preset in ("bert-mini", "gpt-mini"):
         model = model_of(preset, tokenizer, "lm")
         measure = measure_of(model)
-        (probe,) = make_probes(measure, read(model, documents, 1).passages)
-        batch = ProbeBatch.of([probe], model.device)
-        means = mean_outputs(model.model, measure, [probe])
+        (text,) = scored_texts(measure, read(model, documents, 1).passages)
+        batch = ScoredBatch.of([text], model.device)
+        means = mean_outputs(model.model, measure, [text])
         outputs: dict[str, Any] = {}
 
         def keep(call: Any, output: Any, values: Any, sees: Any, outputs: dict[str, Any] = outputs) -> Any:
@@ -139,22 +139,22 @@ def test_gradients_are_those_of_gates(tokenizer: Tokenizer, documents: list[str]
     model = model_of("bert-mini", tokenizer, "lm", n_layers=2)
     model.model.double()
     measure = measure_of(model)
-    probes = make_probes(measure, read(model, documents, 3).passages)
-    found = gradient_importance(model.model, measure, probes)
+    scored = scored_texts(measure, read(model, documents, 3).passages)
+    found = gradient_importance(model.model, measure, scored)
     assert found is not None and found.shape == (2, 4)
 
-    def loss(probe: Any, layer: int, head: int, strength: float) -> float:
+    def loss(text: Any, layer: int, head: int, strength: float) -> float:
         def scale(call: Any, outputs: Any, values: Any, sees: Any) -> Any:
             scales = torch.ones(4, 1, 1, dtype=outputs.dtype)
             scales[head] = strength
             return outputs * scales if call.layer == layer else outputs
 
-        batch = ProbeBatch.of([probe], model.device)
+        batch = ScoredBatch.of([text], model.device)
         with torch.inference_mode(), edit_heads(scale):
             return float(measure.read(model.model, measure.states(model.model, batch), batch).mean())
 
     for layer, head in ((0, 1), (1, 3)):
-        slopes = [(loss(probe, layer, head, 1 + 1e-5) - loss(probe, layer, head, 1 - 1e-5)) / 2e-5 for probe in probes]
+        slopes = [(loss(text, layer, head, 1 + 1e-5) - loss(text, layer, head, 1 - 1e-5)) / 2e-5 for text in scored]
         assert found[layer, head] == pytest.approx(np.mean(np.abs(slopes)), rel=1e-3)
 
 
@@ -318,7 +318,7 @@ def test_what_is_measured_of_every_family(preset: str, families: dict[str, dict[
 def test_too_few_documents_are_said(tokenizer: Tokenizer, documents: list[str]) -> None:
     model = model_of("bert-mini", tokenizer, "lm", n_layers=1)
     passages = read(model, documents, 10)
-    entries = atlas(model, documents[:5], sentences=5).findings.heads
+    entries = atlas(model, documents[:5], sentences=5).naming.heads
     measure = measure_of(model)
     found = ablate_heads(model.model, measure, entries, passages.passages, passages.passages, passages.words)
     assert isinstance(found.heads, str) and found.heads.startswith("not enough text") and found.of_head(0, 0) is None

@@ -22,6 +22,7 @@ from bertworks.inspect.units import Units
 from bertworks.model.init import LOCAL_OFFSETS, init_local_attention
 from bertworks.text.tokenizer import Tokenizer
 from refusals import refused
+from texts import chinese_documents
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from atlas_recall import N_WORDS, SPECIAL, make_documents, make_tokenizer
@@ -112,8 +113,8 @@ def random_model(tokenizer: Tokenizer, gain: float, seed: int) -> bertworks.Work
 def test_random_models_get_no_name(gain: float, tokenizer: Tokenizer, documents: list[str]) -> None:
     """Also peaked ones, on text where planted heads of strength 0.5 are named."""
     found = atlas(random_model(tokenizer, gain, int(gain)), documents, sentences=50, thresholds=ENOUGH)
-    assert named(found) == {} and found.findings.unseen.keys() == ALWAYS_UNSEEN
-    assert found.findings.null_names == 0 < found.findings.null_tests
+    assert named(found) == {} and found.naming.unseen.keys() == ALWAYS_UNSEEN
+    assert found.naming.null_names == 0 < found.naming.null_tests
 
 
 @pytest.mark.slow
@@ -121,7 +122,7 @@ def test_random_models_get_no_name(gain: float, tokenizer: Tokenizer, documents:
 @pytest.mark.parametrize("seed", range(4))
 def test_twenty_random_models(gain: float, seed: int, tokenizer: Tokenizer) -> None:
     found = atlas(random_model(tokenizer, gain, 100 + seed), make_documents(120, 138), sentences=120)
-    assert named(found) == {} and found.findings.unseen.keys() == ALWAYS_UNSEEN
+    assert named(found) == {} and found.naming.unseen.keys() == ALWAYS_UNSEEN
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +148,7 @@ def test_a_head_that_looks_at_the_same_word(twin_model: bertworks.Workbench) -> 
     evidence = found.rows[0]["evidence"]["same"]
     assert evidence["confirmed"] and evidence["numbers"]["planted twin"] > 20
     assert evidence["numbers"]["lift in a foreign text"] > 5 and evidence["notes"] == ["also across"]
-    assert found.findings.null_names == 0 < found.findings.null_tests
+    assert found.naming.null_names == 0 < found.naming.null_tests
     for example in evidence["examples"]:
         assert example["query"]["word"].lower() == example["key"]["word"].lower()
 
@@ -206,7 +207,7 @@ def test_one_layer_of_one_batch_is_in_memory() -> None:
 def test_too_little_text_is_said(tokenizer: Tokenizer, documents: list[str]) -> None:
     model = tiny_model(tokenizer)
     found = atlas(model, documents[:5], sentences=5)
-    assert named(found) == {} and found.findings.unseen["next"] == "not enough text"
+    assert named(found) == {} and found.naming.unseen["next"] == "not enough text"
     for texts in ([], [""], ["  \n "], [" ".join(["w1"] * 500)]):
         with refused("no-passages"):
             atlas(model, texts)
@@ -253,7 +254,7 @@ def test_every_family_says_what_it_cannot_see(
     model = bertworks.new(preset, tokenizer=tokenizer, heads=heads, **sizes)
     monkeypatch.setattr(passages, "MAX_SENTENCE_WORDS", 12)
     found = atlas(model, documents, sentences=42, thresholds=ENOUGH)
-    reasons = found.findings.unseen
+    reasons = found.naming.unseen
     assert named(found) == {}
     assert {name for name, reason in reasons.items() if "cannot be seen" in reason} == unseen | {"predicts"}
     assert reasons.keys() <= set(NAMES)
@@ -261,15 +262,6 @@ def test_every_family_says_what_it_cannot_see(
     first = found.rows[0]["description"]
     assert (first["cls"] > 0.005) == (frame != "gpt") == (first["sep"] > 0.01)
     assert (first["first"] > 0.01) == (frame == "gpt")
-
-
-def chinese_documents() -> list[str]:
-    words = ["经济", "发展", "中国", "人民", "我们", "北京", "大学", "学生", "社会", "主义", "问题", "工作", "企业"]
-    rng = np.random.default_rng(0)
-    return [
-        "".join("".join(rng.choice(words, 8)) + ("的" if rng.random() < 0.5 else "了") + "。" for _ in range(10))
-        for _ in range(45)
-    ]
 
 
 @pytest.mark.parametrize("has_rjieba", [True, False])
@@ -288,9 +280,9 @@ def test_chinese_characters_and_words(has_rjieba: bool, monkeypatch: pytest.Monk
     found = atlas(tiny_model(tokenizer), chinese_documents(), sentences=45, thresholds=few)
     assert named(found) == {}
     if has_rjieba:
-        assert "pieces" not in found.findings.unseen
+        assert "pieces" not in found.naming.unseen
     else:
-        assert "rjieba" in found.findings.unseen["pieces"]
+        assert "rjieba" in found.naming.unseen["pieces"]
     read = passages.read_passages(chinese_documents(), tokenizer, n=3, pairs=True)
     owners, words = passages.piece_words(read.passages[0])
     assert (max(map(len, words)) > 1) == has_rjieba
@@ -354,13 +346,11 @@ def test_relations_from_files(twin_model: bertworks.Workbench, tmp_path: Path) -
     treebank.write_text("# a comment\n" + "".join(lines))
     found = atlas(twin_model, plain_documents(), sentences=50, thresholds=ENOUGH, relations_file=treebank)
     assert found.names(0, 0) == ["same", "related", "twin"] and found.names(0, 1) == []
-    assert found.findings.head(0, 0).own["twin"] > 0.9 > 0.5 > found.best_offsets["twin"][1]
+    assert found.naming.head(0, 0).own["twin"] > 0.9 > 0.5 > found.best_offsets["twin"][1]
     rare = "1\tw60\t_\t_\t_\t_\t0\troot\t_\t_\n2\tw61\t_\t_\t_\t_\t1\tdet\t_\t_\n\n"
     treebank.write_text(rare + "".join(f"{at}\tw{at}\t_\t_\t_\t_\t{at - 1}\tfar\t_\t_\n" for at in range(1, 100)))
     found = atlas(twin_model, plain_documents(), sentences=50, thresholds=ENOUGH, relations_file=treebank)
-    assert found.findings.unseen["det"] == "not enough text", (
-        "and a sentence that is too long for the model is left out"
-    )
+    assert found.naming.unseen["det"] == "not enough text", "and a sentence that is too long for the model is left out"
 
 
 def test_relations_that_are_refused(tokenizer: Tokenizer, documents: list[str], tmp_path: Path) -> None:

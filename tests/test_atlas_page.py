@@ -12,10 +12,13 @@ import pytest
 import torch
 
 import bertworks
+from bertworks.cli.ablation import print_ablation
+from bertworks.inspect.ablation import Ablation
 from bertworks.inspect.atlas import Atlas, atlas
 from bertworks.inspect.atlas_page import atlas_page, write_atlas_page
 from bertworks.inspect.atlas_words import THRESHOLDS
 from bertworks.inspect.compare import Comparison, compare_atlases, compare_heads, mutual_best
+from bertworks.inspect.importance import Importance
 from bertworks.inspect.naming import Thresholds
 from bertworks.model.init import init_local_attention
 from bertworks.text.backends import word_piece
@@ -246,6 +249,27 @@ def test_the_page_of_an_older_or_poorer_atlas(content: dict[str, Any]) -> None:
     assert html.count("<article") == 12 and "https://" not in html
 
 
+def test_of_a_distance_heads_are_compared_with_the_average_one(
+    content: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A distance is never 0: no head is "worse" or "better", on the page and in the terminal."""
+    ablation = {**content["ablation"], "measure": "1 - cosine of text vectors", "distance": True}
+    html = atlas_page({**content, "ablation": ablation}, model="m").partition("<script")[0]
+    assert "L0H1: next; more than the average head" in html and "L2H2: no name; less than the average head" in html
+    assert "moves vectors more than the average head does" in html
+    assert "worse without it" not in html and "better without it" not in html
+    page_of_loss = atlas_page(content, model="m").partition("<script")[0]
+    assert "L0H1: next; worse without it" in page_of_loss and "average head" not in page_of_loss
+    change = np.array([[0.4, 0.1, 0.1]])
+    heads = Importance(change, change - 0.05, change + 0.05, 0.2, None, 3.0)
+    for is_distance, expected, others in ((True, "more", "worse"), (False, "worse", "more than")):
+        found = Ablation("a measure", is_distance, "mean", 9, 8, None, heads, "no head is named for the same word")
+        print_ablation(found)
+        printed = "".join(capsys.readouterr())
+        assert expected in printed and others not in printed
+        assert ("more or less than the average head" in printed) == is_distance
+
+
 def test_every_threshold_is_explained() -> None:
     assert {*Thresholds.__dataclass_fields__} <= {*THRESHOLDS}
 
@@ -376,8 +400,29 @@ def test_atlas_and_comparison_from_the_command_line(saved: Path) -> None:
     text = run("compare-heads", model, model, *options, "--out", str(saved / "c.html")).stdout
     assert "L1H3" in text and (saved / "c.html").is_file()
     assert refusal("compare-heads", model, model)["code"] == "missing-option"
+    (saved / "empty.txt").write_text("\n")
+    assert refusal("compare-heads", model, model, "--corpus", saved / "empty.txt")["code"] == "no-passages"
     (saved / "no.json").write_text('{"heads": 3}')
     assert refusal("compare-heads", saved / "no.json", json_path)["code"] == "not-an-atlas"
+
+
+def test_the_atlas_of_another_model_is_refused(
+    saved: Path, tokenizer: Tokenizer, documents: list[str], tmp_path: Path
+) -> None:
+    """One of the same size, too; in Python and from the command line."""
+    model = bertworks.load(saved / "model")
+    names = atlas(model, documents[:8], sentences=5).save(tmp_path / "a.json")
+    model.attention("w1 w2.").save(tmp_path / "own.html", atlas=names)
+    inspect = ["--text", "w1 w2.", "--atlas", str(names), "--out", str(tmp_path / "b.html")]
+    run("inspect", saved / "model", *inspect)
+    (tmp_path / "b.html").unlink()
+    other = local_model(tokenizer, [2, 0, 3, 1])
+    with refused("not-comparable", place="a.json"):
+        other.attention("w1 w2.").save(tmp_path / "b.html", atlas=names)
+    other.save(tmp_path / "other")
+    error = refusal("inspect", tmp_path / "other", *inspect)
+    assert error["code"] == "not-comparable" and "bertworks atlas" in error["what to do"]
+    assert not (tmp_path / "b.html").exists()
 
 
 def test_in_python(tokenizer: Tokenizer, documents: list[str], tmp_path: Path) -> None:

@@ -9,18 +9,9 @@ import numpy as np
 import pytest
 
 from bertworks.inspect.evidence import Evidence
-from bertworks.inspect.naming import POSITIONAL, SiteEvidence, Thresholds, has_enough_text, judge_offset, judge_same
-from bertworks.inspect.relations import (
-    OFFSETS,
-    Attended,
-    InspectedText,
-    at_offset,
-    compared_features,
-    find_sites,
-    hit_features,
-    offset_features,
-    same_word,
-)
+from bertworks.inspect.features import OFFSETS, LayerAttention, compared_features, hit_features, offset_features
+from bertworks.inspect.naming import POSITIONAL, RelationEvidence, Thresholds, has_enough_text, judge_offset, judge_same
+from bertworks.inspect.relations import InspectedText, at_offset, find_relation, same_word
 from bertworks.inspect.units import SPECIAL, Units, WordTypes
 from texts import tiny_tokenizer
 
@@ -69,21 +60,21 @@ def planted(rows: Attention, pairs: Any, strength: float) -> Attention:
     return np.where(counts > 0, (1 - strength) * rows + strength * pattern, rows)
 
 
-def gather(corpus: list[InspectedText], make: Any, n_heads: int) -> tuple[Evidence, SiteEvidence]:
+def gather(corpus: list[InspectedText], make: Any, n_heads: int) -> tuple[Evidence, RelationEvidence]:
     """Of offsets and of the same word."""
-    offsets, same = Evidence(), SiteEvidence.empty()
+    offsets, same = Evidence(), RelationEvidence.empty()
     rng = np.random.default_rng(1)
     for text in corpus:
         attention = make(rng, text)
         assert attention.shape[0] == n_heads and np.allclose(attention.sum(2), 1)
-        attended = Attended(attention, text)
-        queries, features = offset_features(attended, text)
+        layer_attention = LayerAttention(attention, text)
+        queries, features = offset_features(layer_attention, text)
         offsets.add(text.types[queries], text.document, features)
-        sites = find_sites(text, same_word(text))
-        compared = None if sites is None else compared_features(attended, sites)
-        if sites is not None and compared is not None:
-            same.compared.add(sites.types[sites.compared], text.document, compared)
-            same.hits.add(sites.types, text.document, hit_features(attended, sites))
+        relation = find_relation(text, same_word(text))
+        compared = None if relation is None else compared_features(layer_attention, relation)
+        if relation is not None and compared is not None:
+            same.compared.add(relation.types[relation.compared], text.document, compared)
+            same.hits.add(relation.types, text.document, hit_features(layer_attention, relation))
     return offsets, same
 
 
@@ -146,18 +137,18 @@ def test_decoys_are_alike_but_not_related(corpus: list[InspectedText]) -> None:
     n_sites = 0
     for text in corpus[:20]:
         targets = same_word(text)
-        sites = find_sites(text, targets)
-        if sites is None or sites.to_targets is None or sites.to_decoys is None:
+        relation = find_relation(text, targets)
+        if relation is None or relation.to_targets is None or relation.to_decoys is None:
             continue
-        for pairs in (sites.to_targets, sites.to_decoys):
+        for pairs in (relation.to_targets, relation.to_decoys):
             assert np.allclose(np.bincount(pairs.rows, pairs.weights), 1)
-        for row, place in enumerate(sites.compared):
-            query = sites.queries[place]
-            used = sites.to_targets.keys[sites.to_targets.rows == row]
+        for row, place in enumerate(relation.compared):
+            query = relation.queries[place]
+            used = relation.to_targets.keys[relation.to_targets.rows == row]
             assert all(text.types[key] == text.types[query] and abs(key - query) >= 3 for key in used)
-            of_row = sites.to_decoys.rows == row
-            assert (sites.to_decoys.queries[of_row] == query).all()
-            for decoy in sites.to_decoys.keys[of_row]:
+            of_row = relation.to_decoys.rows == row
+            assert (relation.to_decoys.queries[of_row] == query).all()
+            for decoy in relation.to_decoys.keys[of_row]:
                 n_sites += 1
                 assert text.types[decoy] != text.types[query] and text.units.texts[decoy] != SPECIAL
                 assert any(

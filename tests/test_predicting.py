@@ -15,7 +15,7 @@ from bertworks.inspect.heads import LayerEvidence, judge_layer
 from bertworks.inspect.naming import Thresholds
 from bertworks.inspect.own_relations import OwnRelations
 from bertworks.inspect.passages import Passage, read_passages
-from bertworks.inspect.predicting import HiddenText, HidingModel, OrderedCompany, find_predictors, log_probabilities
+from bertworks.inspect.predicting import HiddenText, HidingModel, OrderedPMI, find_predictors, log_probabilities
 from bertworks.inspect.preparing import Preparation
 from bertworks.inspect.related import pair_counts
 from bertworks.inspect.relations import InspectedText
@@ -110,16 +110,16 @@ def test_predictors_are_found_and_a_head_that_looks_at_them_is_named() -> None:
             n_found += 1
     assert n_found > 100
     thresholds = Thresholds(min_types=40, min_documents=40)
-    material = preparation.prepare(None, None, found, OwnRelations(), thresholds)
+    atlas_texts = preparation.prepare(None, None, found, OwnRelations(), thresholds)
     evidence = LayerEvidence()
-    for item in material.all_texts:
+    for item in atlas_texts.all_texts:
         size = len(item.text.units)
         noise = rng.dirichlet(np.full(size, 0.3), (2, size))
-        if "predicts" in item.sites:
-            sites = item.sites["predicts"]
-            noise[0, sites.queries] = 0.6 * noise[0, sites.queries] + 0.4 * sites.targets
+        if "predicts" in item.relations:
+            relation = item.relations["predicts"]
+            noise[0, relation.queries] = 0.6 * noise[0, relation.queries] + 0.4 * relation.targets
         evidence.add(noise.astype(np.float32), np.ones((2, size), np.float32), item)
-    (judged,) = judge_layer(evidence, material, thresholds)["predicts"]
+    (judged,) = judge_layer(evidence, atlas_texts, thresholds)["predicts"]
     assert judged.verdict.is_named.tolist() == [True, False]
 
 
@@ -131,11 +131,11 @@ def test_words_that_go_together_are_counted() -> None:
         document += [2, 3] * 3
     codes, counts = pair_counts([[0, 1, 9, 0], [1, 0]], 3, 2)
     assert dict(zip(codes.tolist(), counts.tolist(), strict=True)) == {1: 1, 0: 1, 3: 2}  # 9 is skipped
-    company = OrderedCompany(documents, 24)
+    ordered_pmi = OrderedPMI(documents, 24)
     words = WordTypes.count(f"w{number:02d}" for number in range(24))  # equally frequent: in alphabetical order
     spelled = ("", "w07", "w02", "w08", "w03", "w09", "")
     units = Units(np.arange(7), spelled, np.array([-1, 0, 0, 0, 0, 0, -1]), 7)
-    pairs = company.predictors(InspectedText.of(units, words, 0), 0.1)
+    pairs = ordered_pmi.predictors(InspectedText.of(units, words, 0), 0.1)
     assert pairs[2, 4] and pairs[4, 2] and pairs.sum(1).max() == 1
 
 

@@ -182,18 +182,45 @@ def test_the_draw_does_not_depend_on_the_order_of_the_corpus() -> None:
     texts = sentences(60)
     found = find_contexts(tokenizer, 64, "bade", texts, 10)
     again = find_contexts(tokenizer, 64, "bade", [*reversed(texts), *texts], 10)
-    assert [context.text for context in found.found] == [context.text for context in again.found]
-    assert len(found.found) == 10 and (found.n_sentences, again.n_sentences) == (60, 120)
-    positions = [texts.index(context.text) for context in found.found]
+    assert [context.text for context in found.contexts] == [context.text for context in again.contexts]
+    assert len(found.contexts) == 10 and (found.n_sentences, again.n_sentences) == (60, 120)
+    positions = [texts.index(context.text) for context in found.contexts]
     assert max(positions) > 30, "not the beginning"
+
+
+def test_sentences_that_the_model_cannot_read_are_counted(tmp_path: Path) -> None:
+    """Those that were drawn, each of them once, in any order of the corpus."""
+    tokenizer = tiny_tokenizer()
+    too_long = [f"{text[:-1]} {'ko ' * 60}." for text in sentences(30)]
+    texts = [*sentences(30), *too_long]
+    counts = [
+        find_contexts(tokenizer, 64, "bade", order, n).n_unread
+        for n in (10, 40)
+        for order in (texts, [*reversed(texts)], texts * 2)
+    ]
+    assert 0 < counts[0] == counts[1] == counts[2] < 30 and counts[3:] == [30] * 3
+    bench(n_positions=64).save(tmp_path / "model")
+    (tmp_path / "text.txt").write_text("\n\n".join(texts))
+    command = ["words", tmp_path / "model", "bade", "--corpus", tmp_path / "text.txt", "--out", tmp_path / "page.html"]
+    assert "30 left out: too long for the model" in run(*command).stderr
+    assert json.loads(run(*command, "--json").stdout)["unread"] == 30
+    assert "left out: 30, too long" in (tmp_path / "page.html").read_text()
+
+
+def test_what_is_skipped_in_a_corpus_is_said(tmp_path: Path) -> None:
+    bench().save(tmp_path / "model")
+    rows = [json.dumps({"text": text}) for text in sentences(3)]
+    (tmp_path / "rows.jsonl").write_text("\n".join([*rows, "{"]))
+    done = run("words", tmp_path / "model", "bade", "--corpus", tmp_path / "rows.jsonl", "--skip-bad")
+    assert "skipped 1 invalid row" in done.stderr and "rows.jsonl: 'text'" in done.stderr
 
 
 def test_a_word_is_not_a_part_of_another() -> None:
     tokenizer = tiny_tokenizer()
     texts = ["Rabade ko lu.", "Badera no.", "Si bade, tu.", "BADE ko!", "bade-ra no"]
     found = find_contexts(tokenizer, 64, " bade ", texts, 10)
-    assert {context.text for context in found.found} == {*texts[2:]}
-    for context in found.found:
+    assert {context.text for context in found.contexts} == {*texts[2:]}
+    for context in found.contexts:
         assert context.text[context.start : context.end].lower() == "bade"
         assert [tokenizer.readable(id) for id in context.ids] == ["ba", "de"]
     assert word_pattern("中国").search("在中国人") and not word_pattern("ban").search("bank")
@@ -271,6 +298,21 @@ def test_word_similarity_against_planted_vectors(tmp_path: Path) -> None:
     assert part.n_left_out == 5 and part.scores[0].n_pairs == 10, "one word does not occur"
     with refused("too-few-pairs"):
         score_pairs(model, pairs, ["ba de"])
+
+
+def test_pairs_of_words_of_any_length_are_found_in_texts(shared: Path) -> None:
+    """Chinese ones of one character and of three and more, and words with a hyphen."""
+    model = bench(tokenizer=Tokenizer.load(shared / "vocab" / "bert-base-chinese"))
+    pairs = [
+        ("人", "共和国", 1.0),
+        ("人民", "共和国", 2.0),
+        ("中国共产党", "人", 3.0),
+        ("e-mail", "t恤", 4.0),
+        ("无", "人", 5.0),
+    ]
+    texts = ["中国共产党和共和国的人民。", "一个人写 E-mail。他有T恤。", "email and 共和"]
+    found = score_pairs(model, pairs, texts)
+    assert found.n_left_out == 1 and found.n_contexts == 7
 
 
 def test_the_interval_of_a_correlation() -> None:

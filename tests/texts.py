@@ -6,6 +6,8 @@ import json
 import random
 from pathlib import Path
 
+import numpy as np
+
 from bertworks.data.corpus import Corpus, ReadOptions
 from bertworks.data.prepare import prepare
 from bertworks.data.shards import Shards
@@ -65,3 +67,12 @@ def make_shards(folder: Path, texts: list[str], tokenizer: Tokenizer | None = No
     file.write_text("\n\n".join(texts) + "\n", encoding="utf-8")
     prepare(Corpus([str(file)], ReadOptions()), tokenizer or tiny_tokenizer(), folder / "shards", workers=1, **options)  # type: ignore[arg-type]
     return Shards(folder / "shards")
+
+
+def chinese_documents() -> list[str]:
+    words = ["经济", "发展", "中国", "人民", "我们", "北京", "大学", "学生", "社会", "主义", "问题", "工作", "企业"]
+    rng = np.random.default_rng(0)
+    return [
+        "".join("".join(rng.choice(words, 8)) + ("的" if rng.random() < 0.5 else "了") + "。" for _ in range(10))
+        for _ in range(45)
+    ]

@@ -16,7 +16,7 @@ def print_ablation(ablation: Ablation) -> None:
     if isinstance(heads, str):
         say(f"importance: {heads}")
     else:
-        found = [
+        changes = [
             (float(heads.change[layer, head]), layer, head, verdict)
             for layer, row in enumerate(heads.verdicts)
             for head, verdict in enumerate(row)
@@ -30,7 +30,7 @@ def print_ablation(ablation: Ablation) -> None:
                 _interval(heads.low[layer, head], heads.high[layer, head]),
                 words[verdict],
             )
-            for change, layer, head, verdict in sorted(found, key=lambda row: -abs(row[0]))
+            for change, layer, head, verdict in sorted(changes, key=lambda row: -abs(row[0]))
         ]
         show_table(("without", title, "95 %, all together", ""), rows)
         text = f"{ablation.n_sequences} other passages, of {ablation.n_documents} documents"

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from bertworks.cli.ablation import print_ablation
-from bertworks.cli.options import Column, Device, LineDocs, ModelArgument, SkipBad, Threads, load_model
-from bertworks.cli.show import AsJson, Quiet, progress_bar, say, show_json, show_table
+from bertworks.cli.options import Column, Device, LineDocs, ModelArgument, SkipBad, Threads, load_model, open_corpus
+from bertworks.cli.show import AsJson, Quiet, corpus_progress, say, show_result, show_table
 from bertworks.errors import BadConfig
 
 if TYPE_CHECKING:
     from bertworks.inspect.atlas import Atlas
-    from bertworks.inspect.heads import NamedHead
+    from bertworks.inspect.heads import HeadName
 
 
 def atlas(
@@ -45,7 +45,6 @@ def atlas(
     """Name the heads of a model by what they attend to, over a corpus: next and previous words, the same word, related
     words, pieces of one word, words that predict it, special tokens; each name against decoys, and confirmed by texts
     that were changed."""
-    from bertworks.data.corpus import Corpus, ReadOptions
     from bertworks.inspect.atlas import atlas as make_atlas
     from bertworks.inspect.naming import Thresholds
 
@@ -53,9 +52,9 @@ def atlas(
         raise BadConfig("--replacement is for --ablate", remedy="both, or neither", code="missing-option")
     thresholds = Thresholds().changed(set_ or ())
     bench = load_model(model, device, threads)
-    documents = Corpus(corpus, ReadOptions(column, line_docs, skip_bad))
-    with progress_bar("passages") as progress:
-        found = make_atlas(
+    documents = open_corpus(corpus, column, line_docs, skip_bad)
+    with corpus_progress(documents, "passages") as progress:
+        model_atlas = make_atlas(
             bench,
             documents,
             sentences=sentences,
@@ -64,42 +63,36 @@ def atlas(
             ablate=(replacement or True) if ablate else False,
             progress=progress,
         )
-    if as_json:
-        show_json(found.as_dict())
-    else:
-        _print(found)
-    if out is not None:
-        found.save(out, model=model)
-        say(f"atlas     {out}")
+    show_result(model_atlas, _print, as_json=as_json, out=out, title="atlas", model=model)
 
 
-def _print(found: Atlas) -> None:
-    findings = found.findings
+def _print(atlas: Atlas) -> None:
+    naming = atlas.naming
     rows = [
         (
             f"L{head.layer}H{head.head}",
-            named.name,
-            "strong" if named.is_strong else "clear",
-            {True: "yes", False: "no", None: ""}[named.is_confirmed],
-            _evidence(named),
+            head_name.name,
+            "strong" if head_name.is_strong else "clear",
+            {True: "yes", False: "no", None: ""}[head_name.is_confirmed],
+            _evidence(head_name),
         )
-        for head in findings.heads
-        for named in head.names
+        for head in naming.heads
+        for head_name in head.names
     ]
     show_table(("head", "name", "grade", "confirmed", "evidence"), rows)
-    n_named = sum(bool(head.names) for head in findings.heads)
-    text = f"{found.n_passages} passages of {found.n_documents} documents, up to {found.max_tokens} tokens each"
-    say(f"{n_named} of {len(findings.heads)} heads have a name, over {text}")
-    say(f"with decoys in the place of targets: {findings.null_names} names in {findings.null_tests} tests")
-    for name, reason in findings.unseen.items():
+    n_named = sum(bool(head.names) for head in naming.heads)
+    text = f"{atlas.n_passages} passages of {atlas.n_documents} documents, up to {atlas.max_tokens} tokens each"
+    say(f"{n_named} of {len(naming.heads)} heads have a name, over {text}")
+    say(f"with decoys in the place of targets: {naming.null_names} names in {naming.null_tests} tests")
+    for name, reason in naming.unseen.items():
         say(f"{name}: {reason}")
-    if found.ablation is not None:
-        print_ablation(found.ablation)
+    if atlas.ablation is not None:
+        print_ablation(atlas.ablation)
 
 
-def _evidence(named: NamedHead) -> str:
+def _evidence(head_name: HeadName) -> str:
     """What decides, with its lower bound; then what interventions came to, and notes."""
-    decides = [f"{what} {value:.2f} (at least {lower:.2f})" for what, value, lower, _ in named.conditions]
-    deciding = {what for what, *_ in named.conditions}
-    others = [f"{title} {value:.2f}" for title, value in named.numbers.items() if title not in deciding]
-    return ", ".join([*decides, *others, *([named.by] if named.by else []), *named.notes])
+    decides = [f"{what} {value:.2f} (at least {lower:.2f})" for what, value, lower, _ in head_name.conditions]
+    deciding = {what for what, *_ in head_name.conditions}
+    others = [f"{title} {value:.2f}" for title, value in head_name.numbers.items() if title not in deciding]
+    return ", ".join([*decides, *others, *([head_name.by] if head_name.by else []), *head_name.notes])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bertworks.cli.options import Column, Device, LineDocs, SkipBad, Threads, load_model
-from bertworks.cli.show import AsJson, Quiet, progress_bar, say, show_json, show_table
+from bertworks.cli.options import Column, Device, LineDocs, SkipBad, Threads, load_model, open_corpus
+from bertworks.cli.show import AsJson, Quiet, corpus_progress, say, show_result, show_table
 from bertworks.errors import BadConfig
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ def compare_heads(
 ) -> None:
     """Compare the heads of two models over the same text: which do alike, and which names are kept, lost and gained; or
     two atlases, by their names."""
-    from bertworks.data.corpus import Corpus, ReadOptions
     from bertworks.inspect.compare import compare_atlases, read_atlas
     from bertworks.inspect.compare import compare_heads as compare
 
@@ -43,39 +43,34 @@ def compare_heads(
         if corpus:
             cause = "two atlases are compared by their names: --corpus has no effect"
             raise BadConfig(cause, remedy="leave it out, or name the models", code="conflicting-options")
-        found = compare_atlases(read_atlas(Path(model)), read_atlas(Path(other)))
+        comparison = compare_atlases(read_atlas(Path(model)), read_atlas(Path(other)))
     elif not corpus:
         remedy = "--corpus FILE; or two atlases: the JSON of `bertworks atlas`"
         raise BadConfig("there is no text to compare the models on", remedy=remedy, code="missing-option")
     else:
-        documents = Corpus(corpus, ReadOptions(column, line_docs, skip_bad))
+        documents = open_corpus(corpus, column, line_docs, skip_bad)
         bench, other_bench = (load_model(name, device, threads) for name in (model, other))
-        with progress_bar("passages") as progress:
-            found = compare(bench, other_bench, documents, sentences=sentences, progress=progress)
-    if as_json:
-        show_json(found.as_dict())
-    else:
-        _print(found, model, other)
-    if out is not None:
-        found.save(out, models=(model, other))
-        say(f"comparison {out}")
+        with corpus_progress(documents, "passages") as progress:
+            comparison = compare(bench, other_bench, documents, sentences=sentences, progress=progress)
+    print_tables = partial(_print, model=model, other=other)
+    show_result(comparison, print_tables, as_json=as_json, out=out, title="comparison", models=(model, other))
 
 
-def _print(found: Comparison, model: str, other: str) -> None:
+def _print(comparison: Comparison, model: str, other: str) -> None:
     counts = [
         (name, *("cannot be seen" if count is None else count for count in both))
-        for name, both in found.counts().items()
+        for name, both in comparison.counts().items()
     ]
     show_table(("name", model, other), counts)
-    matches = sorted(found.matches, key=lambda match: -(match.overlap or 0.0))
-    if found.has_attention:
+    matches = sorted(comparison.matches, key=lambda match: -(match.overlap or 0.0))
+    if comparison.has_attention:
         rows = [
             (_head(match.head), _head(match.other), f"{match.overlap:.3f}", f"{match.chance:.3f}") for match in matches
         ]
         show_table(("head", "counterpart", "overlap", "of different words"), rows[:N_ROWS])
-        n_heads = found.sizes[0][0] * found.sizes[0][1]
-        say(f"{len(rows)} of {n_heads} heads have a counterpart, over {found.n_texts} texts")
-    for title, names in (("kept", found.kept()), ("lost", found.lost()), ("gained", found.gained())):
+        n_heads = comparison.sizes[0][0] * comparison.sizes[0][1]
+        say(f"{len(rows)} of {n_heads} heads have a counterpart, over {comparison.n_texts} texts")
+    for title, names in (("kept", comparison.kept()), ("lost", comparison.lost()), ("gained", comparison.gained())):
         say(
             f"{title}: "
             + (", ".join(f"{name} {_head(match.head)}→{_head(match.other)}" for match, name in names) or "-")

@@ -98,8 +98,8 @@ def read_row(file: str, row: int, text: str | None, pair: str | None) -> tuple[s
     from bertworks.datasets.inputs import Inputs
     from bertworks.datasets.schema import Schema
 
-    named = NamedColumns(text=text, text2=pair)
-    inputs = Inputs(file, Schema(), pairs=None, named=named, skip_bad=True)
+    columns = NamedColumns(text=text, text2=pair)
+    inputs = Inputs(file, Schema(), pairs=None, named=columns, skip_bad=True)
     for remark in inputs.remarks:
         say(str(remark))
     examples = [example for batch in inputs for example in batch.examples]

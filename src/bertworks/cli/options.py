@@ -105,10 +105,10 @@ def say_old_keys(settings: list[str] | None) -> None:
 
 def open_corpus(
     sources: list[str],
-    column: str | None,
-    line_docs: bool,
-    skip_bad: bool,
-    old_strict: bool,
+    column: str | None = None,
+    line_docs: bool = False,
+    skip_bad: bool = False,
+    old_strict: bool = False,
     file_docs: bool = False,
 ) -> Corpus:
     from bertworks.data.corpus import Corpus, ReadOptions

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from io import BufferedWriter, FileIO, TextIOWrapper
-from typing import TYPE_CHECKING, Annotated, NoReturn, TextIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Protocol, TextIO, TypeVar
 
 import typer
 
@@ -22,6 +23,8 @@ from bertworks.errors import BertworksError, SaveFailed
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
     from rich.console import Console
+
+    from bertworks.data.corpus import Corpus
 
 _json_requested: ContextVar[bool] = ContextVar("json_requested", default=False)
 _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
@@ -201,6 +204,47 @@ def progress_bar(title: str, *, in_bytes: bool = False) -> Iterator[Callable[[in
     with progress:
         task = progress.add_task(title, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+@contextmanager
+def corpus_progress(corpus: Corpus | None, title: str) -> Iterator[Callable[[int, int | None], None]]:
+    """A progress bar for what is made of a corpus; then what was skipped or replaced in it, and which column was taken.
+    None: there is no corpus."""
+    with progress_bar(title) as progress:
+        yield progress
+    for remark in [] if corpus is None else corpus.stats.remarks():
+        say(str(remark))
+
+
+class Result(Protocol):
+    """What a verb makes of a model, as JSON and as a file."""
+
+    def as_dict(self) -> dict[str, Any]: ...
+
+    @property
+    def save(self) -> Callable[..., Path]: ...
+
+
+SomeResult = TypeVar("SomeResult", bound=Result)
+
+
+def show_result(
+    result: SomeResult,
+    print_tables: Callable[[SomeResult], None],
+    *,
+    as_json: bool,
+    out: Path | None,
+    title: str,
+    **names: object,
+) -> None:
+    """As JSON or as tables; then as a file, whose path is said after its title. `names`: of models, for the file."""
+    if as_json:
+        show_json(result.as_dict())
+    else:
+        print_tables(result)
+    if out is not None:
+        result.save(out, **names)
+        say(f"{title:<9} {out}")
 
 
 def show_table(header: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> None:

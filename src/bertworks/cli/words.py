@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bertworks.cli.options import Column, Device, LineDocs, ModelArgument, SkipBad, Threads, load_model
-from bertworks.cli.show import AsJson, Quiet, progress_bar, say, show_json, show_table
+from bertworks.cli.options import Column, Device, LineDocs, ModelArgument, SkipBad, Threads, load_model, open_corpus
+from bertworks.cli.show import AsJson, Quiet, corpus_progress, say, show_json, show_result, show_table
 from bertworks.errors import BadConfig
 
 if TYPE_CHECKING:
@@ -32,25 +32,18 @@ def words(
     quiet: Quiet = False,
 ) -> None:
     """Show one word's vectors in many sentences, on a map of every layer, in groups where there are any."""
-    from bertworks.data.corpus import Corpus, ReadOptions
     from bertworks.inspect.word_map import words as make_map
 
     bench = load_model(model, device, threads)
-    documents = Corpus(corpus, ReadOptions(column, line_docs, skip_bad))
-    with progress_bar("sentences") as progress:
-        found = make_map(bench, word, documents, sentences=sentences, progress=progress)
-    if as_json:
-        show_json(found.as_dict())
-    else:
-        _print(found)
-    if out is not None:
-        found.save(out, model=model)
-        say(f"page      {out}")
+    documents = open_corpus(corpus, column, line_docs, skip_bad)
+    with corpus_progress(documents, "sentences") as progress:
+        word_map = make_map(bench, word, documents, sentences=sentences, progress=progress)
+    show_result(word_map, _print, as_json=as_json, out=out, title="page", model=model)
 
 
-def _print(found: WordMap) -> None:
+def _print(word_map: WordMap) -> None:
     rows = []
-    for number, (clusters, names) in enumerate(zip(found.clusters, found.group_words, strict=True)):
+    for number, (clusters, names) in enumerate(zip(word_map.clusters, word_map.group_words, strict=True)):
         division = clusters.division
         if division is None:
             continue
@@ -61,8 +54,10 @@ def _print(found: WordMap) -> None:
         rows.append((number, clusters.n, f"{division.silhouette:.2f}", null, f"{division.stability:.2f}", words))
     if rows:
         show_table(("layer", "groups", "silhouette", "null", "stability", "sentences: words around it"), rows)
-    drawn = f" of {found.n_sentences:,}" if len(found.contexts) < found.n_sentences else ""
-    say(f"{len(found.contexts):,}{drawn} sentences with {found.word!r}")
+    drawn = f" of {word_map.n_sentences:,}" if len(word_map.contexts) < word_map.n_sentences else ""
+    say(f"{len(word_map.contexts):,}{drawn} sentences with {word_map.word!r}")
+    if word_map.n_unread:
+        say(f"{word_map.n_unread:,} left out: too long for the model, or with the word inside a longer piece")
 
 
 def similar(
@@ -100,20 +95,20 @@ def similar(
 def _score_pairs(
     model: str, path: Path, corpus: list[str] | None, device: str, threads: int | None, as_json: bool
 ) -> None:
-    from bertworks.data.corpus import Corpus
     from bertworks.inspect.word_similarity import read_pairs, score_pairs
 
     pairs = read_pairs(path)
     bench = load_model(model, device, threads)
-    with progress_bar("sentences") as progress:
-        found = score_pairs(bench, pairs, None if corpus is None else Corpus(corpus), progress=progress)
+    documents = None if corpus is None else open_corpus(corpus)
+    with corpus_progress(documents, "sentences") as progress:
+        agreement = score_pairs(bench, pairs, documents, progress=progress)
     if as_json:
-        show_json(found.as_dict())
+        show_json(agreement.as_dict())
         return
     rows = [
         (score.vectors, f"{score.spearman:.3f}", f"{score.low:.3f} to {score.high:.3f}", score.n_pairs)
-        for score in found.scores
+        for score in agreement.scores
     ]
     show_table(("layer", "Spearman", "95 % interval", "pairs"), rows)
-    where = "each word alone" if corpus is None else f"{found.n_contexts:,} sentences"
-    say(f"layer 0 is the embeddings with positions; {where}; {found.n_left_out} pairs left out")
+    where = "each word alone" if corpus is None else f"{agreement.n_contexts:,} sentences"
+    say(f"layer 0 is the embeddings with positions; {where}; {agreement.n_left_out} pairs left out")

@@ -9,11 +9,11 @@ from typing import Any
 
 from bertworks.inspect.heads import HeadEntry
 from bertworks.inspect.importance import CONFIDENCE, MIN_DOCUMENTS, Importance, document_means, importance
+from bertworks.inspect.measures import Measure, scored_texts
 from bertworks.inspect.passages import Passage
-from bertworks.inspect.probes import Measure, make_probes
 from bertworks.inspect.recurring import RecurrenceCheck, check_recurrence
 from bertworks.inspect.replacing import AblatedModel, Head, Replacement, gradient_importance, mean_outputs
-from bertworks.inspect.running import Progress
+from bertworks.inspect.running import Progress, no_progress
 from bertworks.inspect.units import WordTypes
 from bertworks.model.model import Model
 
@@ -38,15 +38,15 @@ class Ablation:
         """As the JSON of an atlas has it."""
         if isinstance(self.heads, str):
             return None
-        found = self.heads
+        importances = self.heads
         numbers = {
-            "change": found.change[layer, head],
-            "low": found.low[layer, head],
-            "high": found.high[layer, head],
-            "gradient": None if found.gradient is None else found.gradient[layer, head],
+            "change": importances.change[layer, head],
+            "low": importances.low[layer, head],
+            "high": importances.high[layer, head],
+            "gradient": None if importances.gradient is None else importances.gradient[layer, head],
         }
         rounded = {name: None if value is None else round(float(value), 6) for name, value in numbers.items()}
-        return {**rounded, "verdict": found.verdicts[layer][head]}
+        return {**rounded, "verdict": importances.verdicts[layer][head]}
 
     def as_dict(self) -> dict[str, Any]:
         content: dict[str, Any] = {
@@ -98,27 +98,29 @@ def ablate_heads(
     words: WordTypes,
     *,
     replacement: Replacement = "mean",
-    progress: Progress = lambda done, total: None,
+    progress: Progress = no_progress,
 ) -> Ablation:
     """`entries`: the heads, with their names; `passages`: those they were named on, which the means are of; `held_out`:
     others, which heads are measured on."""
-    probes = make_probes(measure, held_out[:N_SEQUENCES])
-    n_documents = len({probe.document for probe in probes})
+    scored = scored_texts(measure, held_out[:N_SEQUENCES])
+    n_documents = len({text.document for text in scored})
     heads: list[Head] = [(entry.layer, entry.head) for entry in entries]
     shape = 1 + max(layer for layer, _ in heads), 1 + max(head for _, head in heads)
     loss: float | None = None
-    found: Importance | str = f"not enough text: {n_documents} other documents, {MIN_DOCUMENTS} are needed"
-    means = mean_outputs(model, measure, make_probes(measure, passages[:N_SEQUENCES])) if replacement == "mean" else {}
+    importances: Importance | str = f"not enough text: {n_documents} other documents, {MIN_DOCUMENTS} are needed"
+    means = mean_outputs(model, measure, scored_texts(measure, passages[:N_SEQUENCES])) if replacement == "mean" else {}
     ablated = AblatedModel(model, measure, replacement, means)
     if n_documents >= MIN_DOCUMENTS:
-        documents = [probe.document for probe in probes]
-        results = ablated.changes(probes, [(head,) for head in heads], progress)
+        documents = [text.document for text in scored]
+        results = ablated.changes(scored, [(head,) for head in heads], progress)
         changes = document_means([change for _, change in results], documents)
-        gradient = gradient_importance(model, measure, probes)
-        found = importance(changes, shape, is_distance=measure.is_distance, gradient=gradient)
+        gradient = gradient_importance(model, measure, scored)
+        importances = importance(changes, shape, is_distance=measure.is_distance, gradient=gradient)
         if not measure.is_distance:
             loss = float(document_means([base[None] for base, _ in results], documents).mean())
-    same = [(entry.layer, entry.head) for entry in entries if any(named.name == "same" for named in entry.names)]
+    same = [(entry.layer, entry.head) for entry in entries if "same" in [head_name.name for head_name in entry.names]]
     unnamed = [(entry.layer, entry.head) for entry in entries if not entry.names]
     recurrence = check_recurrence(ablated, held_out[:N_RECURRING], words, same, unnamed, progress)
-    return Ablation(measure.title, measure.is_distance, replacement, len(probes), n_documents, loss, found, recurrence)
+    return Ablation(
+        measure.title, measure.is_distance, replacement, len(scored), n_documents, loss, importances, recurrence
+    )

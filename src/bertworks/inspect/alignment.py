@@ -12,7 +12,7 @@ from bertworks.inspect.view import AttentionView
 
 def check_comparable(view: AttentionView, other: AttentionView) -> None:
     """The same heads, and at least one word in common."""
-    shapes = [one.probabilities.shape[:2] for one in (view, other)]
+    shapes = [each.probabilities.shape[:2] for each in (view, other)]
     if shapes[0] != shapes[1]:
         (layers, heads), (other_layers, other_heads) = shapes
         cause = f"{layers} x {heads} heads cannot be compared with {other_layers} x {other_heads}"

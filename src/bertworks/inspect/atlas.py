@@ -14,16 +14,17 @@ import numpy as np
 from bertworks.errors import BadText
 from bertworks.files import atomic_write
 from bertworks.inspect.ablation import N_RECURRING, Ablation, ablate_heads
-from bertworks.inspect.heads import Findings, HeadEntry, NamedHead, find_names
+from bertworks.inspect.heads import HeadEntry, HeadName, NamingResult, name_heads
+from bertworks.inspect.identity import model_hash
+from bertworks.inspect.measures import own_measure
 from bertworks.inspect.naming import Thresholds
 from bertworks.inspect.own_relations import FindPairs, OwnRelations
 from bertworks.inspect.passages import MAX_COUNTED_CHARACTERS, MAX_TOKENS, WORD, Passages, read_passages, with_own_words
-from bertworks.inspect.predicting import HidingModel, OrderedCompany, Predictors, find_predictors
-from bertworks.inspect.preparing import Material, Preparation
-from bertworks.inspect.probes import own_measure
+from bertworks.inspect.predicting import HidingModel, OrderedPMI, Predictors, find_predictors
+from bertworks.inspect.preparing import AtlasTexts, Preparation
 from bertworks.inspect.related import MIN_CORPUS_WORDS, Relatedness, own_vectors, word_vectors
 from bertworks.inspect.replacing import Replacement
-from bertworks.inspect.running import Progress
+from bertworks.inspect.running import Progress, no_progress
 from bertworks.inspect.units import WordTypes
 from bertworks.model.model import Model
 from bertworks.model.pooling import Pooling
@@ -58,7 +59,7 @@ class LoadedModel(Protocol):
 class Atlas:
     """The heads of a model with their names, and the evidence for them."""
 
-    findings: Findings
+    naming: NamingResult
     model_hash: str
     corpus_hash: str
     n_passages: int
@@ -71,24 +72,24 @@ class Atlas:
     ablation: Ablation | None = None
 
     def names(self, layer: int, head: int) -> list[str]:
-        return [named.name for named in self.findings.head(layer, head).names]
+        return [head_name.name for head_name in self.naming.head(layer, head).names]
 
     def ranking(self, relation: str) -> list[tuple[int, int, float]]:
         """Layers and heads by their hits on a relation of yours, the best first."""
-        hits = [(entry.layer, entry.head, entry.own[relation]) for entry in self.findings.heads]
+        hits = [(entry.layer, entry.head, entry.own[relation]) for entry in self.naming.heads]
         return sorted(hits, key=lambda row: -row[2])
 
     @property
     def rows(self) -> list[dict[str, Any]]:
         """One for each head."""
-        rows = [_row(head) for head in self.findings.heads]
+        rows = [_row(head) for head in self.naming.heads]
         if self.ablation is not None:
             rows = [{**row, "importance": self.ablation.of_head(row["layer"], row["head"])} for row in rows]
         return rows
 
     def as_dict(self) -> dict[str, Any]:
         """The same for the same input, to the byte."""
-        findings = self.findings
+        naming = self.naming
         return {
             "format": FORMAT,
             "model": self.model_hash,
@@ -99,13 +100,13 @@ class Atlas:
             "dropped": self.n_dropped,
             "max_tokens": self.max_tokens,
             "seed": self.seed,
-            "thresholds": asdict(findings.thresholds),
-            "counts": {name: {"types": sizes[0], "documents": sizes[1]} for name, sizes in findings.counts.items()},
+            "thresholds": asdict(naming.thresholds),
+            "counts": {name: {"types": sizes[0], "documents": sizes[1]} for name, sizes in naming.counts.items()},
             "best_offsets": {
                 name: {"offset": offset, "hit": round(hit, 6)} for name, (offset, hit) in self.best_offsets.items()
             },
-            "null": {"names": findings.null_names, "tests": findings.null_tests},
-            "unseen": dict(findings.unseen),
+            "null": {"names": naming.null_names, "tests": naming.null_tests},
+            "unseen": dict(naming.unseen),
             **({} if self.ablation is None else {"ablation": self.ablation.as_dict()}),
             "heads": self.rows,
         }
@@ -119,7 +120,7 @@ class Atlas:
     def examples(self) -> dict[tuple[int, int], dict[str, list[Any]]]:
         """Where heads do what they are named for, by head and name."""
         return {
-            (row["layer"], row["head"]): {name: found["examples"] for name, found in row["evidence"].items()}
+            (row["layer"], row["head"]): {name: evidence["examples"] for name, evidence in row["evidence"].items()}
             for row in self.rows
             if row["names"]
         }
@@ -145,8 +146,8 @@ def _row(head: HeadEntry) -> dict[str, Any]:
     row: dict[str, Any] = {
         "layer": head.layer,
         "head": head.head,
-        "names": [named.name for named in head.names],
-        "evidence": {named.name: _evidence(named) for named in head.names},
+        "names": [head_name.name for head_name in head.names],
+        "evidence": {head_name.name: _evidence(head_name) for head_name in head.names},
         "description": _rounded(head.description),
         "descriptions": list(head.descriptions),
         "profile": {str(offset): round(value, 6) for offset, value in head.profile.items()},
@@ -156,24 +157,24 @@ def _row(head: HeadEntry) -> dict[str, Any]:
     return row
 
 
-def _evidence(named: NamedHead) -> dict[str, Any]:
+def _evidence(head_name: HeadName) -> dict[str, Any]:
     evidence: dict[str, Any] = {
-        "grade": "strong" if named.is_strong else "clear",
-        "strong": named.is_strong,
-        "confirmed": named.is_confirmed,
-        "numbers": _rounded(named.numbers),
+        "grade": "strong" if head_name.is_strong else "clear",
+        "strong": head_name.is_strong,
+        "confirmed": head_name.is_confirmed,
+        "numbers": _rounded(head_name.numbers),
         "conditions": [
             {"what": what, "value": round(value, 6), "lower": round(lower, 6), "needs": needs}
-            for what, value, lower, needs in named.conditions
+            for what, value, lower, needs in head_name.conditions
         ],
-        "null": _rounded(named.null),
-        "types": named.n_types,
-        "documents": named.n_documents,
-        "notes": list(named.notes),
-        "examples": [{**asdict(example), "weight": round(example.weight, 4)} for example in named.examples],
+        "null": _rounded(head_name.null),
+        "types": head_name.n_types,
+        "documents": head_name.n_documents,
+        "notes": list(head_name.notes),
+        "examples": [{**asdict(example), "weight": round(example.weight, 4)} for example in head_name.examples],
     }
-    if named.by is not None:
-        evidence["by"] = named.by
+    if head_name.by is not None:
+        evidence["by"] = head_name.by
     return evidence
 
 
@@ -195,7 +196,7 @@ def atlas(
     thresholds: Thresholds | None = None,
     ablate: bool | Replacement = False,
     seed: int = 0,
-    progress: Progress = lambda done, total: None,
+    progress: Progress = no_progress,
 ) -> Atlas:
     """Name the heads of a model over documents; `sentences`: how many passages, or pairs of them, are read. Without
     `pairs` they are pairs if the model was made for them.
@@ -208,11 +209,11 @@ def atlas(
     own = OwnRelations.of(relations, relations_file, model.tokenizer, _max_tokens(model))
     documents = list(first_documents(texts))
     read = _read(documents, model, sentences, reads_pairs(model) if pairs is None else pairs, own)
-    material = _prepare(model, documents, read, own, thresholds, seed, progress)
-    findings = find_names(model.model, material, thresholds=thresholds, seed=seed, progress=progress)
+    atlas_texts = _prepare(model, documents, read, own, thresholds, seed, progress)
+    naming = name_heads(model.model, atlas_texts, thresholds=thresholds, seed=seed, progress=progress)
     return Atlas(
-        findings,
-        model_hash=_model_hash(model.model),
+        naming,
+        model_hash=model_hash(model.model),
         corpus_hash=_corpus_hash(documents),
         n_passages=len(read.passages),
         n_documents=len({passage.document for passage in read.passages}),
@@ -220,15 +221,15 @@ def atlas(
         n_dropped=read.n_dropped,
         max_tokens=_max_tokens(model),
         seed=seed,
-        best_offsets=material.best_offsets,
-        ablation=_ablation(model, documents, findings, read, ablate, progress) if ablate else None,
+        best_offsets=atlas_texts.best_offsets,
+        ablation=_ablation(model, documents, naming, read, ablate, progress) if ablate else None,
     )
 
 
 def _ablation(
     model: LoadedModel,
     documents: Sequence[str],
-    findings: Findings,
+    naming: NamingResult,
     read: Passages,
     ablate: bool | Replacement,
     progress: Progress,
@@ -240,7 +241,7 @@ def _ablation(
     return ablate_heads(
         model.model,
         own_measure(model.model, model.tokenizer, model.pooling),
-        findings.heads,
+        naming.heads,
         read.passages,
         [passage for passage in more.passages if passage.texts not in used],
         more.words,
@@ -271,14 +272,14 @@ def _prepare(
     thresholds: Thresholds,
     seed: int,
     progress: Progress,
-) -> Material:
+) -> AtlasTexts:
     causal = bool(getattr(model.model.config.encoder, "causal", False))
     separators = frozenset(model.tokenizer.pair_template.parts[1][0].tolist())
     preparation = Preparation(read, causal, separators, seed)
     numbered = _numbered(documents, read.words)
     relatedness = _relatedness(numbered, model, read)
     hiding = hiding_model(model)
-    company: OrderedCompany | None = None
+    ordered_pmi: OrderedPMI | None = None
     predictors: Sequence[Predictors] = ()
     if hiding is not None:
         predictors = find_predictors(
@@ -291,18 +292,18 @@ def _prepare(
             progress,
         )
         preparation.by["predicts"] = hiding.by
-        if predictors and np.concatenate([found.gains for found in predictors]).mean() <= 0:
+        if predictors and np.concatenate([predicted.gains for predicted in predictors]).mean() <= 0:
             predictors = ()
             reason = "cannot be seen: this model predicts words no better than their frequencies do"
             preparation.unseen["predicts"] = reason
     elif sum(map(len, numbered)) >= MIN_CORPUS_WORDS:
-        company = OrderedCompany(numbered, len(read.words.words))
+        ordered_pmi = OrderedPMI(numbered, len(read.words.words))
         preparation.by["predicts"] = BY_COUNTING
     else:
         reason = "cannot be seen: this model has no language head, and there is not enough text for counting"
         preparation.unseen["predicts"] = reason
-    material = preparation.prepare(relatedness, company, predictors, own, thresholds)
-    return replace(material, unseen={**material.unseen, **dict.fromkeys(own.rare_names, "not enough text")})
+    atlas_texts = preparation.prepare(relatedness, ordered_pmi, predictors, own, thresholds)
+    return replace(atlas_texts, unseen={**atlas_texts.unseen, **dict.fromkeys(own.rare_names, "not enough text")})
 
 
 def hiding_model(model: LoadedModel) -> HidingModel | None:
@@ -320,8 +321,8 @@ def hiding_model(model: LoadedModel) -> HidingModel | None:
 
 
 def _generator(generator: LoadedModel) -> HidingModel | None:
-    found = hiding_model(generator)
-    return found and HidingModel(found.model, found.mask_id, "by its generator")
+    hiding = hiding_model(generator)
+    return hiding and HidingModel(hiding.model, hiding.mask_id, "by its generator")
 
 
 def reads_pairs(model: LoadedModel) -> bool:
@@ -371,12 +372,4 @@ def _corpus_hash(documents: Sequence[str]) -> str:
     digest = hashlib.sha256()
     for document in documents:
         digest.update(document.encode(errors="replace") + b"\0")
-    return digest.hexdigest()
-
-
-def _model_hash(model: Model) -> str:
-    digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().float().contiguous().numpy().tobytes())
     return digest.hexdigest()

@@ -5,27 +5,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from bertworks.files import atomic_write
-from bertworks.inspect.atlas_words import (
-    CONDITIONS,
-    DESCRIPTIONS,
-    INITIALS,
-    MEASURES,
-    NAME_TITLES,
-    NOTES,
-    REASONS,
-    REPLACEMENTS,
-    SOURCES,
-    THRESHOLDS,
-    title_of,
+from bertworks.inspect.atlas_entry import (
+    MARKS,
+    Content,
+    head_entry,
+    head_title,
+    initial,
+    name_class,
+    name_title,
+    number_text,
 )
-from bertworks.inspect.page import visible
+from bertworks.inspect.atlas_words import MEASURES, NAME_TITLES, REASONS, REPLACEMENTS, THRESHOLDS, title_of
 from bertworks.page.html import bilingual, escape, page, table
 from bertworks.page.modules import joined_modules, joined_styles
 
-Content = Mapping[str, Any]
 CAVEAT = (
     "A name says what a head attends to, over this text. It does not say what the model decides by: attention is no "
     "explanation, and a head may be named and do nothing of use. What the model loses without a head is measured apart."
@@ -61,15 +56,15 @@ def atlas_page(content: Content, *, model: str) -> str:
         f"{content['passages']:,} passages of {content['documents']:,} documents, up to {content['max_tokens']} tokens",
         f"{content['documents']:,} 篇文档中的 {content['passages']:,} 段，每段至多 {content['max_tokens']} 个词元",
     )
-    named = bilingual(f"{n_named} of {len(heads)} heads have a name.", f"{len(heads)} 个头中 {n_named} 个有名称。")
+    named_text = bilingual(f"{n_named} of {len(heads)} heads have a name.", f"{len(heads)} 个头中 {n_named} 个有名称。")
     is_distance = bool((content.get("ablation") or {}).get("distance"))
     body = [
-        f'<p class="dim">{escape(model)} · {sizes} · {read}</p><p>{named} {_null(content)}</p>',
+        f'<p class="dim">{escape(model)} · {sizes} · {read}</p><p>{named_text} {_null(content)}</p>',
         f'<p class="caveat">{bilingual(CAVEAT, CAVEAT_ZH)}</p>',
         f'<div id="controls"></div><p id="status" role="status" aria-live="polite"></p>{_legend(content)}',
         f'<div id="atlas" data-layers="{n_layers}" data-heads="{n_heads}" data-distance="{int(is_distance)}">',
         f'<div id="map">{_grid(heads, n_layers, n_heads, is_distance)}{_help()}</div>',
-        f'<div id="entries">{"".join(_entry(head, content.get("ablation")) for head in heads)}</div></div>',
+        f'<div id="entries">{"".join(head_entry(head, content.get("ablation")) for head in heads)}</div></div>',
         f"<h2>{bilingual('Named heads', '有名称的头')}</h2>{_named_table(heads)}",
         f"<h2>{bilingual('What cannot be seen', '无法看到的')}</h2>{_unseen(content)}",
         f"<h2>{bilingual('Importance', '重要性')}</h2>{_importance(content)}",
@@ -84,29 +79,8 @@ def atlas_page(content: Content, *, model: str) -> str:
 # ---------------------------------------------------------------------- all heads
 
 
-def _place(head: Content) -> str:
-    return f"L{head['layer']}H{head['head']}"
-
-
-def _class(name: str) -> str:
-    """Of its colour; relations of a user's own have any name."""
-    return f"name-{name}" if name in NAME_TITLES else "name-own"
-
-
-def initial(name: str) -> str:
-    return INITIALS.get(name, "•")
-
-
-def _title(name: str) -> str:
-    said = f": {bilingual(*NAME_TITLES[name])}" if name in NAME_TITLES else ""
-    return f"<b>{initial(name)}</b> {escape(name)}{said}"
-
-
 def _verdict(head: Content) -> str:
     return str((head.get("importance") or {}).get("verdict", ""))
-
-
-MARKS = {"worse": "▲", "better": "▽", "": ""}
 
 
 # Of a distance, which is never 0, heads are compared with the average one.
@@ -127,12 +101,12 @@ def _grid(heads: Sequence[Content], n_layers: int, n_heads: int, is_distance: bo
 
 def _cell(head: Content, is_distance: bool) -> str:
     names, verdict = head["names"], _verdict(head)
-    said = DISTANCE_VERDICTS if is_distance else LOSS_VERDICTS
-    classes = " ".join(["cell", *([_class(names[0])] if names else ["unnamed"]), *([verdict] if verdict else [])])
-    label = f"{_place(head)}: {', '.join(names) or 'no name'}{f'; {said[verdict]}' if verdict else ''}"
+    verdict_texts = DISTANCE_VERDICTS if is_distance else LOSS_VERDICTS
+    classes = " ".join(["cell", *([name_class(names[0])] if names else ["unnamed"]), *([verdict] if verdict else [])])
+    label = f"{head_title(head)}: {', '.join(names) or 'no name'}{f'; {verdict_texts[verdict]}' if verdict else ''}"
     mark = f"<sup>{MARKS[verdict]}</sup>" if verdict else ""
     initials = escape("".join(map(initial, names[:3]))) or "·"
-    attributes = f'class="{classes}" href="#{_place(head)}" aria-label="{escape(label)}" title="{escape(label)}"'
+    attributes = f'class="{classes}" href="#{head_title(head)}" aria-label="{escape(label)}" title="{escape(label)}"'
     return f"<a {attributes}>{initials}{mark}</a>"
 
 
@@ -144,7 +118,7 @@ def _legend(content: Content) -> str:
             counts[name] = counts.get(name, 0) + 1
     order = [*NAME_TITLES, *sorted(counts.keys() - NAME_TITLES.keys())]
     items = [
-        f'<li class="{_class(name)}" data-name="{escape(name)}">{_title(name)} ({counts[name]})</li>'
+        f'<li class="{name_class(name)}" data-name="{escape(name)}">{name_title(name)} ({counts[name]})</li>'
         for name in order
         if name in counts
     ]
@@ -177,162 +151,6 @@ def _help() -> str:
     return f'<details id="help"><summary>{bilingual("Keyboard", "键盘")}</summary><ul>{rows}</ul></details>'
 
 
-# ---------------------------------------------------------------------- one head
-
-
-def _entry(head: Content, ablation: Content | None) -> str:
-    names = head["names"]
-    sections = "".join(_name_section(name, head["evidence"][name]) for name in names)
-    if not names:
-        nothing = bilingual("No name: nothing here passes its thresholds.", "无名称：未达到任何阈值。")
-        sections = f'<p class="dim">{nothing}</p>'
-    parts = [
-        f"<h3>{_place(head)}</h3>",
-        sections,
-        _head_importance(head, ablation),
-        _description(head),
-        _profile(head),
-    ]
-    found = head.get("importance")
-    data = f' data-verdict="{found["verdict"]}" data-importance="{found["change"]:g}"' if found else ""
-    unnamed = "" if names else " unnamed"
-    return f'<article class="entry{unnamed}" id="{_place(head)}"{data}>{"".join(parts)}</article>'
-
-
-def _name_section(name: str, evidence: Content) -> str:
-    grade = bilingual("strong", "强") if evidence.get("strong") else bilingual("clear", "明显")
-    confirmed = {
-        True: bilingual("confirmed by an intervention", "已由干预实验证实"),
-        False: bilingual("not confirmed by the intervention", "干预实验未能证实"),
-        None: "",
-    }[evidence.get("confirmed")]
-    heading = f'<h4 class="{_class(name)}">{_title(name)}</h4>'
-    extent = [grade, confirmed]
-    if evidence.get("types") is not None:
-        types, documents = evidence["types"], evidence["documents"]
-        extent.append(bilingual(f"{types:,} words, {documents:,} documents", f"{types:,} 个词，{documents:,} 篇文档"))
-    extent += [bilingual(*map(escape, title_of(SOURCES, evidence["by"])))] if evidence.get("by") else []
-    extent += [bilingual(*map(escape, title_of(NOTES, note))) for note in evidence.get("notes", ())]
-    said = " · ".join(part for part in extent if part)
-    numbers = f"{_numbers(evidence)}{_examples(evidence)}"
-    return f'<section data-name="{escape(name)}">{heading}<p class="dim">{said}</p>{numbers}</section>'
-
-
-def _numbers(evidence: Content) -> str:
-    """Conditions with their lower bounds; then what else was measured, and what it would be without the pattern."""
-    conditions, null = evidence.get("conditions", ()), evidence.get("null") or {}
-    parts = []
-    if conditions:
-        header = [
-            "",
-            bilingual("measured", "测得"),
-            bilingual("lower bound", "下界"),
-            bilingual("needed", "所需"),
-        ]
-        rows = [
-            (_condition(one["what"]), *(_number(one[key]) for key in ("value", "lower", "needs"))) for one in conditions
-        ]
-        parts.append(table(header, rows))
-    shown = {str(one["what"]) for one in conditions}
-    others = [
-        f"{_condition(what)} {_number(value)}" for what, value in evidence["numbers"].items() if what not in shown
-    ]
-    parts += [f"<p>{' · '.join(others)}</p>"] if others else []
-    if isinstance(null, Mapping) and null:
-        without = " · ".join(f"{_condition(what)} {_number(value)}" for what, value in null.items())
-        parts.append(f"<p>{bilingual('Without the pattern:', '无此模式时：')} {without}</p>")
-    return "".join(parts)
-
-
-def _condition(what: object) -> str:
-    return bilingual(*map(escape, title_of(CONDITIONS, str(what))))
-
-
-def _number(value: object) -> str:
-    if not isinstance(value, int | float):
-        return escape(value)
-    return (
-        f"{value:,.0f}"
-        if abs(value) >= 100 or float(value).is_integer()
-        else f"{value:.3f}"
-        if abs(value) < 10
-        else f"{value:.1f}"
-    )
-
-
-def _examples(evidence: Content) -> str:
-    items = []
-    for example in evidence.get("examples", ()):
-        query, key = (_context(example[side]) for side in ("query", "key"))
-        weight = _number(example["weight"])
-        items.append(f'<li><q dir="auto">{query}</q> → <q dir="auto">{key}</q> <small>{weight}</small></li>')
-    return f'<ul class="examples">{"".join(items)}</ul>' if items else ""
-
-
-def _context(side: Content) -> str:
-    before, word, after = (escape(visible_text(str(side[part]))) for part in ("before", "word", "after"))
-    return f"{before}<mark>{word}</mark>{after}"
-
-
-def visible_text(text: str) -> str:
-    """As `visible` has it, with the spaces at both ends kept."""
-    core = text.strip(" ")
-    return f"{' ' if text.startswith(' ') else ''}{visible(core)}{' ' if text.endswith(' ') and core else ''}"
-
-
-def _description(head: Content) -> str:
-    shares = [
-        f"<li>{bilingual(*map(escape, title_of(DESCRIPTIONS, what)))} {_number(value)}</li>"
-        for what, value in head["description"].items()
-    ]
-    said = [bilingual(*map(escape, title_of(DESCRIPTIONS, what))) for what in head.get("descriptions", ())]
-    worth = f"<p>{' · '.join(said)}</p>" if said else ""
-    title = bilingual("Where its attention goes, on average", "注意力的平均去向")
-    return f'<h4>{title}</h4>{worth}<ul class="shares">{"".join(shares)}</ul>'
-
-
-def _profile(head: Content) -> str:
-    """By offset; the script draws it as bars."""
-    profile = head.get("profile")
-    if not isinstance(profile, Mapping) or not profile:
-        return ""
-    points = sorted((int(offset), float(value)) for offset, value in profile.items())
-    items = "".join(
-        f'<li data-offset="{offset}" data-value="{value:g}">{offset:+d}: {value:.1%}</li>' for offset, value in points
-    )
-    title = bilingual("By distance, in words", "按距离（词）")
-    return f'<h4>{title}</h4><ol class="profile">{items}</ol>'
-
-
-def _head_importance(head: Content, ablation: Content | None) -> str:
-    found = head.get("importance")
-    if not found or ablation is None:
-        return ""
-    interval = f"{found['change']:+.4f} ({found['low']:+.4f} … {found['high']:+.4f})"
-    measure = bilingual(*map(escape, title_of(MEASURES, ablation["measure"])))
-    verdict = _said_verdict(found["verdict"], bool(ablation["distance"]))
-    gradient = "" if found.get("gradient") is None else f" · I<sub>h</sub> {found['gradient']:.4f}"
-    grey = "" if found["verdict"] else ' class="dim"'
-    title = bilingual("Without this head", "去掉这个头")
-    return f"<h4>{title}</h4><p{grey}>{measure} {interval}: {verdict}{gradient}</p>"
-
-
-def _said_verdict(verdict: str, is_distance: bool) -> str:
-    if is_distance:
-        return {
-            "worse": bilingual("moves vectors more than the average head does", "对向量的影响大于平均水平的头"),
-            "better": bilingual("moves vectors less than the average head does", "对向量的影响小于平均水平的头"),
-            "": bilingual(
-                "as much as the average head, as far as this text tells", "就这些文本而言，与平均水平的头无异"
-            ),
-        }[verdict]
-    return {
-        "worse": bilingual("the model is worse without it", "去掉后模型变差"),
-        "better": bilingual("the model is better without it", "去掉后模型变好"),
-        "": bilingual("not shown to matter: the interval holds 0", "未显示其重要：区间含 0"),
-    }[verdict]
-
-
 # ---------------------------------------------------------------------- tables
 
 
@@ -347,14 +165,14 @@ def _named_table(heads: Sequence[Content]) -> str:
     ]
     rows = []
     for head in heads:
-        found = head.get("importance") or {}
-        change = f"{found['change']:+.4f} {MARKS[found['verdict']]}".strip() if found else ""
+        importance = head.get("importance") or {}
+        change = f"{importance['change']:+.4f} {MARKS[importance['verdict']]}".strip() if importance else ""
         for name in head["names"]:
             evidence = head["evidence"][name]
-            numbers = ", ".join(f"{what} {_number(value)}" for what, value in evidence["numbers"].items())
+            numbers = ", ".join(f"{what} {number_text(value)}" for what, value in evidence["numbers"].items())
             grade = "★" if evidence.get("strong") else ""
             confirmed = {True: "✓", False: "✗", None: ""}[evidence.get("confirmed")]
-            link = f'<a href="#{_place(head)}">{_place(head)}</a>'
+            link = f'<a href="#{head_title(head)}">{head_title(head)}</a>'
             rows.append((link, f"{initial(name)} {name}", grade, confirmed, numbers, change))
     if not rows:
         return f"<p>{bilingual('No head has a name.', '没有头得到名称。')}</p>"
@@ -371,8 +189,8 @@ def _unseen(content: Content) -> str:
         f"<li><b>{escape(name)}</b>: {bilingual(*map(escape, title_of(REASONS, str(reason))))}</li>"
         for name, reason in content["unseen"].items()
     ]
-    nothing = bilingual("Every name could be seen.", "所有名称均可判定。")
-    return f"<ul>{''.join(items)}</ul>" if items else f"<p>{nothing}</p>"
+    all_seen = bilingual("Every name could be seen.", "所有名称均可判定。")
+    return f"<ul>{''.join(items)}</ul>" if items else f"<p>{all_seen}</p>"
 
 
 def _importance(content: Content) -> str:
@@ -410,8 +228,8 @@ def _importance(content: Content) -> str:
         f"全部区间以 {ablation['confidence']:.0%} 的置信度同时成立"
         f"（{ablation['critical']:.2f} 个标准误：对文档重抽样所得各头最大值），头数众多无须另作校正。",
     )
-    said = f"<p>{how}</p><p><b>{result}</b></p><p><small>{joint}</small></p>"
-    return f"{said}{_importance_table(content['heads'], float(ablation['reference']))}{_same_word(ablation)}"
+    summary = f"<p>{how}</p><p><b>{result}</b></p><p><small>{joint}</small></p>"
+    return f"{summary}{_importance_table(content['heads'], float(ablation['reference']))}{_same_word(ablation)}"
 
 
 def _importance_table(heads: Sequence[Content], reference: float) -> str:
@@ -420,11 +238,11 @@ def _importance_table(heads: Sequence[Content], reference: float) -> str:
     header = [bilingual(*title) for title in titles]
     rows = []
     for head in sorted(heads, key=lambda head: -float(head["importance"]["change"])):
-        found = head["importance"]
-        numbers = [f"{found[name]:+.4f}" for name in ("change", "low", "high")]
-        gradient = "" if found.get("gradient") is None else f"{found['gradient']:.4f}"
-        link = f'<a class="{found["verdict"] or "grey"}" href="#{_place(head)}">{_place(head)}</a>'
-        rows.append((link, *numbers, gradient, f"{MARKS[found['verdict']]} {' '.join(head['names'])}".strip()))
+        importance = head["importance"]
+        numbers = [f"{importance[name]:+.4f}" for name in ("change", "low", "high")]
+        gradient = "" if importance.get("gradient") is None else f"{importance['gradient']:.4f}"
+        link = f'<a class="{importance["verdict"] or "grey"}" href="#{head_title(head)}">{head_title(head)}</a>'
+        rows.append((link, *numbers, gradient, f"{MARKS[importance['verdict']]} {' '.join(head['names'])}".strip()))
     summary = bilingual("Every head, with its interval", "各头及其区间")
     attributes = f'id="intervals" data-reference="{reference:.6f}"'
     return f"<details {attributes} open><summary>{summary}</summary>{table(header, rows)}</details>"
@@ -445,7 +263,7 @@ def _same_word(ablation: Content) -> str:
         (bilingual("without other heads", "去掉其他头"), *(f"{value:+.3f}" for value in check["other_change"])),
     ]
     (mean, low, high), (more, more_low, more_high) = check["difference"], check["against_others"]
-    said = bilingual(
+    comparison = bilingual(
         f"They lose {mean:+.3f} more than matched words ({low:+.3f} … {high:+.3f}), and that is {more:+.3f} more than "
         f"without as many heads that have no name, of the same layers ({more_low:+.3f} … {more_high:+.3f}; "
         f"{check['as_large']} of {check['other_sets']} such sets do as much).",
@@ -461,7 +279,7 @@ def _same_word(ablation: Content) -> str:
         f"{check['pairs']} pairs, {check['types']} words, {check['documents']} documents",
         f"{check['pairs']} 对，{check['types']} 个词，{check['documents']} 篇文档",
     )
-    return f'{title}{table(header, rows)}<p>{said} <b>{verdict}</b></p><p class="dim">{extent}</p>'
+    return f'{title}{table(header, rows)}<p>{comparison} <b>{verdict}</b></p><p class="dim">{extent}</p>'
 
 
 def _thresholds(content: Content) -> str:

@@ -78,14 +78,14 @@ def find_clusters(vectors: NDArray[np.floating], seed: int = 0) -> Clusters:
     data = principal(unit(vectors.astype(np.float64)))
     distances = pairwise_distances(data)
     for k in range(2, MAX_CLUSTERS + 1):
-        found = by_size(k_means(data[:, :N_AXES], k, np.random.default_rng(seed)))
-        value = silhouette(distances, found)
+        groups = by_size(k_means(data[:, :N_AXES], k, np.random.default_rng(seed)))
+        value = silhouette(distances, groups)
         stability = prediction_strength(data[:, :N_AXES], k, np.random.default_rng(seed + 1))
         is_stable = stability >= MIN_STABILITY
         null = null_silhouette(data, k, np.random.default_rng(seed + 2), value - MIN_EXCESS) if is_stable else None
         division = Division(k, value, stability, null)
         if division.is_real and division.excess > max((tried.excess for tried in divisions), default=0.0):
-            labels = found
+            labels = groups
         divisions.append(division)
     return Clusters(labels, tuple(divisions))
 

@@ -23,7 +23,7 @@ from bertworks.files import atomic_write, read_json
 from bertworks.inspect.atlas import LoadedModel, atlas, first_documents, reads_pairs
 from bertworks.inspect.passages import Passage, read_passages
 from bertworks.inspect.replacing import Head
-from bertworks.inspect.running import Progress, run_passages
+from bertworks.inspect.running import Progress, no_progress, run_passages
 from bertworks.inspect.units import Floats, Units
 
 N_TEXTS = 100  # that attention is compared on
@@ -77,13 +77,13 @@ class Comparison:
 
     def counts(self) -> dict[str, tuple[int | None, int | None]]:
         """How many heads of each have a name; None: it cannot be seen."""
-        found = [[name for names in side.values() for name in names] for side in self.names]
+        both_names = [[name for names in side.values() for name in names] for side in self.names]
         return {
             name: (
-                None if name in self.unseen[0] else found[0].count(name),
-                None if name in self.unseen[1] else found[1].count(name),
+                None if name in self.unseen[0] else both_names[0].count(name),
+                None if name in self.unseen[1] else both_names[1].count(name),
             )
-            for name in sorted({*found[0], *found[1]})
+            for name in sorted({*both_names[0], *both_names[1]})
         }
 
     def _own(self, match: Match) -> Sequence[str]:
@@ -93,8 +93,10 @@ class Comparison:
         return self.names[1].get(match.other, ())
 
     def as_dict(self) -> dict[str, Any]:
-        def pairs(found: Iterable[tuple[Match, str]]) -> list[dict[str, Any]]:
-            return [{"head": list(match.head), "other": list(match.other), "name": name} for match, name in found]
+        def pairs(matched_names: Iterable[tuple[Match, str]]) -> list[dict[str, Any]]:
+            return [
+                {"head": list(match.head), "other": list(match.other), "name": name} for match, name in matched_names
+            ]
 
         return {
             "sizes": [list(size) for size in self.sizes],
@@ -170,12 +172,12 @@ def compare_heads(
     texts: Iterable[str],
     *,
     sentences: int = 500,
-    progress: Progress = lambda done, total: None,
+    progress: Progress = no_progress,
 ) -> Comparison:
     """Name the heads of both models over the same documents, and match those that do alike."""
     documents = list(first_documents(texts))
     pairs = same_texts(model, other, documents)
-    overlaps, chance = overlaps_of(model, other, pairs.both, progress)
+    overlaps, chance = overlaps_of(model, other, pairs.passages, progress)
     atlases = [atlas(each, documents, sentences=sentences, progress=progress).as_dict() for each in (model, other)]
     by_names = compare_atlases(*atlases)
     heads = [[(layer, head) for layer in range(layers) for head in range(heads)] for layers, heads in by_names.sizes]
@@ -183,7 +185,7 @@ def compare_heads(
         Match(heads[0][own], heads[1][best], float(overlaps[own, best]), float(chance[own, best]))
         for own, best in mutual_best(overlaps)
     )
-    n_texts = len(pairs.both)
+    n_texts = len(pairs.passages)
     return Comparison(matches, by_names.sizes, by_names.names, by_names.unseen, n_texts, pairs.n_other_words, overlaps)
 
 
@@ -195,7 +197,7 @@ def mutual_best(overlaps: Floats) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class SameTexts:
-    both: list[tuple[Passage, Passage]]
+    passages: list[tuple[Passage, Passage]]  # as both models read them
     n_other_words: int
 
 
@@ -233,13 +235,13 @@ def overlaps_of(
     chance: Any = 0.0
     n_words = 0
     sides = zip(_roots(model, [a for a, _ in both]), _roots(other, [b for _, b in both]), strict=True)
-    for done, (own, others) in enumerate(sides, start=1):
+    for n_done, (own, others) in enumerate(sides, start=1):
         size = own.shape[1]
         shuffled = others[:, rng.permutation(size)]
         overlap = overlap + own.reshape(len(own), -1) @ others.reshape(len(others), -1).T
         chance = chance + own.reshape(len(own), -1) @ shuffled.reshape(len(others), -1).T
         n_words += size
-        progress(done, len(both))
+        progress(n_done, len(both))
     return overlap / n_words, chance / n_words
 
 
@@ -263,6 +265,6 @@ def _roots(model: LoadedModel, passages: Sequence[Passage]) -> Iterator[Floats]:
             special = rows[:, :, ~units.is_word].sum(2, keepdims=True)
             layers[index][layer] = np.sqrt(np.concatenate([rows[:, :, units.is_word], special], axis=2))
 
-        run_passages(model.model, chunk, on_text, lambda done, total: None)
+        run_passages(model.model, chunk, on_text, no_progress)
         for by_layer in layers:
             yield np.concatenate([by_layer[layer] for layer in sorted(by_layer)])

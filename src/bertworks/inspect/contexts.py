@@ -39,41 +39,47 @@ class Context:
 
 @dataclass(frozen=True)
 class Contexts:
-    found: list[Context]
+    contexts: list[Context]
     n_sentences: int  # of the corpus that have the word, copies included
-    n_unread: int  # of these, longer than the model reads, or with the word as a part of a longer piece
+    n_unread: int  # drawn, but longer than the model reads, or with the word as a part of a longer piece
     common: frozenset[str]  # the corpus' words like "the"
 
     @property
     def ids(self) -> tuple[int, ...]:
         """The word's pieces, as they are in most of the sentences: at the start of one they may be others."""
-        return Counter(context.ids for context in self.found).most_common(1)[0][0]
+        return Counter(context.ids for context in self.contexts).most_common(1)[0][0]
 
 
-class Draw:
+class SentenceSample:
     """Up to `n` different sentences: those whose hashes are the smallest. That is a random draw from all that are
     offered, whatever their order, and copies count once."""
 
     def __init__(self, n: int) -> None:
         self.n = n
-        self.n_offered = self.n_unread = 0
+        self.n_offered = 0
         self._kept: dict[int, Context] = {}
+        self._unread: set[int] = set()  # hashes
         self._largest: list[int] = []  # hashes of these, negative: a heap
 
     def offer(self, sentence: str, read: Callable[[], Context | None]) -> None:
         """`read` is called only if the sentence is to be kept; None: the model cannot read it."""
         self.n_offered += 1
         key = int.from_bytes(blake2b(sentence.encode(errors="replace"), digest_size=8).digest())
-        if key in self._kept or (len(self._kept) == self.n and key > -self._largest[0]):
+        if key in self._kept or key in self._unread or (len(self._kept) == self.n and key > -self._largest[0]):
             return
         context = read()
         if context is None:
-            self.n_unread += 1
+            self._unread.add(key)
             return
         if len(self._kept) == self.n:
             del self._kept[-heapq.heappop(self._largest)]
         self._kept[key] = context
         heapq.heappush(self._largest, -key)
+
+    @property
+    def n_unread(self) -> int:
+        """Those that were drawn, too: others took their place."""
+        return sum(len(self._kept) < self.n or key < -self._largest[0] for key in self._unread)
 
     @property
     def contexts(self) -> list[Context]:
@@ -83,17 +89,17 @@ class Draw:
 def find_contexts(tokenizer: Tokenizer, limit: int, word: str, texts: Iterable[str], n: int) -> Contexts:
     """Up to `n` different sentences with the word, the first occurrence in each, drawn from all of the corpus."""
     pattern = word_pattern(word)
-    draw = Draw(n)
+    sample = SentenceSample(n)
     counts = Counter[str]()
     for sentence, match in _matches(_counted(texts, counts), pattern):
-        draw.offer(sentence, partial(read_context, tokenizer, limit, sentence, match))
+        sample.offer(sentence, partial(read_context, tokenizer, limit, sentence, match))
     if not counts:
         raise BadText("no text in this corpus", code="no-text")
-    if not draw.contexts:
-        seen = f"; {draw.n_unread} sentences have it, too long for the model or as a part of a longer piece"
-        cause = f"{word!r} does not occur{seen if draw.n_unread else ''}"
+    if not sample.contexts:
+        seen = f"; {sample.n_unread} sentences have it, too long for the model or as a part of a longer piece"
+        cause = f"{word!r} does not occur{seen if sample.n_unread else ''}"
         raise NotFound(cause, remedy="another word, or more text", code="no-such-word")
-    return Contexts(draw.contexts, draw.n_offered, draw.n_unread, common_words(counts))
+    return Contexts(sample.contexts, sample.n_offered, sample.n_unread, common_words(counts))
 
 
 def _counted(texts: Iterable[str], counts: Counter[str]) -> Iterator[str]:

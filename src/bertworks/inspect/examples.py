@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from bertworks.inspect.features import LayerAttention
 from bertworks.inspect.naming import POSITIONAL
 from bertworks.inspect.preparing import PreparedText
-from bertworks.inspect.relations import Attended, at_offset
+from bertworks.inspect.relations import at_offset
 from bertworks.inspect.units import Numbers
 
 N_EXAMPLES = 3
@@ -42,9 +43,9 @@ class Examples:
 
     texts: Sequence[PreparedText]
     wanted: dict[int, list[tuple[int, str, str]]]  # by layer: head, name, and the relation that shows it
-    found: dict[tuple[int, int, str], list[tuple[float, int, Place, Place]]] = field(default_factory=dict)
+    strongest: dict[tuple[int, int, str], list[tuple[float, int, Place, Place]]] = field(default_factory=dict)
 
-    def add(self, layer: int, index: int, attended: Attended) -> None:
+    def add(self, layer: int, index: int, layer_attention: LayerAttention) -> None:
         prepared = self.texts[index]
         pairs: dict[str, tuple[Numbers, Numbers]] = {}
         for head, name, relation in self.wanted.get(layer, ()):
@@ -53,15 +54,15 @@ class Examples:
             queries, keys = pairs[relation]
             if not len(queries):
                 continue
-            source = attended.pieces if relation == "pieces" else attended.words
+            source = layer_attention.pieces if relation == "pieces" else layer_attention.words
             weights = source[head, queries, keys]
             best = int(weights.argmax())
-            places = [_place(prepared, relation, int(unit[best])) for unit in (queries, keys)]
-            self.found.setdefault((layer, head, name), []).append((float(weights[best]), index, places[0], places[1]))
+            query, key = (_place(prepared, relation, int(units[best])) for units in (queries, keys))
+            self.strongest.setdefault((layer, head, name), []).append((float(weights[best]), index, query, key))
 
     def of(self, layer: int, head: int, name: str) -> list[Example]:
         examples: list[Example] = []
-        for weight, index, query, key in sorted(self.found.get((layer, head, name), ()), reverse=True):
+        for weight, index, query, key in sorted(self.strongest.get((layer, head, name), ()), reverse=True):
             prepared = self.texts[index]
             if any(example.document == prepared.text.document for example in examples):
                 continue
@@ -84,11 +85,11 @@ def _pairs(prepared: PreparedText, relation: str) -> tuple[Numbers, Numbers]:
         is_word = prepared.text.units.is_word
         queries, keys = np.nonzero(is_word[:, None] & prepared.sinks[relation][None] & prepared.text.sees)
     else:
-        sites = prepared.sites.get(relation)
-        if sites is None:
+        text_relation = prepared.relations.get(relation)
+        if text_relation is None:
             return _none()
-        rows, keys = np.nonzero(sites.targets)
-        queries = sites.queries[rows]
+        rows, keys = np.nonzero(text_relation.targets)
+        queries = text_relation.queries[rows]
     return queries, keys
 
 
@@ -115,9 +116,9 @@ def _shown(prepared: PreparedText, place: Place) -> Context:
     return Context(text[max(0, start - CONTEXT) : start], text[start:end], text[end : end + CONTEXT])
 
 
-def wanted_examples(named: Iterable[tuple[int, int, str, str]]) -> dict[int, list[tuple[int, str, str]]]:
+def wanted_examples(head_names: Iterable[tuple[int, int, str, str]]) -> dict[int, list[tuple[int, str, str]]]:
     """By layer, from (layer, head, name, relation)."""
     wanted: dict[int, list[tuple[int, str, str]]] = {}
-    for layer, head, name, relation in named:
+    for layer, head, name, relation in head_names:
         wanted.setdefault(layer, []).append((head, name, relation))
     return wanted

@@ -82,7 +82,7 @@ def importance(
     """`changes`: (D, L * H), by document. A distance is never 0, also without a head that does nothing of use: then
     heads are compared with the average head."""
     average = changes.mean(1, keepdims=True) if is_distance else np.zeros((len(changes), 1))
-    found = joint_intervals(changes - average)
+    intervals = joint_intervals(changes - average)
     reference = float(average.mean())
-    change, low, high = (part.reshape(shape) + reference for part in (found.means, found.low, found.high))
-    return Importance(change, low, high, reference, gradient, found.critical)
+    change, low, high = (part.reshape(shape) + reference for part in (intervals.means, intervals.low, intervals.high))
+    return Importance(change, low, high, reference, gradient, intervals.critical)

@@ -1,6 +1,7 @@
 """Texts that were changed on purpose, to confirm what a head is named for.
 
 Words in another order: a head that looks at the next word, at pieces of its word or at a special token still does.
+To a tokenizer each Chinese character is a word; for the pieces of words, the characters of one stay together.
 One word copied over another, far away: a head that looks at the same word does so where there was no reason before.
 [SEP] in another place: a head that rests on it goes there. A second text of another document: words that recur there
 recur by chance, and a head that looks across texts for them still finds them.
@@ -14,24 +15,24 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bertworks.inspect.examples import Examples
-from bertworks.inspect.naming import POSITIONAL, SiteEvidence, Thresholds
-from bertworks.inspect.passages import Passage
-from bertworks.inspect.preparing import PreparedText
-from bertworks.inspect.relations import (
+from bertworks.inspect.features import (
     N_OFFSET_FEATURES,
     OFFSETS,
     SINKS,
     TO_WORD,
     TO_WORDS,
     TOKEN_FEATURES,
-    Attended,
-    PieceSites,
+    LayerAttention,
     compared_features,
     hit_features,
     offset_features,
     piece_features,
     token_features,
 )
+from bertworks.inspect.naming import POSITIONAL, RelationEvidence, Thresholds
+from bertworks.inspect.passages import Passage, piece_words
+from bertworks.inspect.preparing import PreparedText
+from bertworks.inspect.relations import PiecePairs
 from bertworks.inspect.running import Progress, run_passages
 from bertworks.inspect.units import Floats, Numbers
 from bertworks.model.model import Model
@@ -40,7 +41,7 @@ N_TEXTS = 100
 MIN_PLANTED = 10  # twins, and word types that recur in foreign texts
 TWIN_DISTANCE = 6
 MOVED_FIELDS = ("ids", "pieces", "segments", "offsets", "special", "words", "texts")
-KEPT_BY_SHUFFLING = (*POSITIONAL, "pieces", "cls", "first")
+KEPT_BY_SHUFFLING = (*POSITIONAL, "cls", "first")
 
 
 # ---------------------------------------------------------------------- changed texts
@@ -60,25 +61,46 @@ def reordered(prepared: PreparedText, order: Numbers, texts: Numbers | None = No
         new_units = replace(new_units, texts=texts)
     new_text = replace(text, units=new_units, types=text.types[order], log_counts=text.log_counts[order])
     sinks = None if prepared.sinks is None else {name: flags[order] for name, flags in prepared.sinks.items()}
-    found = prepared.pieces and _moved_pieces(prepared.pieces, pieces)
-    return PreparedText(replace(passage, tokens=tokens), new_text, {}, found, sinks)
+    moved_pieces = prepared.pieces and _moved_pieces(prepared.pieces, pieces)
+    return PreparedText(replace(passage, tokens=tokens), new_text, {}, moved_pieces, sinks)
 
 
-def _moved_pieces(sites: PieceSites, pieces: Numbers) -> PieceSites | None:
+def _moved_pieces(piece_pairs: PiecePairs, pieces: Numbers) -> PiecePairs | None:
     """The same pieces at their new places; those elsewhere are other pairs then, as far apart as before."""
     places = np.argsort(pieces)
-    to_own = sites.to_own._replace(queries=places[sites.to_own.queries], keys=places[sites.to_own.keys])
-    return replace(sites, to_own=to_own)
+    to_own = piece_pairs.to_own._replace(
+        queries=places[piece_pairs.to_own.queries], keys=places[piece_pairs.to_own.keys]
+    )
+    return replace(piece_pairs, to_own=to_own)
+
+
+def shuffled_units(prepared: PreparedText, rng: np.random.Generator) -> PreparedText:
+    """The units of each text in another order: words, with their pieces together, and Chinese characters."""
+    return _shuffled(prepared, np.arange(len(prepared.text.units)), rng)
 
 
 def shuffled_words(prepared: PreparedText, rng: np.random.Generator) -> PreparedText:
-    """The words of each text in another order, their pieces together."""
-    units = prepared.text.units
-    order = np.arange(len(units))
+    """The words of each text in another order, the characters of Chinese ones together."""
+    owners, _ = piece_words(prepared.passage)
+    owners = owners[prepared.text.units.starts]
+    return _shuffled(prepared, np.cumsum(np.diff(owners, prepend=owners[0]) != 0), rng)
+
+
+def _shuffled(prepared: PreparedText, groups: Numbers, rng: np.random.Generator) -> PreparedText:
+    """`groups`: of each unit, (U,); neighbours with one number stay together."""
+    texts = prepared.text.units.texts
+    order = np.arange(len(texts))
     for text in range(len(prepared.passage.texts)):
-        members = np.flatnonzero(units.texts == text)
-        order[members] = rng.permutation(members)
+        places = np.flatnonzero(texts == text)
+        blocks = np.split(places, np.flatnonzero(np.diff(groups[places])) + 1)
+        order[places] = np.concatenate([blocks[block] for block in rng.permutation(len(blocks))])
     return reordered(prepared, order)
+
+
+def has_chinese_words(prepared: PreparedText) -> bool:
+    """As rjieba finds them: words beside the units."""
+    _, words = piece_words(prepared.passage)
+    return len(words) > len(prepared.text.units)
 
 
 def moved_separator(prepared: PreparedText, rng: np.random.Generator) -> PreparedText | None:
@@ -135,19 +157,19 @@ def planted_twin(prepared: PreparedText, rng: np.random.Generator, *, across: bo
 
 
 @dataclass
-class Sums:
+class LayerSums:
     """What the heads of each layer do, summed over texts."""
 
     offsets: dict[int, Floats] = field(default_factory=dict)
     tokens: dict[int, Floats] = field(default_factory=dict)
     pieces: dict[int, Floats] = field(default_factory=dict)
 
-    def add(self, layer: int, attended: Attended, norms: Floats, prepared: PreparedText) -> None:
-        sums = {"offsets": offset_features(attended, prepared.text)[1].sum(0)}
+    def add(self, layer: int, layer_attention: LayerAttention, norms: Floats, prepared: PreparedText) -> None:
+        sums = {"offsets": offset_features(layer_attention, prepared.text)[1].sum(0)}
         if prepared.sinks is not None:
-            sums["tokens"] = token_features(attended, norms, prepared.text, prepared.sinks)[1].sum(0)
+            sums["tokens"] = token_features(layer_attention, norms, prepared.text, prepared.sinks)[1].sum(0)
         if prepared.pieces is not None:
-            sums["pieces"] = piece_features(attended.pieces, prepared.pieces).sum(0)
+            sums["pieces"] = piece_features(layer_attention.pieces, prepared.pieces).sum(0)
         for name, values in sums.items():
             of_layer = getattr(self, name)
             of_layer[layer] = of_layer[layer] + values if layer in of_layer else values
@@ -183,11 +205,12 @@ class Interventions:
     thresholds: Thresholds
     seed: int
     progress: Progress
-    before: Sums = field(default_factory=Sums)
-    shuffled: Sums = field(default_factory=Sums)
-    moved: tuple[Sums, Sums] = field(default_factory=lambda: (Sums(), Sums()))
+    before: LayerSums = field(default_factory=LayerSums)
+    shuffled: LayerSums = field(default_factory=LayerSums)  # units
+    shuffled_words: LayerSums = field(default_factory=LayerSums)
+    moved: tuple[LayerSums, LayerSums] = field(default_factory=lambda: (LayerSums(), LayerSums()))
     twins: dict[bool, list[dict[int, list[Floats]]]] = field(default_factory=dict)  # by across: before, after
-    foreign: dict[int, SiteEvidence] = field(default_factory=dict)
+    foreign: dict[int, RelationEvidence] = field(default_factory=dict)
 
     def run(
         self, texts: Sequence[PreparedText], foreign: Sequence[PreparedText], names: set[str], examples: Examples
@@ -196,8 +219,13 @@ class Interventions:
         rng = np.random.default_rng([self.seed, 2])
         chosen = [item for item in texts[:N_TEXTS] if item.sinks is not None]
         self._run_before(texts, len(chosen), examples)
-        if names & set(KEPT_BY_SHUFFLING):
-            self._sum([shuffled_words(item, rng) for item in chosen], self.shuffled)
+        if names & {*KEPT_BY_SHUFFLING, "pieces"}:
+            self._sum([shuffled_units(item, rng) for item in chosen], self.shuffled)
+            self.shuffled_words = self.shuffled
+        if "pieces" in names and any(map(has_chinese_words, chosen)):
+            self.shuffled_words = LayerSums()
+            own_rng = np.random.default_rng([self.seed, 4])  # so that other texts are changed as they are without it
+            self._sum([shuffled_words(item, own_rng) for item in chosen], self.shuffled_words)
         if "sep" in names:
             pairs = [(item, moved_separator(item, rng)) for item in chosen]
             self._sum([item for item, moved in pairs if moved is not None], self.moved[0])
@@ -210,16 +238,16 @@ class Interventions:
 
     def _run_before(self, texts: Sequence[PreparedText], n_chosen: int, examples: Examples) -> None:
         def on_text(layer: int, index: int, attention: Floats, norms: Floats) -> None:
-            attended = Attended(attention, texts[index].text)
-            examples.add(layer, index, attended)
+            layer_attention = LayerAttention(attention, texts[index].text)
+            examples.add(layer, index, layer_attention)
             if index < n_chosen:
-                self.before.add(layer, attended, norms, texts[index])
+                self.before.add(layer, layer_attention, norms, texts[index])
 
         run_passages(self.model, [item.passage for item in texts], on_text, self.progress)
 
-    def _sum(self, texts: Sequence[PreparedText], sums: Sums) -> None:
+    def _sum(self, texts: Sequence[PreparedText], sums: LayerSums) -> None:
         def on_text(layer: int, index: int, attention: Floats, norms: Floats) -> None:
-            sums.add(layer, Attended(attention, texts[index].text), norms, texts[index])
+            sums.add(layer, LayerAttention(attention, texts[index].text), norms, texts[index])
 
         run_passages(self.model, [item.passage for item in texts], on_text, self.progress)
 
@@ -243,13 +271,17 @@ class Interventions:
     def _run_foreign(self, foreign: Sequence[PreparedText]) -> None:
         def on_text(layer: int, index: int, attention: Floats, norms: Floats) -> None:
             item = foreign[index]
-            sites = item.sites.get("across")
-            features = None if sites is None else compared_features(attended := Attended(attention, item.text), sites)
-            if sites is None or features is None:
+            across = item.relations.get("across")
+            features = (
+                None
+                if across is None
+                else compared_features(layer_attention := LayerAttention(attention, item.text), across)
+            )
+            if across is None or features is None:
                 return
-            evidence = self.foreign.setdefault(layer, SiteEvidence.empty())
-            evidence.compared.add(sites.types[sites.compared], item.text.document, features)
-            evidence.hits.add(sites.types, item.text.document, hit_features(attended, sites))
+            evidence = self.foreign.setdefault(layer, RelationEvidence.empty())
+            evidence.compared.add(across.types[across.compared], item.text.document, features)
+            evidence.hits.add(across.types, item.text.document, hit_features(layer_attention, across))
 
         run_passages(self.model, [item.passage for item in foreign], on_text, self.progress)
 
@@ -258,13 +290,15 @@ class Interventions:
     def confirmation(self, name: str, layer: int, head: int) -> Confirmation:
         if name in KEPT_BY_SHUFFLING:
             return self._kept("kept when shuffled", name, layer, head, self.before, self.shuffled)
+        if name == "pieces":
+            return self._kept("kept when shuffled", name, layer, head, self.before, self.shuffled_words)
         if name == "sep" and layer in self.moved[0].tokens:
             return self._kept("kept when [SEP] moved", name, layer, head, *self.moved)
         if name in ("same", "across"):
             return self._twin(name, layer, head)
         return Confirmation({}, None)
 
-    def _kept(self, title: str, name: str, layer: int, head: int, before: Sums, after: Sums) -> Confirmation:
+    def _kept(self, title: str, name: str, layer: int, head: int, before: LayerSums, after: LayerSums) -> Confirmation:
         share = float(after.of(name, layer)[head] / max(float(before.of(name, layer)[head]), 1e-30))
         return Confirmation({title: share}, share >= self.thresholds.kept_share)
 

@@ -21,11 +21,11 @@ IS_CHINESE = re.compile(f"[{CJK}]")
 
 def context_words(text: str) -> list[str]:
     """In lower case. Chinese has no spaces: there, all pairs of neighbouring characters."""
-    found: list[str] = []
+    words: list[str] = []
     for chunk in CHUNK.findall(text.lower()):
         is_chinese = IS_CHINESE.match(chunk) is not None
-        found += [chunk[at : at + 2] for at in range(max(1, len(chunk) - 1))] if is_chinese else [chunk]
-    return found
+        words += [chunk[at : at + 2] for at in range(max(1, len(chunk) - 1))] if is_chinese else [chunk]
+    return words
 
 
 def common_words(counts: Counter[str]) -> frozenset[str]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from bertworks.errors import BadConfig, nearest
 from bertworks.inspect.evidence import Estimate, Evidence, Z, ratio_of_means
-from bertworks.inspect.relations import (
+from bertworks.inspect.features import (
     DECOY,
     FIXED_HIT,
     HIT,
@@ -148,9 +148,9 @@ def judge_offset(evidence: Evidence, offset: int, thresholds: Thresholds) -> Ver
         return evidence.ratio(top, bottom, thresholds.z)
 
     others = [other for other in OFFSETS if other != offset]
-    to_word, there = at(offset, TO_WORD), at(offset, IS_THERE)
+    to_word, is_there = at(offset, TO_WORD), at(offset, IS_THERE)
     share = ratio(to_word, at(offset, TO_WORDS))
-    hit, mass = ratio(at(offset, IS_STRONGEST), there), ratio(to_word, there)
+    hit, mass = ratio(at(offset, IS_STRONGEST), is_there), ratio(to_word, is_there)
     to_others = [ratio(to_word, at(other, TO_WORD)) for other in others]
     by_value = np.stack([estimate.value for estimate in to_others])
     nearest_other = Estimate(by_value.min(0), np.min([estimate.lower for estimate in to_others], axis=0))
@@ -166,14 +166,14 @@ def judge_offset(evidence: Evidence, offset: int, thresholds: Thresholds) -> Ver
 
 
 @dataclass
-class SiteEvidence:
+class RelationEvidence:
     """Of a relation: of queries whose targets have decoys, and of all that have targets."""
 
     compared: Evidence
     hits: Evidence
 
     @classmethod
-    def empty(cls) -> SiteEvidence:
+    def empty(cls) -> RelationEvidence:
         return cls(Evidence(), Evidence())
 
     def lift(self, thresholds: Thresholds, needs: float) -> Condition:
@@ -197,13 +197,13 @@ def _one(feature: int, size: int) -> Floats:
     return weights
 
 
-def judge_same(evidence: SiteEvidence, thresholds: Thresholds) -> Verdict:
+def judge_same(evidence: RelationEvidence, thresholds: Thresholds) -> Verdict:
     mass = evidence.compared.difference(_one(MASS, 3), thresholds.z)
     conditions = [evidence.lift(thresholds, thresholds.same_lift), Condition("mass", mass, thresholds.same_mass)]
     return _verdict(evidence.compared, conditions, mass.lower > thresholds.strong_mass, *evidence.numbers())
 
 
-def judge_related(evidence: SiteEvidence, thresholds: Thresholds) -> Verdict:
+def judge_related(evidence: RelationEvidence, thresholds: Thresholds) -> Verdict:
     """They have to be found more often than by always looking at one offset."""
     conditions = [
         evidence.lift(thresholds, thresholds.related_lift),
@@ -212,7 +212,7 @@ def judge_related(evidence: SiteEvidence, thresholds: Thresholds) -> Verdict:
     return _verdict(evidence.compared, conditions, _is_massive(evidence, thresholds), *evidence.numbers())
 
 
-def judge_predicts(evidence: SiteEvidence, thresholds: Thresholds) -> Verdict:
+def judge_predicts(evidence: RelationEvidence, thresholds: Thresholds) -> Verdict:
     conditions = [
         evidence.lift(thresholds, thresholds.predicts_lift),
         evidence.more_hits(thresholds, thresholds.predicts_hit),
@@ -220,12 +220,12 @@ def judge_predicts(evidence: SiteEvidence, thresholds: Thresholds) -> Verdict:
     return _verdict(evidence.hits, conditions, _is_massive(evidence, thresholds), *evidence.numbers())
 
 
-def _is_massive(evidence: SiteEvidence, thresholds: Thresholds) -> Bools:
+def _is_massive(evidence: RelationEvidence, thresholds: Thresholds) -> Bools:
     massive: Bools = evidence.compared.difference(_one(MASS, 3), thresholds.z).lower > thresholds.strong_mass
     return massive
 
 
-def judge_own(evidence: SiteEvidence, thresholds: Thresholds) -> Verdict:
+def judge_own(evidence: RelationEvidence, thresholds: Thresholds) -> Verdict:
     """A relation of the user: found more often than by the best fixed offset (Clark et al. 2019, Voita et al. 2019)."""
     conditions = [evidence.more_hits(thresholds, thresholds.own_hit)]
     hit, fixed_hit = np.moveaxis(evidence.hits.means, -1, 0)
@@ -236,11 +236,11 @@ def judge_own(evidence: SiteEvidence, thresholds: Thresholds) -> Verdict:
     return _verdict(evidence.hits, conditions, hit > 0.9, numbers, null)
 
 
-def judge_across(across: Verdict, there: Evidence, here: Evidence, thresholds: Thresholds) -> Verdict:
+def judge_across(across: Verdict, in_other_text: Evidence, in_own_text: Evidence, thresholds: Thresholds) -> Verdict:
     """What is found of a relation in the other text, if it is more than in the own one. `across`: the verdict on it
     there; evidence of targets `there`, and of as distant ones `here`, in the own text."""
-    own = here.moments(_one(TARGET, 3))
-    times = ratio_of_means(there.moments(_one(TARGET, 3)), own, thresholds.z)
+    own = in_own_text.moments(_one(TARGET, 3))
+    times = ratio_of_means(in_other_text.moments(_one(TARGET, 3)), own, thresholds.z)
     more = Condition("times its own text", times, thresholds.across_ratio)
     return replace(across, conditions=(*across.conditions, more), null={**across.null, "own text": own[0]})
 

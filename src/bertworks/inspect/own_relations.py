@@ -30,7 +30,7 @@ TREEBANK_SUFFIXES = (".conllu", ".conll")
 
 
 @dataclass(frozen=True)
-class Parsed:
+class ParsedSentence:
     """A sentence of a treebank: relations between its words."""
 
     passage: Passage
@@ -52,7 +52,7 @@ class Parsed:
 @dataclass(frozen=True)
 class OwnRelations:
     functions: Mapping[str, FindPairs] = field(default_factory=dict)  # on the passages of the corpus
-    treebank: tuple[Parsed, ...] = ()  # sentences with relations of theirs
+    treebank: tuple[ParsedSentence, ...] = ()  # sentences with relations of theirs
     treebank_names: tuple[str, ...] = ()
     rare_names: tuple[str, ...] = ()  # of relations that the treebank has too few of
 
@@ -69,7 +69,7 @@ class OwnRelations:
         max_tokens: int,
     ) -> OwnRelations:
         functions = dict(relations or {})
-        treebank: tuple[Parsed, ...] = ()
+        treebank: tuple[ParsedSentence, ...] = ()
         names: tuple[str, ...] = ()
         rare: tuple[str, ...] = ()
         if file is not None and str(file).endswith(TREEBANK_SUFFIXES):
@@ -93,13 +93,13 @@ def check_name(name: str) -> None:
 
 def matrix(units: Units, pairs: Iterable[tuple[int, int]], name: str) -> Bools:
     """(U, U)."""
-    found = np.zeros((len(units), len(units)), bool)
+    is_pair = np.zeros((len(units), len(units)), bool)
     for query, key in pairs:
         if not (0 <= query < len(units) and 0 <= key < len(units)):
             cause = f"relation {name!r} gives the pair ({query}, {key}) in a text of {len(units)} units"
             raise BadConfig(cause, remedy="give indices of units.words", code="out-of-range", fields=["relations"])
-        found[query, key] = True
-    return found
+        is_pair[query, key] = True
+    return is_pair
 
 
 def _listed(pairs: frozenset[tuple[str, str]]) -> FindPairs:
@@ -116,7 +116,7 @@ def _listed(pairs: frozenset[tuple[str, str]]) -> FindPairs:
 def read_word_pairs(path: Path) -> dict[str, frozenset[tuple[str, str]]]:
     """Rows of two words, and perhaps the name of their relation; without one it is the file's."""
     lines = _lines(path)
-    found: dict[str, set[tuple[str, str]]] = {}
+    by_relation: dict[str, set[tuple[str, str]]] = {}
     for number, row in enumerate(csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE), 1):
         if not row or row[0].startswith("#"):
             continue
@@ -124,13 +124,13 @@ def read_word_pairs(path: Path) -> dict[str, frozenset[tuple[str, str]]]:
             cause = f"{len(row)} columns, not a word, another word, and perhaps the name of their relation"
             raise BadText(cause, place=f"{path}, line {number}", remedy="separate them by tabs", code="bad-row")
         first, second, *name = (cell.strip() for cell in row)
-        found.setdefault(name[0] if name else path.stem, set()).add((first.lower(), second.lower()))
-    if not found:
+        by_relation.setdefault(name[0] if name else path.stem, set()).add((first.lower(), second.lower()))
+    if not by_relation:
         raise BadText("no word pairs", place=str(path), remedy="two words in each row", code="no-pairs")
-    return {name: frozenset(pairs) for name, pairs in found.items()}
+    return {name: frozenset(pairs) for name, pairs in by_relation.items()}
 
 
-def read_treebank(path: Path, tokenizer: Tokenizer, max_tokens: int) -> Iterator[Parsed]:
+def read_treebank(path: Path, tokenizer: Tokenizer, max_tokens: int) -> Iterator[ParsedSentence]:
     """The sentences of a CoNLL-U file; longer ones than fit are left out."""
     n_sentences = 0
     for number, rows in _conllu_sentences(path):
@@ -144,7 +144,7 @@ def read_treebank(path: Path, tokenizer: Tokenizer, max_tokens: int) -> Iterator
         pieces = tokenizer.pieces(text)
         if len(pieces.ids) <= max_tokens:
             n_sentences += 1
-            yield Parsed(Passage((text,), pieces, number, (spans,)), tuple(links))
+            yield ParsedSentence(Passage((text,), pieces, number, (spans,)), tuple(links))
     if not n_sentences:
         remedy = "ten columns, separated by tabs; a blank line ends a sentence"
         raise BadText("no sentences", place=str(path), remedy=remedy, code="no-sentences")

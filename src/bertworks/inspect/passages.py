@@ -71,15 +71,15 @@ def read_passages(
         counts.update(WORD.findall(document.lower()))
         if len(by_document) < n:
             split = _split(document)
-            found = list(_passages(split, n_documents, tokenizer, pairs, max_tokens))
-            n_dropped += sum(passage is None for passage in found)
-            kept = [passage for passage in found if passage is not None]
+            of_document = list(_passages(split, n_documents, tokenizer, pairs, max_tokens))
+            n_dropped += sum(passage is None for passage in of_document)
+            kept = [passage for passage in of_document if passage is not None]
             by_document += [kept] if kept else []
             if len(sentences) < n_sentences:
                 sentences += _single_sentence(split, n_documents, tokenizer, max_tokens)
         n_documents += 1
     turns = max(map(len, by_document), default=0)
-    chosen = [found[turn] for turn in range(turns) for found in by_document if len(found) > turn][:n]
+    chosen = [of_document[turn] for turn in range(turns) for of_document in by_document if len(of_document) > turn][:n]
     foreign = _foreign_pairs(chosen[:n_foreign], tokenizer, max_tokens) if pairs else []
     words = WordTypes(with_own_words(counts, [*chosen, *foreign, *sentences]))
     return Passages(chosen, foreign, sentences, words, n_documents, n_dropped)

@@ -130,7 +130,7 @@ def find_predictors(
     for passage, text, targets in zip(passages, texts, chosen, strict=True):
         variants += [variant for target in targets for variant in _variants(hiding, passage, text, int(target))]
     values = iter(log_probabilities(hiding, variants, progress))
-    found = []
+    predictors = []
     for text, targets in zip(texts, chosen, strict=True):
         pairs = np.zeros((len(text.units), len(text.units)), bool)
         gains = []
@@ -141,8 +141,8 @@ def find_predictors(
             gains.append(alone - (text.log_counts[target] * np.log(2) - np.log(n_words)))
             if effects.max() >= min_effect:
                 pairs[target, keys[effects.argmax()]] = True
-        found.append(Predictors(pairs, np.array(gains)))
-    return found
+        predictors.append(Predictors(pairs, np.array(gains)))
+    return predictors
 
 
 def _chosen_targets(hiding: HidingModel, text: InspectedText, rng: np.random.Generator) -> Numbers:
@@ -171,7 +171,7 @@ def _pieces_of(text: InspectedText, unit: int) -> list[int]:
 # ---------------------------------------------------------------------- by counting
 
 
-class OrderedCompany:
+class OrderedPMI:
     """How much more often one word stands shortly before another than by chance: pointwise mutual information."""
 
     def __init__(self, documents: Sequence[Sequence[int]], n_words: int) -> None:
@@ -195,10 +195,10 @@ class OrderedCompany:
         information = np.full(pairs.shape, -np.inf)
         information[queries, keys] = self._of(text.types[first], text.types[second])
         best = information.argmax(1)
-        found = np.zeros(pairs.shape, bool)
+        is_predictor = np.zeros(pairs.shape, bool)
         has_one = np.flatnonzero(information.max(1) >= min_information)
-        found[has_one, best[has_one]] = True
-        return found
+        is_predictor[has_one, best[has_one]] = True
+        return is_predictor
 
     def _of(self, first: Numbers, second: Numbers) -> Floats:
         if not len(self.codes):

@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from bertworks.inspect.features import SINKS
 from bertworks.inspect.naming import NAMES, Thresholds
 from bertworks.inspect.own_relations import OwnRelations, matrix
 from bertworks.inspect.passages import Passage, Passages, can_segment_chinese, piece_words
-from bertworks.inspect.predicting import OrderedCompany, Predictors
+from bertworks.inspect.predicting import OrderedPMI, Predictors
 from bertworks.inspect.related import Relatedness
 from bertworks.inspect.relations import (
-    SINKS,
     FindDecoys,
     InspectedText,
-    PieceSites,
-    Sites,
-    find_piece_sites,
-    find_sites,
+    PiecePairs,
+    TextRelation,
+    find_piece_pairs,
+    find_relation,
     like_decoys,
     near_decoys,
     relabelled,
@@ -39,13 +39,13 @@ WITH_NULL = ("same", "across", "related", "predicts")
 class PreparedText:
     passage: Passage
     text: InspectedText
-    sites: dict[str, Sites]
-    pieces: PieceSites | None = None
+    relations: dict[str, TextRelation]
+    pieces: PiecePairs | None = None
     sinks: Mapping[str, Bools] | None = None  # (U,) each; None: a sentence in which only relations are looked at
 
 
 @dataclass(frozen=True)
-class Material:
+class AtlasTexts:
     """The texts of an atlas."""
 
     passages: tuple[PreparedText, ...]  # of the corpus
@@ -69,7 +69,7 @@ class Material:
 
 @dataclass
 class Preparation:
-    """Material in the making."""
+    """The texts of an atlas in the making."""
 
     read: Passages
     causal: bool
@@ -86,32 +86,33 @@ class Preparation:
     def prepare(
         self,
         relatedness: Relatedness | None,
-        company: OrderedCompany | None,
+        ordered_pmi: OrderedPMI | None,
         predictors: Sequence[Predictors],
         own: OwnRelations,
         thresholds: Thresholds,
-    ) -> Material:
-        """`predictors` of the sentences that were read, or `company` in their place; neither: they cannot be seen."""
+    ) -> AtlasTexts:
+        """`predictors` of the sentences that were read, or `ordered_pmi` in their place; neither: they cannot be
+        seen."""
         texts = self.inspected(self.read.passages)
-        sites: list[dict[str, Sites]] = [{} for _ in texts]
-        self._words(texts, sites, relatedness)
-        if company is not None:
-            found = [company.predictors(text, thresholds.predicts_effect) for text in texts]
-            self._relation("predicts", texts, sites, found, find_decoys=near_decoys)
+        relations: list[dict[str, TextRelation]] = [{} for _ in texts]
+        self._words(texts, relations, relatedness)
+        if ordered_pmi is not None:
+            targets = [ordered_pmi.predictors(text, thresholds.predicts_effect) for text in texts]
+            self._relation("predicts", texts, relations, targets, find_decoys=near_decoys)
         for name, find in own.functions.items():
-            found = [matrix(text.units, find(text.units), name) & text.ordinary for text in texts]
-            self._relation(name, texts, sites, found, by_pairs=True)
+            targets = [matrix(text.units, find(text.units), name) & text.ordinary for text in texts]
+            self._relation(name, texts, relations, targets, by_pairs=True)
         numbers: dict[str, int] = {}
         prepared = [
             PreparedText(passage, text, of_text, self._pieces(passage, text, numbers), self.sinks(passage))
-            for passage, text, of_text in zip(self.read.passages, texts, sites, strict=True)
+            for passage, text, of_text in zip(self.read.passages, texts, relations, strict=True)
         ]
         self._cannot_be_seen(prepared)
         uniform = {
             name: float(np.mean([(item.sinks or {})[name].sum() / item.text.sees.sum(1).mean() for item in prepared]))
             for name in SINKS
         }
-        return Material(
+        return AtlasTexts(
             tuple(prepared),
             tuple(self._foreign()),
             (*self._predicting_sentences(predictors), *self._treebank(own)),
@@ -125,7 +126,7 @@ class Preparation:
     # ------------------------------------------------------------------ relations
 
     def _words(
-        self, texts: Sequence[InspectedText], sites: list[dict[str, Sites]], relatedness: Relatedness | None
+        self, texts: Sequence[InspectedText], relations: list[dict[str, TextRelation]], relatedness: Relatedness | None
     ) -> None:
         """The same word and related ones, anywhere, in the other text, and as far away in the own one."""
         twins = [same_word(text) for text in texts]
@@ -137,18 +138,18 @@ class Preparation:
                 for text in texts
             ]
         for kind, pairs in of_kind.items():
-            self._relation(kind, texts, sites, pairs, twins)
+            self._relation(kind, texts, relations, pairs, twins)
             across = "across" if kind == "same" else f"{kind} across"
-            there = [item & ~text.within for item, text in zip(pairs, texts, strict=True)]
-            here = [item & text.within for item, text in zip(pairs, texts, strict=True)]
-            self._relation(across, texts, sites, there, twins)
-            self._relation(INSIDE[across], texts, sites, _as_far(here, there, self.seed), twins)
+            in_other_text = [item & ~text.within for item, text in zip(pairs, texts, strict=True)]
+            in_own_text = [item & text.within for item, text in zip(pairs, texts, strict=True)]
+            self._relation(across, texts, relations, in_other_text, twins)
+            self._relation(INSIDE[across], texts, relations, _as_far(in_own_text, in_other_text, self.seed), twins)
 
     def _relation(
         self,
         name: str,
         texts: Sequence[InspectedText],
-        sites: Sequence[dict[str, Sites]],
+        relations: Sequence[dict[str, TextRelation]],
         targets: Sequence[Bools],
         excluded: Sequence[Bools] | None = None,
         *,
@@ -158,56 +159,56 @@ class Preparation:
         """Adds the sites of a relation to those of each text; and those of its null, for the relations of ours."""
         others: Sequence[Bools | None] = excluded or [None] * len(texts)
         triples = list(zip(texts, targets, others, strict=True))
-        by_name = {name: [find_sites(*triple, find_decoys, by_pairs=by_pairs) for triple in triples]}
+        by_name = {name: [find_relation(*triple, find_decoys, by_pairs=by_pairs) for triple in triples]}
         if name in WITH_NULL:
             rng = np.random.default_rng([self.seed, *name.encode()])
             by_name[NULL + name] = [relabelled(*triple, rng, find_decoys) for triple in triples]
         for own_name, of_texts in by_name.items():
-            done, offset, hit = with_best_offset(of_texts)
+            with_hits, offset, hit = with_best_offset(of_texts)
             self.best_offsets[own_name] = offset, hit
-            for all_sites, found in zip(sites, done, strict=True):
-                if found is not None:
-                    all_sites[own_name] = found
+            for of_text, relation in zip(relations, with_hits, strict=True):
+                if relation is not None:
+                    of_text[own_name] = relation
 
     # ------------------------------------------------------------------ other texts
 
     def _foreign(self) -> list[PreparedText]:
         texts = self.inspected(self.read.foreign)
-        sites: list[dict[str, Sites]] = [{} for _ in texts]
-        for text, of_text in zip(texts, sites, strict=True):
+        relations: list[dict[str, TextRelation]] = [{} for _ in texts]
+        for text, of_text in zip(texts, relations, strict=True):
             twins = same_word(text)
-            found = find_sites(text, twins & ~text.within, twins)
-            if found is not None:
-                of_text["across"] = found
-        return [PreparedText(*item) for item in zip(self.read.foreign, texts, sites, strict=True)]
+            across = find_relation(text, twins & ~text.within, twins)
+            if across is not None:
+                of_text["across"] = across
+        return [PreparedText(*item) for item in zip(self.read.foreign, texts, relations, strict=True)]
 
     def _predicting_sentences(self, predictors: Sequence[Predictors]) -> list[PreparedText]:
         passages = self.read.sentences[: len(predictors)]
         texts = self.inspected(passages)
-        sites: list[dict[str, Sites]] = [{} for _ in texts]
+        relations: list[dict[str, TextRelation]] = [{} for _ in texts]
         if predictors:
-            pairs = [found.pairs for found in predictors]
-            self._relation("predicts", texts, sites, pairs, find_decoys=near_decoys)
-        return [PreparedText(*item) for item in zip(passages, texts, sites, strict=True)]
+            pairs = [of_sentence.pairs for of_sentence in predictors]
+            self._relation("predicts", texts, relations, pairs, find_decoys=near_decoys)
+        return [PreparedText(*item) for item in zip(passages, texts, relations, strict=True)]
 
     def _treebank(self, own: OwnRelations) -> list[PreparedText]:
         passages = [parsed.passage for parsed in own.treebank]
         texts = self.inspected(passages)
-        sites: list[dict[str, Sites]] = [{} for _ in texts]
+        relations: list[dict[str, TextRelation]] = [{} for _ in texts]
         for name in own.treebank_names:
-            found = [
+            targets = [
                 matrix(text.units, parsed.pairs(name), name) & text.ordinary
                 for text, parsed in zip(texts, own.treebank, strict=True)
             ]
-            self._relation(name, texts, sites, found, by_pairs=True)
-        return [PreparedText(*item) for item in zip(passages, texts, sites, strict=True)]
+            self._relation(name, texts, relations, targets, by_pairs=True)
+        return [PreparedText(*item) for item in zip(passages, texts, relations, strict=True)]
 
     # ------------------------------------------------------------------ pieces, special tokens
 
-    def _pieces(self, passage: Passage, text: InspectedText, numbers: dict[str, int]) -> PieceSites | None:
+    def _pieces(self, passage: Passage, text: InspectedText, numbers: dict[str, int]) -> PiecePairs | None:
         owners, words = piece_words(passage)
         types: Numbers = np.array([numbers.setdefault(word, len(numbers)) for word in words])
-        return find_piece_sites(text, owners, types[owners])
+        return find_piece_pairs(text, owners, types[owners])
 
     def sinks(self, passage: Passage) -> dict[str, Bools]:
         """Which units are [CLS], [SEP] or the first token, by their place around the texts: what stands between two
@@ -244,17 +245,18 @@ class Preparation:
         assert reasons.keys() <= set(NAMES)
 
 
-def _as_far(here: Sequence[Bools], there: Sequence[Bools], seed: int) -> list[Bools]:
+def _as_far(in_own_text: Sequence[Bools], in_other_text: Sequence[Bools], seed: int) -> list[Bools]:
     """Some of the pairs in one text, half of them at least, such that they are about as far apart as those across
     texts are."""
 
     def bins(pairs: Bools) -> Numbers:
         queries, keys = np.nonzero(pairs)
-        found: Numbers = np.log2(np.maximum(np.abs(queries - keys), 1)).astype(np.int64)
-        return found
+        log_distances: Numbers = np.log2(np.maximum(np.abs(queries - keys), 1)).astype(np.int64)
+        return log_distances
 
     counts = [
-        np.bincount(np.concatenate([*map(bins, pairs), np.empty(0, np.int64)]), minlength=16) for pairs in (here, there)
+        np.bincount(np.concatenate([*map(bins, pairs), np.empty(0, np.int64)]), minlength=16)
+        for pairs in (in_own_text, in_other_text)
     ]
     chances = counts[1] / np.maximum(counts[0], 1)
     order = np.argsort(chances)
@@ -262,7 +264,7 @@ def _as_far(here: Sequence[Bools], there: Sequence[Bools], seed: int) -> list[Bo
     chances = np.minimum(1.0, chances / max(chances[middle], 1e-12))
     rng = np.random.default_rng([seed, 1])
     kept = []
-    for pairs in here:
+    for pairs in in_own_text:
         chosen = rng.random(pairs.sum()) < chances[bins(pairs)]
         queries, keys = np.nonzero(pairs)
         some = np.zeros_like(pairs)

@@ -14,11 +14,11 @@ import numpy as np
 
 from bertworks.inspect.evidence import Evidence
 from bertworks.inspect.importance import MIN_DOCUMENTS
+from bertworks.inspect.measures import MASK_RATE, LanguageLoss
 from bertworks.inspect.passages import Passage
-from bertworks.inspect.probes import MASK_RATE, LanguageLoss
 from bertworks.inspect.relations import FREQUENCY_TOLERANCE, N_COMMON, InspectedText, same_word
 from bertworks.inspect.replacing import AblatedModel, Head
-from bertworks.inspect.running import Progress
+from bertworks.inspect.running import Progress, no_progress
 from bertworks.inspect.units import Floats, WordTypes
 
 N_OTHER_SETS = 10  # of as many other heads of the same layers
@@ -108,7 +108,7 @@ def check_recurrence(
     words: WordTypes,
     heads: Sequence[Head],
     unnamed: Collection[Head],
-    progress: Progress = lambda done, total: None,
+    progress: Progress = no_progress,
 ) -> RecurrenceCheck | str:
     """Of the heads that look at the same word, against sets of `unnamed` ones; a text: why it cannot be measured."""
     measure = ablated.measure
@@ -126,19 +126,19 @@ def check_recurrence(
         if pairs := matched_words(text, len(passage.tokens.ids)):
             targets = sorted(target for pair in pairs for target in (*pair.recurring, *pair.single))
             matched.append((pairs, targets, measure.predicted(passage, targets)))
-    n_documents = len({probe.document for _, _, probe in matched})
+    n_documents = len({scored.document for _, _, scored in matched})
     if len({pair.type for pairs, _, _ in matched for pair in pairs}) < MIN_TYPES or n_documents < MIN_DOCUMENTS:
         return "not enough text"
     differences = Evidence()  # (sets,): by how much words that recur lose more
     losses, changes = [], []  # (2,) and (sets, 2) of each pair
-    results = ablated.changes([probe for _, _, probe in matched], [tuple(heads), *others], progress)
-    for (pairs, targets, probe), (loss, change) in zip(matched, results, strict=True):
+    results = ablated.changes([scored for _, _, scored in matched], [tuple(heads), *others], progress)
+    for (pairs, targets, scored), (loss, change) in zip(matched, results, strict=True):
         for pair in pairs:
             rows = [[targets.index(target) for target in word] for word in (pair.recurring, pair.single)]
             losses.append([loss[own].sum() for own in rows])
             changes.append(np.stack([change[:, own].sum(1) for own in rows], axis=1))
             lost_more = changes[-1][:, 0] - changes[-1][:, 1]
-            differences.add(np.array([pair.type]), probe.document, lost_more[None])
+            differences.add(np.array([pair.type]), scored.document, lost_more[None])
     return _conclude(tuple(heads), differences, np.array(losses), np.array(changes))
 
 

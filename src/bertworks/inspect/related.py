@@ -33,9 +33,9 @@ def pair_counts(documents: Sequence[Sequence[int]], n_words: int, window: int) -
     codes, counts = [], []
     for distance in range(1, min(window, len(numbers) - 1) + 1):
         is_inside = owners[:-distance] == owners[distance:]
-        found = np.unique((numbers[:-distance] * n_words + numbers[distance:])[is_inside], return_counts=True)
-        codes.append(found[0])
-        counts.append(found[1])
+        unique_codes = np.unique((numbers[:-distance] * n_words + numbers[distance:])[is_inside], return_counts=True)
+        codes.append(unique_codes[0])
+        counts.append(unique_codes[1])
     if not codes:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     unique, places = np.unique(np.concatenate(codes), return_inverse=True)

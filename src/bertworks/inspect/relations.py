@@ -9,7 +9,7 @@ frequency or position it does to decoys, too. Everything here is found before a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -23,9 +23,7 @@ MIN_DISTANCE = 3  # of a word that recurs
 EXACT_DISTANCE = 3  # up to it, decoys are at the same distance; beyond, within DISTANCE_TOLERANCE
 DISTANCE_TOLERANCE = 0.2
 FREQUENCY_TOLERANCE = 1.0  # log2
-MAX_OFFSET = 10  # of distance profiles
 N_TRIED_OFFSETS = 40  # the commonest of a relation
-PROFILE_OFFSETS = (*range(-MAX_OFFSET, 0), *range(1, MAX_OFFSET + 1))
 
 
 @dataclass(frozen=True)
@@ -97,7 +95,7 @@ class Pairs(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Sites:
+class TextRelation:
     """The queries of a text that have targets, and what those of them with decoys are compared by."""
 
     queries: Numbers  # (Q,)
@@ -161,14 +159,14 @@ def _are_alike(text: InspectedText, keys: Numbers, others: Numbers) -> Bools:
     return like_sign & like_count
 
 
-def find_sites(
+def find_relation(
     text: InspectedText,
     targets: Bools,
     excluded: Bools | None = None,
     find_decoys: FindDecoys = like_decoys,
     *,
     by_pairs: bool = False,
-) -> Sites | None:
+) -> TextRelation | None:
     """The queries with targets (U, U); None, if there are none. `excluded`: pairs that are no decoys either;
     `by_pairs`: the unit of evidence is a pair of words, where few words are queries."""
     queries, keys = np.nonzero(targets)
@@ -178,18 +176,18 @@ def find_sites(
     types = text.types[unique]
     if by_pairs:
         types = types * (1 << 32) + text.types[targets[unique].argmax(1)]
-    nothing = np.empty(0, np.int64)
-    sites = Sites(unique, types, targets[unique], nothing, None, None, None, np.zeros(len(unique), bool))
+    no_numbers = np.empty(0, np.int64)
+    relation = TextRelation(unique, types, targets[unique], no_numbers, None, None, None, np.zeros(len(unique), bool))
     related = targets if excluded is None else targets | excluded
     pairs, decoy_queries, decoy_keys = find_decoys(text, queries, keys, related)
     if not len(pairs):
-        return sites
+        return relation
     with_decoys, owners, n_decoys = np.unique(pairs, return_inverse=True, return_counts=True)
     compared, rows, n_targets = np.unique(queries[with_decoys], return_inverse=True, return_counts=True)
     weights = 1 / n_targets[rows]
     all_rows, all_keys = np.nonzero(targets[compared])
     return replace(
-        sites,
+        relation,
         compared=np.searchsorted(unique, compared),
         to_targets=Pairs(rows, queries[with_decoys], keys[with_decoys], weights),
         to_decoys=Pairs(rows[owners], decoy_queries, decoy_keys, (weights / n_decoys)[owners]),
@@ -203,8 +201,8 @@ def relabelled(
     excluded: Bools | None,
     rng: np.random.Generator,
     find_decoys: FindDecoys = like_decoys,
-) -> Sites | None:
-    """As `find_sites`, with a decoy of each target in its place: nothing should be found there."""
+) -> TextRelation | None:
+    """As `find_relation`, with a decoy of each target in its place: nothing should be found there."""
     queries, keys = np.nonzero(targets)
     related = targets if excluded is None else targets | excluded
     pairs, decoy_queries, decoy_keys = find_decoys(text, queries, keys, related)
@@ -215,34 +213,36 @@ def relabelled(
     chosen = order[first]
     false_targets = np.zeros_like(targets)
     false_targets[decoy_queries[chosen], decoy_keys[chosen]] = True
-    return find_sites(text, false_targets, related, find_decoys)
+    return find_relation(text, false_targets, related, find_decoys)
 
 
-def with_best_offset(sites: Sequence[Sites | None]) -> tuple[list[Sites | None], int, float]:
+def with_best_offset(relations: Sequence[TextRelation | None]) -> tuple[list[TextRelation | None], int, float]:
     """What a relation has to beat: the one offset at which most of its targets are found, and how often, as a mean
     over word types; and the sites with that."""
-    found = [item for item in sites if item is not None]
-    if not found:
-        return list(sites), 0, 0.0
-    _, groups = np.unique(np.concatenate([item.types for item in found]), return_inverse=True)
+    present = [item for item in relations if item is not None]
+    if not present:
+        return list(relations), 0, 0.0
+    _, groups = np.unique(np.concatenate([item.types for item in present]), return_inverse=True)
     sizes = np.bincount(groups)
-    places = [(item.queries, *np.nonzero(item.targets)) for item in found]
+    places = [(item.queries, *np.nonzero(item.targets)) for item in present]
     distances = [keys - queries[rows] for queries, rows, keys in places]
     offsets, counts = np.unique(np.concatenate(distances), return_counts=True)
     best_offset, best_share = 0, -1.0
     for offset in offsets[np.argsort(-counts, kind="stable")][:N_TRIED_OFFSETS].tolist():
-        hits = np.concatenate([_fixed_hits(item, offset) for item in found])
+        hits = np.concatenate([_fixed_hits(item, offset) for item in present])
         share = float((np.bincount(groups, hits) / sizes).mean())
         if share > best_share:
             best_offset, best_share = offset, share
-    done = [None if item is None else replace(item, fixed_hits=_fixed_hits(item, best_offset)) for item in sites]
-    return done, best_offset, best_share
+    with_hits = [
+        None if item is None else replace(item, fixed_hits=_fixed_hits(item, best_offset)) for item in relations
+    ]
+    return with_hits, best_offset, best_share
 
 
-def _fixed_hits(sites: Sites, offset: int) -> Bools:
-    keys = sites.queries + offset
-    is_there = (keys >= 0) & (keys < sites.targets.shape[1])
-    hits: Bools = is_there & sites.targets[np.arange(len(keys)), np.where(is_there, keys, 0)]
+def _fixed_hits(relation: TextRelation, offset: int) -> Bools:
+    keys = relation.queries + offset
+    is_there = (keys >= 0) & (keys < relation.targets.shape[1])
+    hits: Bools = is_there & relation.targets[np.arange(len(keys)), np.where(is_there, keys, 0)]
     return hits
 
 
@@ -250,7 +250,7 @@ def _fixed_hits(sites: Sites, offset: int) -> Bools:
 
 
 @dataclass(frozen=True)
-class PieceSites:
+class PiecePairs:
     """Pieces that have others of the same word beside them, and pairs as far apart in different words."""
 
     types: Numbers  # (Q,) of their words
@@ -259,7 +259,7 @@ class PieceSites:
     weights: Floats  # (Q, offsets)
 
 
-def find_piece_sites(text: InspectedText, owners: Numbers, types: Numbers) -> PieceSites | None:
+def find_piece_pairs(text: InspectedText, owners: Numbers, types: Numbers) -> PiecePairs | None:
     """`owners`: the word of each piece, (T,), negative for special tokens; `types`: those of the words, (T,)."""
     units = text.units
     unit_of = np.repeat(np.arange(len(units)), units.n_pieces)
@@ -273,149 +273,19 @@ def find_piece_sites(text: InspectedText, owners: Numbers, types: Numbers) -> Pi
         sees = sees & (offsets <= 0)  # inside a word too
     own = pairs & same & (offsets != 0) & sees
     others = pairs & ~same & sees
-    there: dict[int, tuple[Numbers, Numbers]] = {}
+    others_at: dict[int, tuple[Numbers, Numbers]] = {}
     for offset in np.unique(offsets[own]).tolist():
         from_, to = np.nonzero(others & (offsets == offset))
         if len(from_):
-            there[offset] = from_, to
-    own &= np.isin(offsets, list(there))
+            others_at[offset] = from_, to
+    own &= np.isin(offsets, list(others_at))
     queries, keys = np.nonzero(own)
     if not len(queries):
         return None
     unique, rows, counts = np.unique(queries, return_inverse=True, return_counts=True)
-    numbers = {offset: number for number, offset in enumerate(there)}
-    weights = np.zeros((len(unique), len(there)))
+    numbers = {offset: number for number, offset in enumerate(others_at)}
+    weights = np.zeros((len(unique), len(others_at)))
     columns = np.array([numbers[offset] for offset in (keys - queries).tolist()])
     np.add.at(weights, (rows, columns), 1 / counts[rows])
     to_own = Pairs(rows, queries, keys, 1 / counts[rows])
-    return PieceSites(types[unique], to_own, tuple(there.values()), weights)
-
-
-# ---------------------------------------------------------------------- what heads do there
-
-
-class Attended:
-    """The attention of the heads of one layer over a text."""
-
-    def __init__(self, pieces: Floats, text: InspectedText) -> None:
-        """pieces: (H, T, T)."""
-        self.pieces = pieces
-        self.words = text.units.attention(pieces)  # (H, U, U)
-        ordinary = text.ordinary
-        to_ordinary = np.where(ordinary, self.words, 0)
-        self.to_words = to_ordinary.sum(2)  # (H, U)
-        self.strongest = np.where(ordinary, self.words, -1).argmax(2)  # (H, U)
-
-
-TARGET, DECOY, MASS = range(3)  # features of a query that is compared
-HIT, FIXED_HIT = range(2)  # features of a query with targets
-
-
-def compared_features(attended: Attended, sites: Sites) -> Floats | None:
-    """The mean on targets, the mean on decoys, and all that goes to targets: (C, H, 3)."""
-    if sites.to_targets is None or sites.to_decoys is None or sites.to_all_targets is None:
-        return None
-    pairs = (sites.to_targets, sites.to_decoys, sites.to_all_targets)
-    return np.stack([item.sums(attended.words) for item in pairs], axis=2)
-
-
-def hit_features(attended: Attended, sites: Sites) -> Floats:
-    """Whether the strongest word is a target, and whether the one at the best fixed offset is: (Q, H, 2)."""
-    strongest = attended.strongest[:, sites.queries]  # (H, Q)
-    features = np.zeros((len(sites.queries), len(strongest), 2))
-    features[:, :, HIT] = sites.targets[np.arange(len(sites.queries)), strongest].T
-    features[:, :, FIXED_HIT] = sites.fixed_hits[:, None]
-    return features
-
-
-OFFSETS = (-3, -2, -1, 1, 2, 3)
-TO_WORD, TO_WORDS, IS_STRONGEST, IS_THERE = range(4)  # features of an offset
-N_OFFSET_FEATURES = 4
-
-
-def offset_features(attended: Attended, text: InspectedText) -> tuple[Numbers, Floats]:
-    """The queries (Q,) that are words, and of each, for every offset, what goes to the word there, what goes to words
-    at all, whether that word is the strongest, and 1; all of them 0 where there is no such word:
-    (Q, H, offsets * 4)."""
-    queries = np.flatnonzero(text.units.is_word & text.ordinary.any(1))
-    features = np.zeros((len(queries), len(attended.words), len(OFFSETS), N_OFFSET_FEATURES))
-    to_words, strongest = attended.to_words[:, queries], attended.strongest[:, queries]
-    for number, offset in enumerate(OFFSETS):
-        is_there, keys = _keys_at(text, queries, offset)
-        of_offset = features[:, :, number]
-        of_offset[:, :, TO_WORD] = (attended.words[:, queries, keys] * is_there).T
-        of_offset[:, :, TO_WORDS] = (to_words * is_there).T
-        of_offset[:, :, IS_STRONGEST] = ((strongest == keys) & is_there).T
-        of_offset[:, :, IS_THERE] = is_there[:, None]
-    return queries, features.reshape(len(queries), len(attended.words), -1)
-
-
-def profile(attended: Attended, text: InspectedText) -> tuple[Floats, Numbers]:
-    """What goes to the words at each of `PROFILE_OFFSETS`, summed over queries, (H, offsets), and how many there
-    are."""
-    queries = np.flatnonzero(text.units.is_word)
-    sums, counts = np.zeros((len(attended.words), len(PROFILE_OFFSETS))), np.zeros(len(PROFILE_OFFSETS), np.int64)
-    for number, offset in enumerate(PROFILE_OFFSETS):
-        is_there, keys = _keys_at(text, queries, offset)
-        sums[:, number] = attended.words[:, queries[is_there], keys[is_there]].sum(1)
-        counts[number] = is_there.sum()
-    return sums, counts
-
-
-def _keys_at(text: InspectedText, queries: Numbers, offset: int) -> tuple[Bools, Numbers]:
-    """Whether a query sees a word of its own text there, and where it is."""
-    keys = queries + offset
-    is_there = (keys >= 0) & (keys < len(text.units))
-    keys = np.where(is_there, keys, 0)
-    is_there &= text.ordinary[queries, keys] & text.within[queries, keys]
-    return is_there, keys
-
-
-SINKS = ("cls", "sep", "first")
-DESCRIPTIONS = ("self", "punctuation", "entropy", "rarest", "own_text")
-TOKEN_FEATURES = (*SINKS, *(f"{name}_norm" for name in SINKS), *DESCRIPTIONS)
-
-
-def token_features(
-    attended: Attended, norms: Floats, text: InspectedText, sinks: Mapping[str, Bools]
-) -> tuple[Numbers, Floats]:
-    """The queries (Q,) that are words, and of each (Q, H, features): what goes to special tokens, by weights and by
-    the lengths of what they bring; to itself and to signs; how even its attention is (1: all keys alike); whether the
-    strongest word is the rarest; and, of what goes to words, how much stays in the own text. `norms` of pieces (H, T);
-    `sinks`: the units of each, (U,)."""
-    units = text.units
-    queries = np.flatnonzero(units.is_word)
-    rows = attended.words[:, queries]  # (H, Q, U)
-    masses = [rows @ sinks[name].astype(rows.dtype) for name in SINKS]
-    n_seen = text.sees[queries].sum(1)
-    entropy = -(rows * np.log(np.maximum(rows, 1e-30))).sum(2) / np.log(np.maximum(n_seen, 2))
-    counts = np.where(text.ordinary[queries], text.log_counts, np.inf)
-    is_rarest = np.isfinite(counts) & (counts == counts.min(1, keepdims=True))
-    in_text = (rows * (text.ordinary & text.within)[queries]).sum(2)
-    described = [
-        rows[:, np.arange(len(queries)), queries],
-        rows @ units.is_punctuation.astype(rows.dtype),
-        entropy,
-        is_rarest[np.arange(len(queries)), attended.strongest[:, queries]],
-        in_text / np.maximum(attended.to_words[:, queries], 1e-30),
-    ]
-    features = [*masses, *_norm_shares(attended, norms, units, sinks, queries), *described]
-    return queries, np.stack(features, axis=2).transpose(1, 0, 2)
-
-
-def _norm_shares(
-    attended: Attended, norms: Floats, units: Units, sinks: Mapping[str, Bools], queries: Numbers
-) -> list[Floats]:
-    """Of what the values bring to a query, the part of each sink, (H, Q) each: by weights times lengths (Kobayashi et
-    al. 2020)."""
-    unit_of = np.repeat(np.arange(len(units)), units.n_pieces)
-    parts = np.stack([norms, *(norms * sinks[name][unit_of] for name in SINKS)], axis=2)  # (H, T, 4)
-    brought = np.add.reduceat(attended.pieces @ parts, units.starts, axis=1)[:, queries]  # (H, Q, 4)
-    return [brought[:, :, 1 + number] / np.maximum(brought[:, :, 0], 1e-30) for number in range(len(SINKS))]
-
-
-def piece_features(pieces: Floats, sites: PieceSites) -> Floats:
-    """Of attention between pieces (H, T, T): what goes to the others of a word, on average; and what goes, in this
-    text, as far into another word: (Q, H, 2)."""
-    elsewhere = np.stack([pieces[:, rows, columns].mean(1) for rows, columns in sites.elsewhere], axis=1)
-    return np.stack([sites.to_own.sums(pieces), (elsewhere @ sites.weights.T).T], axis=2)
+    return PiecePairs(types[unique], to_own, tuple(others_at.values()), weights)

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertworks.inspect.probes import Measure, Probe, ProbeBatch, probe_batches
-from bertworks.inspect.running import Progress
+from bertworks.inspect.measures import Measure, ScoredBatch, ScoredText, scored_batches
+from bertworks.inspect.running import Progress, no_progress
 from bertworks.inspect.units import Floats
 from bertworks.model.attention import CONTENT, AttentionCall, EditHeads, edit_heads
 from bertworks.model.model import Model
@@ -30,7 +30,7 @@ MeanOutputs = Mapping[tuple[int, str], Tensor]
 """By layer and stream: the mean of what each head puts out, (H, D)."""
 
 
-def mean_outputs(model: Model, measure: Measure, probes: Sequence[Probe]) -> MeanOutputs:
+def mean_outputs(model: Model, measure: Measure, texts: Sequence[ScoredText]) -> MeanOutputs:
     sums: dict[tuple[int, str], Tensor] = {}
     counts: dict[tuple[int, str], int] = {}
 
@@ -40,7 +40,7 @@ def mean_outputs(model: Model, measure: Measure, probes: Sequence[Probe]) -> Mea
         counts[key] = outputs.size(0) * outputs.size(2) + counts.get(key, 0)
         return outputs
 
-    for _, batch in probe_batches(probes, model.encoder.device):
+    for _, batch in scored_batches(texts, model.encoder.device):
         with torch.inference_mode(), edit_heads(add):
             measure.states(model, batch)
     return {key: (total / counts[key]).to(model.encoder.token_table.dtype) for key, total in sums.items()}
@@ -87,27 +87,27 @@ class AblatedModel:
 
     @torch.inference_mode()
     def changes(
-        self, probes: Sequence[Probe], sets: Sequence[Sequence[Head]], progress: Progress = lambda done, total: None
+        self, texts: Sequence[ScoredText], sets: Sequence[Sequence[Head]], progress: Progress = no_progress
     ) -> list[tuple[Floats, Floats]]:
         """Of each text: what is read off the whole model (rows, ...), and how that changes without each set of heads
         (sets, rows)."""
-        found: dict[int, tuple[Floats, Floats]] = {}
-        for members, batch in probe_batches(probes, self.model.encoder.device):
+        by_text: dict[int, tuple[Floats, Floats]] = {}
+        for members, batch in scored_batches(texts, self.model.encoder.device):
             resume = self._resume(batch)
             whole = self.measure.read(self.model, resume(()), batch)
             changed = []
             for number, heads in enumerate(sets):
                 read = self.measure.read(self.model, resume(heads), batch)
                 changed.append(as_numpy(self.measure.change(read, whole)).astype(np.float64))
-                progress(len(found) * len(sets) + (number + 1) * len(members), len(probes) * len(sets))
+                progress(len(by_text) * len(sets) + (number + 1) * len(members), len(texts) * len(sets))
             n_rows = batch.n_targets if len(whole) == len(batch.targets) else [1] * len(members)
             ends = np.cumsum(n_rows)[:-1]
             parts = np.split(as_numpy(whole), ends), np.split(np.stack(changed), ends, axis=1)
             for member, base, change in zip(members, *parts, strict=True):
-                found[member] = base.astype(np.float64), change
-        return [found[index] for index in range(len(probes))]
+                by_text[member] = base.astype(np.float64), change
+        return [by_text[index] for index in range(len(texts))]
 
-    def _resume(self, batch: ProbeBatch) -> Callable[[Sequence[Head]], Tensor]:
+    def _resume(self, batch: ScoredBatch) -> Callable[[Sequence[Head]], Tensor]:
         """From heads to replace to the states at the targets."""
         encoder = self.model.encoder
         has_own_states = type(self.measure).states is not Measure.states
@@ -128,7 +128,7 @@ class AblatedModel:
         return resume
 
 
-def states_from(encoder: Transformer, first: int, x: Tensor, batch: ProbeBatch) -> Tensor:
+def states_from(encoder: Transformer, first: int, x: Tensor, batch: ScoredBatch) -> Tensor:
     """As `states_at` gives them, from the states x (N, hidden) below the layer `first`."""
     layout = batch.tokens.layout
     *lower, top = list(encoder.layers())[first:]
@@ -143,13 +143,13 @@ def states_from(encoder: Transformer, first: int, x: Tensor, batch: ProbeBatch) 
 # ---------------------------------------------------------------------- by the gradient
 
 
-def gradient_importance(model: Model, measure: Measure, probes: Sequence[Probe]) -> Floats | None:
+def gradient_importance(model: Model, measure: Measure, texts: Sequence[ScoredText]) -> Floats | None:
     """I_h = E |Att_h . dL/dAtt_h| (Michel et al. 2019, section 4.1), (L, H), from one backward pass: the slope of a
     text's loss by a gate on each head. None: a distance has no slope where it is 0."""
     if measure.is_distance:
         return None
     sums: list[Tensor] = []  # over the texts of a batch
-    for _, batch in probe_batches(probes, model.encoder.device):
+    for _, batch in scored_batches(texts, model.encoder.device):
         gates: dict[tuple[int, str], list[Tensor]] = {}
 
         def gate(
@@ -166,11 +166,11 @@ def gradient_importance(model: Model, measure: Measure, probes: Sequence[Probe])
         with torch.enable_grad(), edit_heads(gate):
             losses = measure.read(model, measure.states(model, batch), batch)
             total = torch.stack([part.mean() for part in torch.split(losses, batch.n_targets)]).sum()
-        flat = [one for runs in gates.values() for one in runs]
+        flat = [gate_of_run for runs in gates.values() for gate_of_run in runs]
         slopes = iter(torch.autograd.grad(total, flat))
         by_layer: dict[int, Tensor] = {}  # (texts, H)
         for (layer, _), runs in gates.items():
             of_stream = torch.cat([next(slopes)[:, :, 0, 0] for _ in runs])
             by_layer[layer] = of_stream + by_layer.get(layer, 0.0)
         sums.append(torch.stack([by_layer[layer].abs().sum(0) for layer in sorted(by_layer)]))
-    return as_numpy(torch.stack(sums).sum(0) / len(probes)).astype(np.float64)
+    return as_numpy(torch.stack(sums).sum(0) / len(texts)).astype(np.float64)

@@ -5,7 +5,7 @@ C  contexts      L  layers, the embeddings first      D  hidden size
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from bertworks.inspect.clusters import Clusters, find_clusters
 from bertworks.inspect.contexts import Context, Contexts, find_contexts
 from bertworks.inspect.marking import marking_words
 from bertworks.inspect.planes import LayerMap, aligned_maps
+from bertworks.inspect.running import Progress, no_progress
 from bertworks.model.layout import Tokens
 from bertworks.model.transformer import Transformer
 from bertworks.model.weights import as_numpy
@@ -29,7 +30,6 @@ MAX_CONTEXTS = 1000
 BATCH_TOKENS = 2048
 Array = NDArray[np.float32]
 Floats = NDArray[np.float64]
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,9 @@ class WordMap:
     @property
     def shown_layer(self) -> int:
         """The last layer with groups; without any, the last."""
-        return max((number for number, found in enumerate(self.clusters) if found.n > 1), default=len(self.maps) - 1)
+        return max(
+            (number for number, clusters in enumerate(self.clusters) if clusters.n > 1), default=len(self.maps) - 1
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """The same for the same input, to the byte."""
@@ -104,21 +106,21 @@ def words(
     texts: Iterable[str],
     *,
     sentences: int = MAX_CONTEXTS,
-    progress: Progress = lambda done, total: None,
+    progress: Progress = no_progress,
 ) -> WordMap:
     """The vectors of a word in up to so many sentences of these texts, which are read to their end."""
     contexts = find_contexts(model.tokenizer, model.limit, word, texts, sentences)
-    layers, means = word_states(model, contexts.found, progress)
+    layers, means = word_states(model, contexts.contexts, progress)
     static = static_vector(model, contexts.ids)
     static_vectors = None if static is None else static[None] - means
     centred = layers - means[:, None]
-    sentence_texts = [context.text for context in contexts.found]
+    sentence_texts = [context.text for context in contexts.contexts]
     # The embeddings differ by the place of the word in its sentence only: one group.
     clusters = (Clusters(np.zeros(len(sentence_texts), np.int64)), *map(find_clusters, centred[1:]))
     return WordMap(
         word.strip(),
         tuple(sentence_texts),
-        tuple((context.start, context.end) for context in contexts.found),
+        tuple((context.start, context.end) for context in contexts.contexts),
         contexts.n_sentences,
         contexts.n_unread,
         *_pieces(model, contexts),
@@ -126,7 +128,7 @@ def words(
         static_vectors,
         tuple(aligned_maps(centred, static_vectors)),
         clusters,
-        tuple(marking_words(sentence_texts, found.labels, word, contexts.common) for found in clusters),
+        tuple(marking_words(sentence_texts, of_layer.labels, word, contexts.common) for of_layer in clusters),
     )
 
 

@@ -21,40 +21,40 @@ CAVEAT = (
 )
 
 
-def write_word_page(path: Path, found: WordMap, *, model: str) -> Path:
+def write_word_page(path: Path, word_map: WordMap, *, model: str) -> Path:
     with atomic_write(path) as file:
-        file.write(word_page(found, model=model).encode(errors="replace"))
+        file.write(word_page(word_map, model=model).encode(errors="replace"))
     return path
 
 
-def word_page(found: WordMap, *, model: str) -> str:
+def word_page(word_map: WordMap, *, model: str) -> str:
     planes = [
         layer.points if layer.static is None else np.concatenate([layer.points, layer.static[None]])
-        for layer in found.maps
+        for layer in word_map.maps
     ]
-    labels = np.stack([clusters.labels for clusters in found.clusters])
+    labels = np.stack([clusters.labels for clusters in word_map.clusters])
     layers = [
         {"variance": layer.variance, "kept": layer.neighbours_kept, "groups": clusters.n}
-        for layer, clusters in zip(found.maps, found.clusters, strict=True)
+        for layer, clusters in zip(word_map.maps, word_map.clusters, strict=True)
     ]
-    meta = {"layers": layers, "layer": found.shown_layer, "star": found.static_vectors is not None}
+    meta = {"layers": layers, "layer": word_map.shown_layer, "star": word_map.static_vectors is not None}
     body = [
-        f'<p class="dim">{_facts(found, model)}</p>',
+        f'<p class="dim">{_facts(word_map, model)}</p>',
         '<div id="controls"></div><div id="view" class="map-and-text"></div>',
         f"<p><small>{bilingual(*CAVEAT)}</small></p>",
-        f"<h2>{bilingual('Sentences', '句子')}</h2>{_contexts(found)}",
-        f"<h2>{bilingual('By layer', '逐层结果')}</h2>{_layers(found)}",
+        f"<h2>{bilingual('Sentences', '句子')}</h2>{_contexts(word_map)}",
+        f"<h2>{bilingual('By layer', '逐层结果')}</h2>{_layers(word_map)}",
         json_block("meta", meta),
         data_block("points", np.stack(planes).astype("<f4").tobytes()),
         data_block("labels", labels.astype(np.uint8).tobytes()),
     ]
-    title = (f"One word: {found.word}", f"一个词：{found.word}")
+    title = (f"One word: {word_map.word}", f"一个词：{word_map.word}")
     return page(title, "\n".join(body), joined_styles("words"), joined_modules("words"))
 
 
-def _facts(found: WordMap, model: str) -> str:
+def _facts(word_map: WordMap, model: str) -> str:
     """How many sentences, which of how many, and what the word is to the tokenizer."""
-    n, n_all = len(found.contexts), found.n_sentences
+    n, n_all = len(word_map.contexts), word_map.n_sentences
     facts = [escape(model)] if model else []
     facts.append(
         bilingual(f"{n:,} sentences", f"{n:,} 个句子")
@@ -64,34 +64,39 @@ def _facts(found: WordMap, model: str) -> str:
             f"{n:,} 个不同的句子，来自含该词的 {n_all:,} 个句子；超出所需数目时随机抽取",
         )
     )
-    if found.n_unread:
-        unread = f"{found.n_unread:,}"
+    if word_map.n_unread:
+        unread = f"{word_map.n_unread:,}"
         facts.append(
-            bilingual(f"left out, since the model cannot read them: {unread}", f"模型无法读取而略去：{unread} 句")
+            bilingual(
+                f"left out: {unread}, too long for the model or with the word inside a longer piece",
+                f"略去 {unread} 句：超出模型长度，或该词只是更长词片的一部分",
+            )
         )
-    if len(found.pieces) > 1:
-        pieces = escape(" ".join(found.pieces))
-        n_pieces = len(found.pieces)
+    if len(word_map.pieces) > 1:
+        pieces = escape(" ".join(word_map.pieces))
+        n_pieces = len(word_map.pieces)
         facts.append(bilingual(f"{n_pieces} pieces ({pieces}), averaged", f"{n_pieces} 个词片（{pieces}），取平均"))
-    if found.is_unknown:
+    if word_map.is_unknown:
         facts.append(bilingual("the tokenizer does not know the word", "分词器不认识该词"))
-    if found.static_vectors is None:
+    if word_map.static_vectors is None:
         facts.append(bilingual("its embedding has another size: not shown", "嵌入的维数不同，不显示"))
     return " · ".join(facts)
 
 
-def _contexts(found: WordMap) -> str:
+def _contexts(word_map: WordMap) -> str:
     items = []
-    for text, (start, end) in zip(found.contexts, found.spans, strict=True):
+    for text, (start, end) in zip(word_map.contexts, word_map.spans, strict=True):
         marked = f"{escape(text[:start])}<mark>{escape(text[start:end])}</mark>{escape(text[end:])}"
         items.append(f'<li dir="auto">{marked}</li>')
     return f'<ol id="contexts" tabindex="0">{"".join(items)}</ol>'
 
 
-def _layers(found: WordMap) -> str:
+def _layers(word_map: WordMap) -> str:
     header = [bilingual("layer", "层"), bilingual("groups", "分组"), bilingual("variance shown", "所示方差")]
     rows = []
-    for number, (layer, clusters, names) in enumerate(zip(found.maps, found.clusters, found.group_words, strict=True)):
+    for number, (layer, clusters, names) in enumerate(
+        zip(word_map.maps, word_map.clusters, word_map.group_words, strict=True)
+    ):
         title = str(number) if number else bilingual("embeddings", "嵌入")
         items = "".join(
             f'<li class="group-words">{size:,}: {escape(", ".join(words)) or "–"}</li>'

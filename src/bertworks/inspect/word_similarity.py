@@ -15,9 +15,10 @@ from bertworks.errors import BadText
 from bertworks.files import read_file
 from bertworks.inspect.atlas import LoadedModel
 from bertworks.inspect.clusters import unit
-from bertworks.inspect.contexts import Context, Draw, read_context, word_pattern
+from bertworks.inspect.contexts import Context, SentenceSample, read_context, word_pattern
 from bertworks.inspect.marking import context_words
-from bertworks.inspect.word_map import Array, Progress, static_vector, word_states
+from bertworks.inspect.running import Progress, no_progress
+from bertworks.inspect.word_map import Array, static_vector, word_states
 from bertworks.measure.metrics import average_ranks, correlation
 from bertworks.text.sentences import split_sentences
 
@@ -81,57 +82,70 @@ def score_pairs(
     texts: Iterable[str] | None = None,
     *,
     contexts: int = N_CONTEXTS,
-    progress: Progress = lambda done, total: None,
+    progress: Progress = no_progress,
 ) -> PairScores:
     """Of embeddings, and of each layer the mean over up to so many contexts of a word; without texts, the word alone is
     its context. Vectors are compared less the mean of all tokens."""
     names = sorted({word for first, second, _ in pairs for word in (first, second)})
-    found = _alone(model, names) if texts is None else _in_texts(model, names, texts, contexts)
-    known = [pair for pair in pairs if found.get(pair[0]) and found.get(pair[1])]
+    contexts_of = _alone(model, names) if texts is None else _in_texts(model, names, texts, contexts)
+    known = [pair for pair in pairs if contexts_of.get(pair[0]) and contexts_of.get(pair[1])]
     if len(known) < MIN_PAIRS:
         cause = f"the text has both words of {len(known)} pairs only"
         raise BadText(cause, remedy="more text", code="too-few-pairs")
-    everything = [context for name in names for context in found.get(name, [])]
-    layers, means = word_states(model, everything, progress)
-    owners = np.array([at for at, name in enumerate(names) for _ in found.get(name, [])])
+    all_contexts = [context for name in names for context in contexts_of.get(name, [])]
+    layers, means = word_states(model, all_contexts, progress)
+    owners = np.array([at for at, name in enumerate(names) for _ in contexts_of.get(name, [])])
     index = {name: at for at, name in enumerate(names)}
     rows = np.array([[index[first], index[second]] for first, second, _ in known])
-    judged = np.array([value for _, _, value in known])
-    scores = [_score("static", table, rows, judged)] if (table := _static(model, names, found)) is not None else []
+    human_scores = np.array([value for _, _, value in known])
+    scores = (
+        [_score("static", table, rows, human_scores)]
+        if (table := _static(model, names, contexts_of)) is not None
+        else []
+    )
     for number, (layer, mean) in enumerate(zip(layers, means, strict=True)):
-        scores.append(_score(str(number), _means(layer - mean, owners, len(names)), rows, judged))
-    return PairScores(tuple(scores), len(pairs) - len(known), len(everything))
+        scores.append(_score(str(number), _means(layer - mean, owners, len(names)), rows, human_scores))
+    return PairScores(tuple(scores), len(pairs) - len(known), len(all_contexts))
 
 
 def _alone(model: LoadedModel, names: Sequence[str]) -> dict[str, list[Context]]:
-    found = {}
+    contexts = {}
     for name in names:
         match = word_pattern(name).search(name)
         context = None if match is None else read_context(model.tokenizer, model.limit, name, match)
-        found[name] = [] if context is None else [context]
-    return found
+        contexts[name] = [] if context is None else [context]
+    return contexts
 
 
 def _in_texts(model: LoadedModel, names: Sequence[str], texts: Iterable[str], n: int) -> dict[str, list[Context]]:
-    draws = {name: Draw(n) for name in names}
+    samples = {name: SentenceSample(n) for name in names}
     patterns = {name: word_pattern(name) for name in names}
+    by_key: dict[str, list[str]] = {}
+    for name in names:
+        by_key.setdefault(max(_keys(name), key=len), []).append(name)
     for text in texts:
         for paragraph in text.split("\n"):
-            if draws.keys().isdisjoint(context_words(paragraph)):
+            if by_key.keys().isdisjoint(_keys(paragraph)):
                 continue
             for sentence in split_sentences(paragraph):
-                for name in draws.keys() & {*context_words(sentence)}:
+                for name in (name for key in by_key.keys() & _keys(sentence) for name in by_key[key]):
                     match = patterns[name].search(sentence)
                     if match is not None:
-                        draws[name].offer(
+                        samples[name].offer(
                             sentence, partial(read_context, model.tokenizer, model.limit, sentence, match)
                         )
-    return {name: draw.contexts for name, draw in draws.items()}
+    return {name: sample.contexts for name, sample in samples.items()}
 
 
-def _static(model: LoadedModel, names: Sequence[str], found: dict[str, list[Context]]) -> Floats | None:
+def _keys(text: str) -> set[str]:
+    """A text with a word has all keys of that word, so that few patterns are tried: words, of Chinese the pairs of
+    neighbouring characters, and characters."""
+    return {*context_words(text), *text.lower()}
+
+
+def _static(model: LoadedModel, names: Sequence[str], contexts_of: dict[str, list[Context]]) -> Floats | None:
     """(words, D), less their mean; None where a model's embeddings have another size than its states."""
-    vectors = [static_vector(model, found[name][0].ids) if found.get(name) else None for name in names]
+    vectors = [static_vector(model, contexts_of[name][0].ids) if contexts_of.get(name) else None for name in names]
     known = [vector for vector in vectors if vector is not None]
     if not known:
         return None
@@ -146,11 +160,11 @@ def _means(vectors: Array, owners: NDArray[np.int64], n: int) -> Floats:
     return means
 
 
-def _score(name: str, table: Floats, rows: NDArray[np.int64], judged: Floats) -> PairScore:
+def _score(name: str, table: Floats, rows: NDArray[np.int64], human_scores: Floats) -> PairScore:
     vectors = unit(table)
     cosines = (vectors[rows[:, 0]] * vectors[rows[:, 1]]).sum(1)
-    value = correlation(average_ranks(cosines), average_ranks(judged))
-    return PairScore(name, value, *spearman_interval(value, len(judged)), len(judged))
+    value = correlation(average_ranks(cosines), average_ranks(human_scores))
+    return PairScore(name, value, *spearman_interval(value, len(human_scores)), len(human_scores))
 
 
 def spearman_interval(value: float, n: int) -> tuple[float, float]:

@@ -29,7 +29,7 @@ LOGIT_ROWS = 256  # of the vocabulary's size, at once
 
 
 @dataclass(frozen=True)
-class Probe:
+class ScoredText:
     """A text as a model reads it, and the tokens that are scored."""
 
     ids: Sequence[int]
@@ -40,29 +40,29 @@ class Probe:
 
 
 @dataclass(frozen=True)
-class ProbeBatch:
+class ScoredBatch:
     tokens: Tokens
     targets: Tensor  # (M,) flat positions
     n_targets: list[int]  # of each text
     labels: Tensor  # (M,)
 
     @classmethod
-    def of(cls, probes: Sequence[Probe], device: torch.device) -> ProbeBatch:
-        lengths = [len(probe.ids) for probe in probes]
+    def of(cls, texts: Sequence[ScoredText], device: torch.device) -> ScoredBatch:
+        lengths = [len(text.ids) for text in texts]
         starts = np.cumsum([0, *lengths[:-1]]).tolist()
-        targets = [start + target for start, probe in zip(starts, probes, strict=True) for target in probe.targets]
+        targets = [start + target for start, text in zip(starts, texts, strict=True) for target in text.targets]
         ids, segments, labels = (
-            torch.tensor([value for probe in probes for value in getattr(probe, name)], device=device)
+            torch.tensor([value for text in texts for value in getattr(text, name)], device=device)
             for name in ("ids", "segments", "labels")
         )
-        n_targets = [len(probe.targets) for probe in probes]
+        n_targets = [len(text.targets) for text in texts]
         return cls(Tokens.ragged(ids, lengths, segments), torch.tensor(targets, device=device), n_targets, labels)
 
 
-def probe_batches(probes: Sequence[Probe], device: torch.device) -> Iterator[tuple[list[int], ProbeBatch]]:
+def scored_batches(texts: Sequence[ScoredText], device: torch.device) -> Iterator[tuple[list[int], ScoredBatch]]:
     """Indices of texts, with these as a batch."""
-    for members in token_batches([len(probe.ids) for probe in probes], BATCH_TOKENS):
-        yield members.tolist(), ProbeBatch.of([probes[member] for member in members], device)
+    for members in token_batches([len(text.ids) for text in texts], BATCH_TOKENS):
+        yield members.tolist(), ScoredBatch.of([texts[member] for member in members], device)
 
 
 class Measure(ABC):
@@ -72,14 +72,14 @@ class Measure(ABC):
     is_distance = False  # from the whole model: never below 0
 
     @abstractmethod
-    def probe(self, passage: Passage, rng: np.random.Generator) -> Probe | None:
+    def scored_text(self, passage: Passage, rng: np.random.Generator) -> ScoredText | None:
         """None: nothing of it can be scored."""
 
     @abstractmethod
-    def read(self, model: Model, states: Tensor, batch: ProbeBatch) -> Tensor:
+    def read(self, model: Model, states: Tensor, batch: ScoredBatch) -> Tensor:
         """Of the states (M, hidden) at the targets: a row for each of them, or for each text."""
 
-    def states(self, model: Model, batch: ProbeBatch) -> Tensor:
+    def states(self, model: Model, batch: ScoredBatch) -> Tensor:
         """At the targets, (M, hidden)."""
         return model.encoder.states_at(batch.tokens, batch.targets, batch.n_targets)
 
@@ -91,16 +91,16 @@ class Measure(ABC):
 class LanguageLoss(Measure):
     """Of tokens that are to be predicted; here, without a change to the text."""
 
-    def probe(self, passage: Passage, rng: np.random.Generator) -> Probe | None:
+    def scored_text(self, passage: Passage, rng: np.random.Generator) -> ScoredText | None:
         targets = _targets(passage, rng)
         return self.predicted(passage, targets) if targets else None
 
-    def predicted(self, passage: Passage, targets: Sequence[int]) -> Probe:
+    def predicted(self, passage: Passage, targets: Sequence[int]) -> ScoredText:
         """The tokens at these positions are to be predicted."""
         ids = passage.tokens.ids
-        return Probe(ids, passage.tokens.segments, targets, [ids[target] for target in targets], passage.document)
+        return ScoredText(ids, passage.tokens.segments, targets, [ids[target] for target in targets], passage.document)
 
-    def read(self, model: Model, states: Tensor, batch: ProbeBatch) -> Tensor:
+    def read(self, model: Model, states: Tensor, batch: ScoredBatch) -> Tensor:
         parts = zip(torch.split(states, LOGIT_ROWS), torch.split(batch.labels, LOGIT_ROWS), strict=True)
         return torch.cat([F.cross_entropy(model.read("lm", part), labels, reduction="none") for part, labels in parts])
 
@@ -113,12 +113,12 @@ class MaskedLoss(LanguageLoss):
     def __init__(self, mask_id: int) -> None:
         self.mask_id = mask_id
 
-    def predicted(self, passage: Passage, targets: Sequence[int]) -> Probe:
-        probe = super().predicted(passage, targets)
-        ids = list(probe.ids)
+    def predicted(self, passage: Passage, targets: Sequence[int]) -> ScoredText:
+        text = super().predicted(passage, targets)
+        ids = list(text.ids)
         for target in targets:
             ids[target] = self.mask_id
-        return replace(probe, ids=ids)
+        return replace(text, ids=ids)
 
 
 class QueryStreamLoss(LanguageLoss):
@@ -126,7 +126,7 @@ class QueryStreamLoss(LanguageLoss):
 
     title = "loss of the query stream"
 
-    def states(self, model: Model, batch: ProbeBatch) -> Tensor:
+    def states(self, model: Model, batch: ScoredBatch) -> Tensor:
         ranks = torch.full_like(batch.tokens.ids, -1).index_fill(0, batch.targets, 0)
         return model.encoder.two_stream(batch.tokens, ranks, batch.targets, batch.n_targets)
 
@@ -136,12 +136,12 @@ class LeftToRightLoss(LanguageLoss):
 
     title = "left-to-right loss"
 
-    def probe(self, passage: Passage, rng: np.random.Generator) -> Probe | None:
+    def scored_text(self, passage: Passage, rng: np.random.Generator) -> ScoredText | None:
         return self.predicted(passage, range(1, len(passage.tokens.ids))) if len(passage.tokens.ids) > 1 else None
 
-    def predicted(self, passage: Passage, targets: Sequence[int]) -> Probe:
-        probe = super().predicted(passage, targets)
-        return replace(probe, targets=[target - 1 for target in targets])
+    def predicted(self, passage: Passage, targets: Sequence[int]) -> ScoredText:
+        text = super().predicted(passage, targets)
+        return replace(text, targets=[target - 1 for target in targets])
 
 
 class ReplacedLoss(Measure):
@@ -149,7 +149,7 @@ class ReplacedLoss(Measure):
 
     title = "loss on replaced tokens"
 
-    def probe(self, passage: Passage, rng: np.random.Generator) -> Probe | None:
+    def scored_text(self, passage: Passage, rng: np.random.Generator) -> ScoredText | None:
         targets = _targets(passage, rng)
         ordinary = [index for index, special in enumerate(passage.tokens.special) if not special]
         if not targets:
@@ -158,9 +158,9 @@ class ReplacedLoss(Measure):
         for target in targets:
             ids[target] = passage.tokens.ids[ordinary[rng.integers(len(ordinary))]]
         labels = [int(ids[index] != passage.tokens.ids[index]) for index in ordinary]
-        return Probe(ids, passage.tokens.segments, ordinary, labels, passage.document)
+        return ScoredText(ids, passage.tokens.segments, ordinary, labels, passage.document)
 
-    def read(self, model: Model, states: Tensor, batch: ProbeBatch) -> Tensor:
+    def read(self, model: Model, states: Tensor, batch: ScoredBatch) -> Tensor:
         logits = model.read("replaced", states)
         return F.binary_cross_entropy_with_logits(logits, batch.labels.to(logits.dtype), reduction="none")
 
@@ -174,11 +174,11 @@ class VectorDistance(Measure):
     def __init__(self, pooling: Pooling) -> None:
         self.pooling = pooling
 
-    def probe(self, passage: Passage, rng: np.random.Generator) -> Probe | None:
+    def scored_text(self, passage: Passage, rng: np.random.Generator) -> ScoredText | None:
         ids = passage.tokens.ids
-        return Probe(ids, passage.tokens.segments, range(len(ids)), ids, passage.document)
+        return ScoredText(ids, passage.tokens.segments, range(len(ids)), ids, passage.document)
 
-    def read(self, model: Model, states: Tensor, batch: ProbeBatch) -> Tensor:
+    def read(self, model: Model, states: Tensor, batch: ScoredBatch) -> Tensor:
         return self.pooling.pool(states, batch.tokens.layout)
 
     def change(self, read: Tensor, whole: Tensor) -> Tensor:
@@ -204,7 +204,7 @@ def own_measure(model: Model, tokenizer: Tokenizer, pooling: Pooling) -> Measure
     return ReplacedLoss() if "replaced" in model.heads else VectorDistance(pooling)
 
 
-def make_probes(measure: Measure, passages: Sequence[Passage]) -> list[Probe]:
+def scored_texts(measure: Measure, passages: Sequence[Passage]) -> list[ScoredText]:
     """The same ones for the same passages."""
-    probes = (measure.probe(passage, np.random.default_rng([0, index])) for index, passage in enumerate(passages))
-    return [probe for probe in probes if probe is not None]
+    texts = (measure.scored_text(passage, np.random.default_rng([0, index])) for index, passage in enumerate(passages))
+    return [text for text in texts if text is not None]
