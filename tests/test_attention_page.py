@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,10 +18,11 @@ import pytest
 import bertworks
 from bertworks.errors import BadConfig, Unsupported
 from bertworks.inspect.alignment import piece_partners, word_partners
+from bertworks.inspect.atlas_words import NAME_TITLES
 from bertworks.inspect.numbers import decode_root, root_code
 from bertworks.inspect.page import attention_page, token_texts
 from bertworks.inspect.view import AttentionView
-from bertworks.page.modules import IMPORT, PARTS
+from bertworks.page.modules import IMPORT, PARTS, deflated
 from bertworks.text.tokenizer import Pieces
 from commands import refusal, run
 from opened import OpenedPage
@@ -213,6 +215,7 @@ def test_the_grid_and_the_names(opened: OpenedPage, view: AttentionView) -> None
     assert opened.page.locator(".cell-name").nth(LAYER * 4 + HEAD).inner_text() == "→ ="
     named, unnamed = (cell[cell[:, :, 3] > 200][0, :3] for cell in (cell, opened.pixels(".cell canvas", 5)))
     assert not np.array_equal(named, unnamed), "coloured by name"
+    assert all(NAME_TITLES[name][0] in opened.page.inner_text(".legend") for name in ("next", "same"))
     opened.go(f"#L{LAYER}H{HEAD},names")
     text = opened.page.inner_text("#view")
     for shown in (
@@ -443,7 +446,7 @@ def test_inside_of_a_notebook(browser: Any, tmp_path: Path, view: AttentionView)
 
 
 def long_view(n: int, layers: int = 1, heads: int = 2, sharpness: float = 0.02) -> AttentionView:
-    """As peaked as attention is."""
+    """As peaked as attention is; with a `sharpness` of 1, nearly uniform noise."""
     rng = np.random.default_rng(0)
     words = [f"w{at}" for at in range(n - 2)]
     text = " ".join(words)
@@ -482,6 +485,55 @@ def test_a_long_text_has_few_elements_and_many_lines(browser: Any, tmp_path: Pat
     page.go("#L0H0,grid")
     assert page.pixels(".cell canvas", 1).shape == (64, 64, 4)
     page.close()
+
+
+REFERENCE = """() => {
+    const reference = document.createElement("canvas");
+    const lines = document.querySelectorAll("#printed line");
+    const left = Math.min(...Array.from(lines, (line) => Number(line.getAttribute("x1")))) - 6;
+    const parts = document.querySelectorAll("canvas.lines");
+    [reference.width, reference.height] = [320, Array.from(parts).reduce((sum, part) => sum + part.height, 0)];
+    const context = reference.getContext("2d");
+    context.lineWidth = 1.6;
+    for (const line of lines) {
+        const [x1, y1, x2, y2] = ["x1", "y1", "x2", "y2"].map((name) => Number(line.getAttribute(name)));
+        context.globalAlpha = Number(line.getAttribute("stroke-opacity"));
+        context.strokeStyle = line.getAttribute("stroke");
+        context.beginPath();
+        context.moveTo(x1 - left, y1 - 22);
+        context.lineTo(x2 - left, y2 - 22);
+        context.stroke();
+    }
+    reference.className = "reference";
+    document.body.append(reference);
+}"""
+
+
+def test_a_long_picture_of_lines_is_drawn_where_it_is_in_sight(browser: Any, tmp_path: Path) -> None:
+    page = OpenedPage(browser, long_view(200).save(tmp_path / "page.html"), "#L0H0+1,lines,min0.05")
+    assert page.page.locator("canvas.lines").count() == 9
+    assert page.pixels("canvas.lines", 0)[:, :, 3].any()
+    assert not page.pixels("canvas.lines", 8)[:, :, 3].any(), "far below the window"
+    for top in range(0, 200 * 22, 600):
+        page.page.evaluate("(top) => new Promise((done) => { scrollTo(0, top); setTimeout(done, 100); })", top)
+    drawn = np.concatenate([page.pixels("canvas.lines", part) for part in range(9)])
+    page.page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    page.page.evaluate(REFERENCE)
+    reference = page.pixels("canvas.reference")
+    assert drawn.shape == reference.shape == (200 * 22, 320, 4) and drawn[:, :, 3].any()
+    difference = np.abs(drawn[:, :, 3].astype(int) - reference[:, :, 3])
+    assert difference.max() <= 32 and difference.mean() < 1.5, "as if it were one canvas, but for rounding"
+    seams = difference[528::528]
+    assert seams.mean() < 1.5
+    page.close()
+
+
+def test_noise_is_packed_by_its_bytes_alone() -> None:
+    noise = root_code(long_view(512, sharpness=1.0).probabilities).tobytes()
+    packed = deflated(noise)
+    assert zlib.decompress(packed) == noise and len(packed) < 0.93 * len(zlib.compress(noise, 9))
+    repeated = noise[:4096] * 20
+    assert zlib.decompress(deflated(repeated)) == repeated and len(deflated(repeated)) < 6000
 
 
 def test_right_to_left(browser: Any, tmp_path: Path) -> None:
@@ -528,10 +580,10 @@ def test_the_page_of_the_documents_pair_is_small(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_page_of_512_tokens_and_144_heads(browser: Any, tmp_path: Path) -> None:
-    path = long_view(512, 12, 12).save(tmp_path / "page.html")
+    path = long_view(512, 12, 12, sharpness=1.0).save(tmp_path / "page.html")
     assert path.stat().st_size <= 30_000_000
     page = OpenedPage(browser, path, "#L0H0,lines")
-    page.go("#L11H0+1+2+3+4+5+6+7+8+9+10+11,lines")
+    page.go("#L11H0+1+2+3+4+5+6+7+8+9+10+11,lines,min0")
     assert "of the weight is drawn" in page.status
     page.close()
 

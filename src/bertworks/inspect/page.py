@@ -13,6 +13,7 @@ import numpy as np
 from bertworks.errors import BadConfig
 from bertworks.files import atomic_write, read_json
 from bertworks.inspect.alignment import check_comparable, piece_partners, word_partners
+from bertworks.inspect.atlas_words import INITIALS, NAME_TITLES
 from bertworks.inspect.numbers import Array, root_code, signed_code, signed_scale, thumbnails
 from bertworks.inspect.view import AttentionView, check_length
 from bertworks.page.html import bilingual, escape, page, table
@@ -103,6 +104,7 @@ def attention_page(
         "names": None
         if names is None
         else {f"{layer}-{head}": _numbers_of(found) for (layer, head), found in names.items()},
+        "nameTitles": None if names is None else {name: (INITIALS[name], *NAME_TITLES[name]) for name in NAME_TITLES},
     }
     body = [
         f'<p class="dim">{_subtitle(view, other)}</p>',
@@ -125,13 +127,13 @@ def attention_page(
 def _blocks(view: AttentionView, other: AttentionView | None, layers: list[int], has_qk: bool) -> dict[str, bytes]:
     """The numbers of the page, by the name that its script asks for."""
     n_tokens = len(view.tokens.ids)
-    mean, rollout = view.probabilities.mean(1), view.rollout()
+    rollout = view.rollout()
     blocks = {"norms": view.norms[layers].astype("<f4").tobytes()}
     if n_tokens > THUMBNAIL:
         blocks["thumbnails"] = root_code(thumbnails(view.probabilities[layers], THUMBNAIL)).tobytes()
     for layer in layers:
         blocks[f"layer-{layer}"] = root_code(view.probabilities[layer]).tobytes()
-        blocks[f"flow-{layer}"] = root_code(np.stack([mean[layer], rollout[layer]])).tobytes()
+        blocks[f"rollout-{layer}"] = root_code(rollout[layer]).tobytes()
     if has_qk:
         parts = {layer: _qk_parts(view, layer) for layer in layers}
         scales = np.array([np.stack([signed_scale(part) for part in parts[layer]], 1) for layer in layers])

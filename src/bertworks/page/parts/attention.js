@@ -2,9 +2,8 @@
 
 import { bilingual, element, inLanguage, replaceChildren } from "./dom.js";
 import { shownMap } from "./maps.js";
-import { nameTitle } from "./names.js";
 import { Blocks, decodeRoot, readBlock } from "./payload.js";
-import { PAIRS, VIEWS, defaultState, fromAddress, headColour, toAddress } from "./state.js";
+import { COLOURS, PAIRS, VIEWS, defaultState, fromAddress, headColour, toAddress } from "./state.js";
 import { VIEW_OF } from "./views.js";
 
 const TITLES = {
@@ -80,6 +79,13 @@ class AttentionPage {
     return decodeRoot((await this.blocks.get(`layer-${layer}`)).subarray(head * n * n, (head + 1) * n * n));
   }
 
+  async meanOfHeads(layer) {
+    const { heads } = this.meta;
+    const mean = new Float32Array(this.pieces.length ** 2);
+    for (let head = 0; head < heads; head += 1) (await this.rawMap(layer, head)).forEach((weight, at) => { mean[at] += weight / heads; });
+    return mean;
+  }
+
   // A head's map as it is shown; `changes`: to what is switched on.
   async shown(layer, head, changes = {}) {
     return this.shownOf(await this.rawMap(layer, head), this.normsOf(this.norms, this.pieces.length, layer, head), changes);
@@ -124,8 +130,26 @@ class AttentionPage {
     return this.meta.names?.[`${layer}-${head}`] ?? [];
   }
 
+  // The names that an atlas gives, {name: [sign, English, Chinese]}; those of a user's own relations are as they are.
+  get nameTitles() {
+    return this.meta.nameTitles ?? {};
+  }
+
+  nameSign(name) {
+    return Object.hasOwn(this.nameTitles, name) ? this.nameTitles[name][0] : name.slice(0, 2);
+  }
+
+  nameTitle(name) {
+    return Object.hasOwn(this.nameTitles, name) ? this.nameTitles[name].slice(1) : [name, name];
+  }
+
+  nameColour(name) {
+    const at = Object.keys(this.nameTitles).indexOf(name);
+    return COLOURS[at < 0 ? 12 : at];
+  }
+
   title(layer, head) {
-    const names = this.names(layer, head).map((name) => inLanguage(...nameTitle(name.name))).join(", ");
+    const names = this.names(layer, head).map((name) => inLanguage(...this.nameTitle(name.name))).join(", ");
     return `L${layer}H${head}${names ? ` ${names}` : ""}`;
   }
 

@@ -2,7 +2,6 @@
 
 import { bilingual, element } from "./dom.js";
 import { paint } from "./matrix.js";
-import { nameColour, nameSign, nameTitle } from "./names.js";
 import { decodeRoot } from "./payload.js";
 import { headColour } from "./state.js";
 
@@ -28,10 +27,10 @@ export class HeadGrid {
   cell(page, layer, head, map, side) {
     const canvas = element("canvas", { "aria-hidden": "true" });
     const names = page.names(layer, head);
-    const colour = names.length ? nameColour(names[0].name) : page.meta.names ? UNNAMED : headColour(head);
+    const colour = names.length ? page.nameColour(names[0].name) : page.meta.names ? UNNAMED : headColour(head);
     paint(canvas, map, side, colour);
     const title = page.title(layer, head);
-    const signs = element("span", { class: "cell-name" }, names.map((name) => nameSign(name.name)).join(" "));
+    const signs = element("span", { class: "cell-name" }, names.map((name) => page.nameSign(name.name)).join(" "));
     signs.style.setProperty("--colour", colour);
     const cell = element("button", { type: "button", class: "cell", "data-key": `cell-${layer}-${head}`, "aria-label": title, title }, canvas, signs);
     cell.addEventListener("click", () => page.change({ layer, heads: [head], view: page.pieces.length > 64 ? "text" : "lines" }));
@@ -48,12 +47,12 @@ export class HeadGrid {
 }
 
 // What the signs in the grid mean, and how many heads have each.
-export function nameLegend(names) {
+export function nameLegend(page) {
   const counts = new Map();
-  for (const found of Object.values(names)) for (const { name } of found) counts.set(name, (counts.get(name) ?? 0) + 1);
+  for (const found of Object.values(page.meta.names)) for (const { name } of found) counts.set(name, (counts.get(name) ?? 0) + 1);
   return element("p", { class: "legend" }, ...[...counts].map(([name, count]) => {
-    const item = element("span", { class: "legend-item" }, element("b", {}, nameSign(name)), " ", bilingual(...nameTitle(name)), ` ${count}`);
-    item.style.setProperty("--colour", nameColour(name));
+    const item = element("span", { class: "legend-item" }, element("b", {}, page.nameSign(name)), " ", bilingual(...page.nameTitle(name)), ` ${count}`);
+    item.style.setProperty("--colour", page.nameColour(name));
     return item;
   }));
 }

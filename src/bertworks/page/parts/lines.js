@@ -9,35 +9,60 @@ const WIDTH = 320;
 const MARGIN = 6;
 const STROKE = 1.6;
 const FAINTEST = 0.04; // opacity
+const PART = 24 * ROW; // pixels: a long picture is several canvases, and only those in sight are drawn
 
 function opacity(weight) {
   return Math.min(1, Math.max(FAINTEST, weight));
 }
 
-function drawLines(canvas, lines, heads, nRows) {
-  const scale = Math.min(window.devicePixelRatio || 1, 16000 / (nRows * ROW));
-  canvas.width = WIDTH * scale;
-  canvas.height = nRows * ROW * scale;
-  canvas.style.setProperty("width", `${WIDTH}px`);
-  canvas.style.setProperty("height", `${nRows * ROW}px`);
-  const context = canvas.getContext("2d");
-  context.scale(scale, scale);
-  context.lineWidth = STROKE;
-  const colours = heads.map((head) => (isDark() ? lighter(headColour(head)) : headColour(head)));
-  for (const line of lines) {
-    context.globalAlpha = opacity(line.weight);
-    context.strokeStyle = colours[line.map];
-    context.beginPath();
-    context.moveTo(MARGIN, (line.row + 0.5) * ROW);
-    context.lineTo(WIDTH - MARGIN, (line.column + 0.5) * ROW);
-    context.stroke();
+// A canvas for each part of the picture, empty until `update` sees it in the window.
+class LinePicture {
+  constructor(lines, heads, nRows) {
+    const height = nRows * ROW;
+    this.lines = lines;
+    this.colours = heads.map((head) => (isDark() ? lighter(headColour(head)) : headColour(head)));
+    this.node = element("div", { class: "line-picture" });
+    this.waiting = [];
+    for (let top = 0; top < height; top += PART) {
+      const part = { top, height: Math.min(PART, height - top), canvas: element("canvas", { class: "lines", role: "img", "aria-hidden": "true" }) };
+      part.canvas.style.setProperty("height", `${part.height}px`);
+      this.node.append(part.canvas);
+      this.waiting.push(part);
+    }
+  }
+
+  update() {
+    const start = this.node.getBoundingClientRect().top;
+    const isInSight = ({ top, height }) => start + top < window.innerHeight && start + top + height > 0;
+    const seen = this.waiting.filter(isInSight);
+    this.waiting = this.waiting.filter((part) => !seen.includes(part));
+    seen.forEach((part) => this.draw(part));
+  }
+
+  draw({ canvas, top, height }) {
+    const scale = window.devicePixelRatio || 1;
+    canvas.width = WIDTH * scale;
+    canvas.height = height * scale;
+    const context = canvas.getContext("2d");
+    context.scale(scale, scale);
+    context.translate(0, -top);
+    context.lineWidth = STROKE;
+    for (const { map, row, column, weight } of this.lines) {
+      const [from, to] = [(row + 0.5) * ROW, (column + 0.5) * ROW];
+      if (Math.max(from, to) < top - STROKE || Math.min(from, to) > top + height + STROKE) continue;
+      context.globalAlpha = opacity(weight);
+      context.strokeStyle = this.colours[map];
+      context.beginPath();
+      context.moveTo(MARGIN, from);
+      context.lineTo(WIDTH - MARGIN, to);
+      context.stroke();
+    }
   }
 }
 
 // `sums`: what the selected tokens together give to those on the other side, a background for these; null: none are.
 export function linesView({ tokens, rows, columns, lines, heads, sums, state, onToken }) {
-  const canvas = element("canvas", { class: "lines", role: "img", "aria-hidden": "true" });
-  drawLines(canvas, lines, heads, Math.max(rows.length, columns.length));
+  const picture = new LinePicture(lines, heads, Math.max(rows.length, columns.length));
   const strips = [["from", rows], ["to", columns]].map(([side, shown]) => new TokenStrip(shown.length, {
     size: ROW,
     className: `line-tokens ${side}`,
@@ -53,11 +78,11 @@ export function linesView({ tokens, rows, columns, lines, heads, sums, state, on
       return button;
     },
   }));
-  const node = element("div", { class: "lines-frame" }, strips[0].node, canvas, strips[1].node);
+  const node = element("div", { class: "lines-frame" }, strips[0].node, picture.node, strips[1].node);
   node.style.setProperty("--from-width", `${columnWidth(rows.map((at) => tokens[at]))}px`);
   node.style.setProperty("--to-width", `${columnWidth(columns.map((at) => tokens[at]))}px`);
   node.style.setProperty("--colour", headColour(heads[0]));
-  return { node, update: () => strips.forEach((strip) => strip.update()) };
+  return { node, update: () => [...strips, picture].forEach((part) => part.update()) };
 }
 
 // The same picture as SVG, for papers and for print: words are text. `AttentionView.svg` writes the same bytes.

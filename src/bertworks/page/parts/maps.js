@@ -62,10 +62,15 @@ export function shownMap(map, tokens, { starts = null, norms = null, specials = 
   return { weights, rows, columns, hidden, rests };
 }
 
+// Where some tokens are in a list of them; all places if there are none.
+function placesOf(list, tokens) {
+  return list.flatMap((token, at) => (!tokens.length || tokens.includes(token) ? [at] : []));
+}
+
 // What rests on each hidden token, on average over some rows (of tokens), all if there are none: [[token, share], ...]
 export function meanRests(shown, tokens) {
   const { rows, hidden, rests } = shown;
-  const chosen = rows.flatMap((token, row) => (!tokens.length || tokens.includes(token) ? [row] : []));
+  const chosen = placesOf(rows, tokens);
   if (!chosen.length) return [];
   return hidden.map((token, number) => [token, chosen.reduce((sum, row) => sum + rests[row * hidden.length + number], 0) / chosen.length]);
 }
@@ -75,7 +80,7 @@ export function meanRests(shown, tokens) {
 export function meanWeights(maps, tokens, direction) {
   const { rows, columns } = maps[0];
   const isFrom = direction === "from";
-  const chosen = (isFrom ? rows : columns).flatMap((token, at) => (!tokens.length || tokens.includes(token) ? [at] : []));
+  const chosen = placesOf(isFrom ? rows : columns, tokens);
   const result = new Float32Array(isFrom ? columns.length : rows.length);
   for (const { weights } of maps) {
     for (const other of chosen) {
@@ -88,34 +93,34 @@ export function meanWeights(maps, tokens, direction) {
 
 const BUCKETS = 1024;
 
-// The strongest weights of several maps, at most `limit`, at least `threshold`: {lines, share, total}. `lines` have the
-// number of the map, row and column; `share` is their part of all weight of the chosen tokens, `total` how many reach
-// the threshold. Found by counting, since sorting millions takes seconds.
+// The strongest weights of several maps of the same tokens, at most `limit`, at least `threshold`: {lines, share, total}.
+// `lines` have the number of the map, row and column; `share` is their part of all weight of the chosen tokens, `total`
+// how many reach the threshold. Found by counting, since sorting millions takes seconds.
 export function strongest(maps, { tokens = [], direction = "from", threshold = 0, limit = 20000 }) {
-  const isChosen = new Set(tokens);
-  const isFrom = direction === "from";
-  const visit = (see) => maps.forEach(({ weights, rows, columns }, number) => {
-    for (let row = 0; row < rows.length; row += 1) {
-      if (isFrom && isChosen.size && !isChosen.has(rows[row])) continue;
-      for (let column = 0; column < columns.length; column += 1) {
-        if (!isFrom && isChosen.size && !isChosen.has(columns[column])) continue;
-        see(weights[row * columns.length + column], number, row, column);
+  const { rows, columns } = maps[0];
+  const [chosenRows, chosenColumns] = direction === "from" ? [placesOf(rows, tokens), placesOf(columns, [])] : [placesOf(rows, []), placesOf(columns, tokens)];
+  const candidates = maps.map(() => []); // places in each map
+  let all = 0;
+  maps.forEach(({ weights }, map) => {
+    for (const row of chosenRows) {
+      for (const column of chosenColumns) {
+        const place = row * columns.length + column;
+        const weight = weights[place];
+        all += weight;
+        if (weight >= threshold && weight > 0) candidates[map].push(place);
       }
     }
   });
-  let all = 0;
-  let total = 0;
-  visit((weight) => {
-    all += weight;
-    if (weight >= threshold && weight > 0) total += 1;
-  });
+  const total = candidates.reduce((sum, places) => sum + places.length, 0);
   let [low, high, room] = [0, 1.001, limit]; // roots of weights; `room`: for those below `high`
   for (let round = 0; round < 2 && total > limit; round += 1) {
     const counts = new Uint32Array(BUCKETS);
     const width = (high - low) / BUCKETS;
-    visit((weight) => {
-      const root = Math.sqrt(weight);
-      if (weight >= threshold && weight > 0 && root >= low && root < high) counts[Math.min(BUCKETS - 1, Math.floor((root - low) / width))] += 1;
+    maps.forEach(({ weights }, map) => {
+      for (const place of candidates[map]) {
+        const root = Math.sqrt(weights[place]);
+        if (root >= low && root < high) counts[Math.min(BUCKETS - 1, Math.floor((root - low) / width))] += 1;
+      }
     });
     let bucket = BUCKETS - 1;
     while (bucket > 0 && counts[bucket] <= room) {
@@ -126,15 +131,17 @@ export function strongest(maps, { tokens = [], direction = "from", threshold = 0
   }
   const lines = [];
   let drawn = 0;
-  visit((weight, map, row, column) => {
-    if (weight < threshold || weight <= 0) return;
-    if (total > limit) {
-      const root = Math.sqrt(weight);
-      if (root < low || (root < high && room <= 0)) return;
-      if (root < high) room -= 1;
+  maps.forEach(({ weights }, map) => {
+    for (const place of candidates[map]) {
+      const weight = weights[place];
+      if (total > limit) {
+        const root = Math.sqrt(weight);
+        if (root < low || (root < high && room <= 0)) continue;
+        if (root < high) room -= 1;
+      }
+      drawn += weight;
+      lines.push({ map, row: Math.floor(place / columns.length), column: place % columns.length, weight });
     }
-    drawn += weight;
-    lines.push({ map, row, column, weight });
   });
   lines.sort((a, b) => a.weight - b.weight); // the strongest are drawn last
   return { lines, share: all > 0 ? drawn / all : 0, total };

@@ -7,7 +7,6 @@ import { HeadGrid, nameLegend } from "./grid.js";
 import { linesSvg, linesView } from "./lines.js";
 import { differenceMap, distances, meanRests, meanWeights, strongest } from "./maps.js";
 import { matricesSvg, matrixView, paint } from "./matrix.js";
-import { nameTitle } from "./names.js";
 import { decodeRoot } from "./payload.js";
 import { scoresView } from "./scores.js";
 import { shadedText } from "./shaded.js";
@@ -20,9 +19,8 @@ async function gridView(page) {
   page.grid ??= new HeadGrid(page, await page.thumbnails());
   const { layer, heads } = page.state;
   page.grid.show(layer, heads);
-  const { names } = page.meta;
   const parts = [page.grid.node];
-  if (names) parts.unshift(nameLegend(names));
+  if (page.meta.names) parts.unshift(nameLegend(page));
   const title = page.title(layer, heads[0]);
   page.say(`${title}. Layers run down, heads to the right; Enter opens a head.`, `${title}。层自上而下，头自左而右；按 Enter 打开一个头。`);
   return { node: element("div", {}, ...parts) };
@@ -190,7 +188,7 @@ async function namesOfHeads(page) {
   const found = page.names(layer, head);
   const figure = element("figure", {},
     element("figcaption", {}, page.title(layer, head)),
-    ...found.map((name) => evidenceOf(name)),
+    ...found.map((name) => evidenceOf(page, name)),
     ...(found[0]?.profile ? [element("p", { class: "dim" }, bilingual("Over the corpus, by distance:", "在语料上按距离：")), corpusProfile(found[0].profile, head)] : []),
     element("p", { class: "dim" }, bilingual("Where its attention goes in this text, by distance:", "在本文本中其注意力按距离的去向：")),
     profileChart(page, await profileOf(page, layer, head), head));
@@ -214,7 +212,7 @@ function numberList(numbers) {
 }
 
 // What an atlas holds of a name: conditions with their lower bounds, numbers, and what chance gives.
-function evidenceOf({ name, strong, confirmed, by, numbers = {}, conditions = [], null: chance = {}, types, documents, notes = [] }) {
+function evidenceOf(page, { name, strong, confirmed, by, numbers = {}, conditions = [], null: chance = {}, types, documents, notes = [] }) {
   const header = [["", ""], ["measured", "实测"], ["at least (lower bound)", "至少（下界）"], ["needed", "要求"]].map((title) => element("th", {}, bilingual(...title)));
   const rows = conditions.map(({ what, value, lower, needs }) => element("tr", {}, element("td", {}, what), ...[value, lower, needs].map((one) => element("td", { class: "number" }, shortNumber(one)))));
   const lines = [
@@ -225,7 +223,7 @@ function evidenceOf({ name, strong, confirmed, by, numbers = {}, conditions = []
     ...notes.map((note) => [note, note]),
   ].filter((line) => line?.[0]);
   return element("div", { class: "evidence" },
-    element("b", {}, bilingual(...nameTitle(name)), `${strong ? " ★" : ""}${confirmed ? " ✓" : ""}`),
+    element("b", {}, bilingual(...page.nameTitle(name)), `${strong ? " ★" : ""}${confirmed ? " ✓" : ""}`),
     rows.length ? element("table", {}, element("thead", {}, element("tr", {}, ...header)), element("tbody", {}, ...rows)) : null,
     ...lines.map((line) => element("div", { class: "dim" }, bilingual(...line))));
 }
@@ -244,11 +242,13 @@ function corpusProfile(profile, head) {
 
 async function flowOfLayer(page) {
   const { layer } = page.state;
-  const n = page.pieces.length;
-  const bytes = await page.blocks.get(`flow-${layer}`);
-  const kinds = [["mean of all heads", "全部头的均值"], ["rollout through all layers so far", "贯穿至此各层的 rollout"]];
-  const figures = kinds.map((title, number) => {
-    const shown = page.shownOf(decodeRoot(bytes.subarray(number * n * n, (number + 1) * n * n)), null);
+  const rollout = decodeRoot(await page.blocks.get(`rollout-${layer}`));
+  const kinds = [
+    [await page.meanOfHeads(layer), ["mean of all heads", "全部头的均值"]],
+    [rollout, ["rollout through all layers so far", "贯穿至此各层的 rollout"]],
+  ];
+  const figures = kinds.map(([map, title], number) => {
+    const shown = page.shownOf(map, null);
     return { title: `L${layer}: ${inLanguage(...title)}`, shown, colour: headColour(number), key: `flow${number}` };
   });
   page.say(
