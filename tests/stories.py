@@ -12,7 +12,11 @@ What a block is:
 
 Commands may go on after a backslash and may have a here-document. A comment before a block changes what becomes of it:
 `<!-- not run: REASON -->`, or `<!-- exit 2 -->` if its commands are to end so. `<!-- slow -->` anywhere in a page
-leaves it to `make test-slow`. Trainings are cut to a few steps.
+leaves it to `make test-slow`.
+
+Trainings are cut to a few steps. The first command of each verb is a process as the reader's; the others, where they
+need no shell, are forked from one that has imported everything, and read a part only of the documentation installed
+here.
 """
 
 from __future__ import annotations
@@ -34,6 +38,8 @@ from typing import Any, Literal
 import typer.main
 
 from bertworks.cli.main import app
+from bertworks.data import documentation
+from commands import forked
 
 STEPS = 2
 BUDGET = "20s"  # for commands without --steps
@@ -47,6 +53,8 @@ LENGTH = re.compile(r"(?<=\s)--(?:budget|steps|epochs)(?:=|\s+)\S+")
 LENGTH_SETTING = re.compile(r"(?<=\s)--set(?:=|\s+)['\"]?train\.(?:budget|steps|epochs)=[^\s'\"]+['\"]?")
 VERB = re.compile(r"\bbertworks\s+([a-z][a-z-]*)(?:\s+([a-z][a-z-]*))?")
 Kind = Literal["file", "command", "python"]
+FILES_READ = 8  # one in eight, of the documentation
+_started: set[str] = set()  # verbs, as processes from nothing
 
 
 class BadPage(Exception):
@@ -101,13 +109,27 @@ def run(page: Page, folder: Path, *, only_python: bool = False) -> None:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(step.text, encoding="utf-8")
         elif step.kind == "command":
-            process = _bash(shortened(step.text), folder)
+            process = _process(shortened(step.text), folder)
             message = f"{place}: {step.text}\nended with {process.returncode}\n{process.stdout[-2000:]}\n{process.stderr[-2000:]}"
             assert process.returncode == step.exit_code, message
             assert "Traceback" not in process.stderr, message
         else:
             with chdir(folder):
                 exec(compile(_shortened_python(step.text, place), place, "exec"), names)
+
+
+def _process(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    verb = VERB.match(command)
+    if verb is None or verb[1] not in _started or re.search(r"[|&;<>$`]", command):
+        _started.update(match[1] for match in VERB.finditer(command))
+        return _bash(command, folder)
+    return forked(*shlex.split(command.replace("\\\n", " "), comments=True)[1:], folder=folder, before=_read_less)
+
+
+def _read_less() -> None:
+    """In the process of a command: what it trains on need not be all that is installed."""
+    files = documentation.installed_files
+    documentation.installed_files = lambda: files()[::FILES_READ]
 
 
 def _bash(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
