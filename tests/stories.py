@@ -14,9 +14,9 @@ Commands may go on after a backslash and may have a here-document. A comment bef
 `<!-- not run: REASON -->`, or `<!-- exit 2 -->` if its commands are to end so. `<!-- slow -->` anywhere in a page
 leaves it to `make test-slow`.
 
-Trainings are cut to a few steps. The first command of each verb is a process as the reader's; the others, where they
-need no shell, are forked from one that has imported everything, and read a part only of the documentation installed
-here.
+Trainings are cut to a few small steps. The first command of each verb is a process as the reader's; the others, where
+they need no shell, are forked from one that has imported everything, and read a part only of the documentation
+installed here.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from commands import forked
 STEPS = 2
 BUDGET = "20s"  # for commands without --steps
 SEEDS = 2
+SIZES = {"train.batch_tokens": 1024, "train.evaluate_tokens": 512}  # of a pre-training
 PROGRAMS = {"bertworks", "python", "torchrun", "cat", "cp", "echo", "head", "ls", "mkdir", "printf", "tail", "wc"}
 OPERATORS = {"|", "||", "&&", ";"}
 FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,}|~{3,})(?P<info>.*)$")
@@ -51,10 +52,12 @@ INFO = re.compile(r'(?P<language>[\w+-]*)(?P<options>( +\w+="[^"]*")*) *')
 HERE_DOCUMENT = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
 LENGTH = re.compile(r"(?<=\s)--(?:budget|steps|epochs)(?:=|\s+)\S+")
 LENGTH_SETTING = re.compile(r"(?<=\s)--set(?:=|\s+)['\"]?train\.(?:budget|steps|epochs)=[^\s'\"]+['\"]?")
+SIZE_SETTING = re.compile(rf"(?<=\s)--set(?:=|\s+)['\"]?(?:{'|'.join(map(re.escape, SIZES))})=[^\s'\"]+['\"]?")
 VERB = re.compile(r"\bbertworks\s+([a-z][a-z-]*)(?:\s+([a-z][a-z-]*))?")
 Kind = Literal["file", "command", "python"]
 FILES_READ = 8  # one in eight, of the documentation
-_started: set[str] = set()  # verbs, as processes from nothing
+# Verbs, as processes from nothing; tests/test_documentation.py reads all that `bertworks corpus` does.
+_started = {"corpus"}
 
 
 class BadPage(Exception):
@@ -119,9 +122,10 @@ def run(page: Page, folder: Path, *, only_python: bool = False) -> None:
 
 
 def _process(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    without_comment = re.sub(r"\s#.*", "", command)
     verb = VERB.match(command)
-    if verb is None or verb[1] not in _started or re.search(r"[|&;<>$`]", command):
-        _started.update(match[1] for match in VERB.finditer(command))
+    if verb is None or verb[1] not in _started or re.search(r"[|&;<>$`]", without_comment):
+        _started.update(match[1] for match in VERB.finditer(without_comment))
         return _bash(command, folder)
     return forked(*shlex.split(command.replace("\\\n", " "), comments=True)[1:], folder=folder, before=_read_less)
 
@@ -262,6 +266,9 @@ def _shortened_verb(part: str) -> str:
         part = f"{part[:verb_end]} --steps {STEPS}{LENGTH_SETTING.sub('', LENGTH.sub('', part[verb_end:]))}"
     elif "--budget" in options:
         part = f"{part[:verb_end]} --budget {BUDGET}{LENGTH.sub('', part[verb_end:])}"
+    if verb[1] == "pretrain":
+        sizes = "".join(f" --set {key}={value}" for key, value in SIZES.items())
+        part = f"{part[:verb_end]}{sizes}{SIZE_SETTING.sub('', part[verb_end:])}"
     if "--seeds" in options:
         part = re.sub(r"(?<=\s--seeds)(=|\s+)\d+", rf"\g<1>{SEEDS}", part)
     return part
@@ -276,7 +283,14 @@ def _options(*words: str) -> frozenset[str]:
 
 
 class _Shorter(ast.NodeTransformer):
-    """`finetune` and `pretrain`, wherever they are called, take a few steps."""
+    """`finetune` and `pretrain`, wherever they are called, take a few steps, and small ones by their settings."""
+
+    def visit_Dict(self, node: ast.Dict) -> ast.AST:
+        self.generic_visit(node)
+        for at, key in enumerate(node.keys):
+            if isinstance(key, ast.Constant) and key.value in SIZES:
+                node.values[at] = ast.Constant(SIZES[str(key.value)])
+        return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
