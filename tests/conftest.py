@@ -34,6 +34,14 @@ CHROMIUM_FLAGS = """--no-sandbox --disable-gpu --disable-quic --no-first-run --d
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 
 
+LONGEST = ("test_page_runs", "test_tour")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first: at the end no worker waits for them."""
+    items.sort(key=lambda item: item.name.partition("[")[0] not in LONGEST)
+
+
 @pytest.fixture(scope="session")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder for models that several tests share."""

@@ -4,6 +4,11 @@ import torch
 
 from bertworks.cli.main import run
 
-if __name__ == "__main__":
+
+def use_float64() -> None:
     torch.set_default_dtype(torch.float64)
+
+
+if __name__ == "__main__":
+    use_float64()
     run()

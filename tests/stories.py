@@ -12,7 +12,11 @@ What a block is:
 
 Commands may go on after a backslash and may have a here-document. A comment before a block changes what becomes of it:
 `<!-- not run: REASON -->`, or `<!-- exit 2 -->` if its commands are to end so. `<!-- slow -->` anywhere in a page
-leaves it to `make test-slow`. Trainings are cut to a few steps.
+leaves it to `make test-slow`.
+
+Trainings are cut to a few small steps. The first command of each verb is a process as the reader's; the others, where
+they need no shell, are forked from one that has imported everything, and read a part only of the documentation
+installed here.
 """
 
 from __future__ import annotations
@@ -34,10 +38,13 @@ from typing import Any, Literal
 import typer.main
 
 from bertworks.cli.main import app
+from bertworks.data import documentation
+from commands import forked
 
 STEPS = 2
 BUDGET = "20s"  # for commands without --steps
 SEEDS = 2
+SIZES = {"train.batch_tokens": 1024, "train.evaluate_tokens": 512}  # of a pre-training
 PROGRAMS = {"bertworks", "python", "torchrun", "cat", "cp", "echo", "head", "ls", "mkdir", "printf", "tail", "wc"}
 OPERATORS = {"|", "||", "&&", ";"}
 FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,}|~{3,})(?P<info>.*)$")
@@ -45,8 +52,12 @@ INFO = re.compile(r'(?P<language>[\w+-]*)(?P<options>( +\w+="[^"]*")*) *')
 HERE_DOCUMENT = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
 LENGTH = re.compile(r"(?<=\s)--(?:budget|steps|epochs)(?:=|\s+)\S+")
 LENGTH_SETTING = re.compile(r"(?<=\s)--set(?:=|\s+)['\"]?train\.(?:budget|steps|epochs)=[^\s'\"]+['\"]?")
+SIZE_SETTING = re.compile(rf"(?<=\s)--set(?:=|\s+)['\"]?(?:{'|'.join(map(re.escape, SIZES))})=[^\s'\"]+['\"]?")
 VERB = re.compile(r"\bbertworks\s+([a-z][a-z-]*)(?:\s+([a-z][a-z-]*))?")
 Kind = Literal["file", "command", "python"]
+FILES_READ = 8  # one in eight, of the documentation
+# Verbs, as processes from nothing. What `bertworks corpus docs` reads in full: a slow test of tests/test_documentation.py.
+_started = {"corpus"}
 
 
 class BadPage(Exception):
@@ -101,13 +112,28 @@ def run(page: Page, folder: Path, *, only_python: bool = False) -> None:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(step.text, encoding="utf-8")
         elif step.kind == "command":
-            process = _bash(shortened(step.text), folder)
+            process = _process(shortened(step.text), folder)
             message = f"{place}: {step.text}\nended with {process.returncode}\n{process.stdout[-2000:]}\n{process.stderr[-2000:]}"
             assert process.returncode == step.exit_code, message
             assert "Traceback" not in process.stderr, message
         else:
             with chdir(folder):
                 exec(compile(_shortened_python(step.text, place), place, "exec"), names)
+
+
+def _process(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    without_comment = re.sub(r"\s#.*", "", command)
+    verb = VERB.match(command)
+    if verb is None or verb[1] not in _started or re.search(r"[|&;<>$`]", without_comment):
+        _started.update(match[1] for match in VERB.finditer(without_comment))
+        return _bash(command, folder)
+    return forked(*shlex.split(command.replace("\\\n", " "), comments=True)[1:], folder=folder, before=_read_less)
+
+
+def _read_less() -> None:
+    """In the process of a command: what it trains on need not be all that is installed."""
+    files = documentation.installed_files
+    documentation.installed_files = lambda: files()[::FILES_READ]
 
 
 def _bash(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -240,6 +266,9 @@ def _shortened_verb(part: str) -> str:
         part = f"{part[:verb_end]} --steps {STEPS}{LENGTH_SETTING.sub('', LENGTH.sub('', part[verb_end:]))}"
     elif "--budget" in options:
         part = f"{part[:verb_end]} --budget {BUDGET}{LENGTH.sub('', part[verb_end:])}"
+    if verb[1] == "pretrain":
+        sizes = "".join(f" --set {key}={value}" for key, value in SIZES.items())
+        part = f"{part[:verb_end]}{sizes}{SIZE_SETTING.sub('', part[verb_end:])}"
     if "--seeds" in options:
         part = re.sub(r"(?<=\s--seeds)(=|\s+)\d+", rf"\g<1>{SEEDS}", part)
     return part
@@ -254,7 +283,14 @@ def _options(*words: str) -> frozenset[str]:
 
 
 class _Shorter(ast.NodeTransformer):
-    """`finetune` and `pretrain`, wherever they are called, take a few steps."""
+    """`finetune` and `pretrain`, wherever they are called, take a few steps, and small ones by their settings."""
+
+    def visit_Dict(self, node: ast.Dict) -> ast.AST:
+        self.generic_visit(node)
+        for at, key in enumerate(node.keys):
+            if isinstance(key, ast.Constant) and key.value in SIZES:
+                node.values[at] = ast.Constant(SIZES[str(key.value)])
+        return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)

@@ -273,22 +273,30 @@ def test_a_malformed_block_fails_the_page(block: str, tmp_path: Path) -> None:
 
 def test_trainings_are_shortened(tmp_path: Path) -> None:
     """For every verb that trains, however its length is given, and also if it is not."""
-    for length in ("", " --budget 10m", " --epochs=3", " --steps 5000", " --set train.epochs=3"):
-        assert shortened(f"bertworks pretrain shards{length} --out run").split() == (
-            "bertworks pretrain --steps 2 shards --out run".split()
+    sizes = "--set train.batch_tokens=1024 --set train.evaluate_tokens=512"
+    for given in (
+        "",
+        " --budget 10m",
+        " --epochs=3",
+        " --steps 5000",
+        " --set train.epochs=3 --set train.batch_tokens=9",
+    ):
+        assert shortened(f"bertworks pretrain shards{given} --out run").split() == (
+            f"bertworks pretrain {sizes} --steps 2 shards --out run".split()
         )
     assert shortened("bertworks finetune classify --seeds 5 --out r") == (
         "bertworks finetune --steps 2 classify --seeds 2 --out r"
     )
     assert shortened("torchrun -m bertworks pretrain shards --steps 9 > log").split() == (
-        "torchrun -m bertworks pretrain --steps 2 shards > log".split()
+        f"torchrun -m bertworks pretrain {sizes} --steps 2 shards > log".split()
     )
     several = "bertworks pretrain s --out a && bertworks finetune tag --model a --epochs 9 --out b | tail -1"
     assert shortened(several).split() == (
-        "bertworks pretrain --steps 2 s --out a && bertworks finetune --steps 2 tag --model a --out b | tail -1".split()
+        f"bertworks pretrain {sizes} --steps 2 s --out a && bertworks finetune --steps 2 tag --model a --out b | tail -1".split()
     )
     assert shortened("bertworks tour --budget 4m").split() == "bertworks tour --budget 20s".split()
     assert shortened("bertworks vocab train a.txt --out v") == "bertworks vocab train a.txt --out v"
     code = "class Fake:\n    def finetune(self, **given):\n        self.given = given\nfake = Fake()\n"
-    code += 'fake.finetune(budget="10m", seeds=9)\nassert fake.given == {"steps": 2, "seeds": 2}, fake.given\n'
+    code += 'fake.finetune(budget="10m", seeds=9, settings={"train.batch_tokens": 8192})\n'
+    code += 'assert fake.given == {"steps": 2, "seeds": 2, "settings": {"train.batch_tokens": 1024}}, fake.given\n'
     run(write_page(f"```python\n{code}```", tmp_path), tmp_path)

@@ -123,3 +123,13 @@ def test_documentation_of_the_real_installation() -> None:
     sentences = [sentence for entry in entries for sentence in entry.sentences]
     assert len(sentences) == len(set(sentences)) > 300
     assert not any(re.search(r">>>|::|``|\bdef ", sentence) for sentence in sentences)
+
+
+@pytest.mark.slow
+def test_all_documentation_of_the_real_installation() -> None:
+    file = BytesIO()
+    documents, sentences, words = write_documentation(file)
+    texts = [json.loads(line)["text"].split("\n") for line in file.getvalue().splitlines()]
+    assert (
+        len(texts) == documents > 1000 and sum(map(len, texts)) == sentences > 3 * documents and words > 4 * sentences
+    )

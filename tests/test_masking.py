@@ -314,7 +314,7 @@ def test_chinese_words_are_masked_whole_or_not_at_all(shared: Path, tmp_path: Pa
     edges = np.cumsum([0, *map(len, pieces)])
     spans = {word: (text.index(word), text.index(word) + len(word)) for word in ("语言", "模型", "预测", "probability")}
     masked = dict.fromkeys(spans, 0)
-    for seed in range(300):
+    for seed in range(150):
         batch = Loader(shards, DataConfig(masking="word", mask_rate=0.3, held_out=0), seed=seed).epoch(0).gather([0])
         targets = set((batch.targets - 1).tolist())
         for word, (begin, end) in spans.items():
@@ -325,7 +325,7 @@ def test_chinese_words_are_masked_whole_or_not_at_all(shared: Path, tmp_path: Pa
                 targets,
             )
             masked[word] += bool(pieces_of_word & targets)
-    assert all(40 < count < 160 for count in masked.values()), masked
+    assert all(20 < count < 80 for count in masked.values()), masked
 
 
 def test_special_tokens_of_every_family(shared: Path, tmp_path: Path) -> None:

@@ -45,6 +45,8 @@ from bertworks.train.optim import learning_rate, make_optimizer
 from bertworks.train.policy import EvaluationPolicy
 from bertworks.train.runtime import Runtime, StopRequest, own_process, set_threads
 from bertworks.train.trainer import TrainContext, Trainer
+from commands import forked, ranks
+from in_float64 import use_float64
 from refusals import refused
 from texts import make_shards
 from training import TINY, digest, events, language_shards, language_tokenizer, overridden, resume_run, train
@@ -282,36 +284,19 @@ def test_gradient_accumulation_is_exact(objective: str, shards: Shards, tmp_path
     ids=["plain", "no targets", "no examples", "micro-batches"],
 )
 def test_two_processes_train_as_one(settings: list[str], shards: Shards, tmp_path: Path) -> None:
-    """torchrun with two processes against one, in float64 without dropout, ten steps."""
-    script = str(Path(__file__).with_name("in_float64.py"))
-    torchrun = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--nproc-per-node",
-        "2",
-        "--master-port",
-        str(free_port()),
-    ]
+    """Two processes against one, in float64 without dropout, ten steps; by torchrun itself where nothing else is set."""
     all_settings = overridden(*TINY, "train.evaluations=1", "train.keep_checkpoints=9", *settings)
-    for name, command in (("one", [sys.executable]), ("two", torchrun)):
-        command = [
-            *command,
-            script,
-            "pretrain",
-            str(shards.folder),
-            "--preset",
-            "bert-mini",
-            "--steps",
-            "10",
-            "--out",
-            str(tmp_path / name),
-        ]
-        process = subprocess.run(
-            [*command, *(part for setting in all_settings for part in ("--set", setting))],
-            capture_output=True,
-            text=True,
-        )
+    arguments = ["pretrain", str(shards.folder), "--preset", "bert-mini", "--steps", "10"]
+    arguments += [part for setting in all_settings for part in ("--set", setting)]
+    processes = [forked(*arguments, "--out", tmp_path / "one", before=use_float64)]
+    if settings:
+        processes += ranks(*arguments, "--out", tmp_path / "two", port=free_port(), before=use_float64)
+    else:
+        script = str(Path(__file__).with_name("in_float64.py"))
+        torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+        torchrun += ["--master-port", str(free_port()), script, *arguments, "--out", str(tmp_path / "two")]
+        processes.append(subprocess.run(torchrun, capture_output=True, text=True))
+    for process in processes:
         assert process.returncode == 0, process.stderr
     single = weights(tmp_path / "one", 10)
     double = weights(tmp_path / "two", 10)
