@@ -409,7 +409,7 @@ def _table(*header: str) -> Table:
 
 
 def _set_options(settings: Mapping[str, float]) -> list[str]:
-    return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    return [argument for key, value in settings.items() for argument in ("--set", f"{key}={value}")]
 
 
 def _open_folder(out: Path, text: list[str]) -> None:

@@ -173,8 +173,8 @@ class Manifest:
             return TypeAdapter(cls).validate_json(json.dumps(values), strict=True)
         except ValidationError as error:
             first_error = error.errors()[0]
-            field_path = ".".join(map(str, first_error["loc"]))
-            cause = f"not a manifest of shards: {field_path}: {first_error['msg']}"
+            dotted_field_name = ".".join(map(str, first_error["loc"]))
+            cause = f"not a manifest of shards: {dotted_field_name}: {first_error['msg']}"
             raise BadShards(cause, place=str(path), remedy="prepare them again", code="bad-manifest") from None
 
 

@@ -24,8 +24,8 @@ def check_atlas_model(path: Path, hash_of_model: Callable[[], str]) -> None:
     """Refuse the atlas of other weights: what their heads do, nobody has measured of these. An atlas that does not say
     which model it is of passes."""
     content = read_json(path)
-    atlas_hash = content.get("model") if isinstance(content, Mapping) else None
-    if isinstance(atlas_hash, str) and atlas_hash != hash_of_model():
+    recorded_model_hash = content.get("model") if isinstance(content, Mapping) else None
+    if isinstance(recorded_model_hash, str) and recorded_model_hash != hash_of_model():
         cause = "an atlas of another model: its names are of other weights, even if these have been trained from them"
         remedy = "the atlas of this model: `bertworks atlas MODEL --corpus FILE --out atlas.json`"
         raise BadConfig(cause, place=str(path), remedy=remedy, code="not-comparable", fields=["atlas"])

@@ -41,7 +41,7 @@ N_TEXTS = 100
 MIN_PLANTED = 10  # twins, and word types that recur in foreign texts
 TWIN_DISTANCE = 6
 MOVED_FIELDS = ("ids", "pieces", "segments", "offsets", "special", "words", "texts")
-KEPT_BY_SHUFFLING = (*POSITIONAL, "cls", "first")
+NAMES_KEPT_BY_SHUFFLING = (*POSITIONAL, "cls", "first")
 
 
 # ---------------------------------------------------------------------- changed texts
@@ -219,7 +219,7 @@ class Interventions:
         rng = np.random.default_rng([self.seed, 2])
         chosen = [item for item in texts[:N_TEXTS] if item.sinks is not None]
         self._run_before(texts, len(chosen), examples)
-        if names & {*KEPT_BY_SHUFFLING, "pieces"}:
+        if names & {*NAMES_KEPT_BY_SHUFFLING, "pieces"}:
             self._sum([shuffled_units(item, rng) for item in chosen], self.shuffled)
             self.shuffled_words = self.shuffled
         if "pieces" in names and any(map(has_chinese_words, chosen)):
@@ -288,7 +288,7 @@ class Interventions:
     # ------------------------------------------------------------------ results
 
     def confirmation(self, name: str, layer: int, head: int) -> Confirmation:
-        if name in KEPT_BY_SHUFFLING:
+        if name in NAMES_KEPT_BY_SHUFFLING:
             return self._kept("kept when shuffled", name, layer, head, self.before, self.shuffled)
         if name == "pieces":
             return self._kept("kept when shuffled", name, layer, head, self.before, self.shuffled_words)

@@ -120,15 +120,15 @@ def _alone(model: LoadedModel, names: Sequence[str]) -> dict[str, list[Context]]
 def _in_texts(model: LoadedModel, names: Sequence[str], texts: Iterable[str], n: int) -> dict[str, list[Context]]:
     samples = {name: SentenceSample(n) for name in names}
     patterns = {name: word_pattern(name) for name in names}
-    by_key: dict[str, list[str]] = {}
+    names_by_key: dict[str, list[str]] = {}
     for name in names:
-        by_key.setdefault(max(_keys(name), key=len), []).append(name)
+        names_by_key.setdefault(max(_keys(name), key=len), []).append(name)
     for text in texts:
         for paragraph in text.split("\n"):
-            if by_key.keys().isdisjoint(_keys(paragraph)):
+            if names_by_key.keys().isdisjoint(_keys(paragraph)):
                 continue
             for sentence in split_sentences(paragraph):
-                for name in (name for key in by_key.keys() & _keys(sentence) for name in by_key[key]):
+                for name in (name for key in names_by_key.keys() & _keys(sentence) for name in names_by_key[key]):
                     match = patterns[name].search(sentence)
                     if match is not None:
                         samples[name].offer(

@@ -17,7 +17,7 @@ from bertworks.text.ledger import Ledger
 
 Numbers = NDArray[np.int64]
 Array = NDArray[Any]
-EMPTY: Numbers = np.empty(0, np.int64)
+EMPTY_ARRAY: Numbers = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class Window:
     segments: Numbers
     positions: Numbers  # that the head reads
     # Of each position: its word (tag), its first and last character (span).
-    origins: Numbers = field(default_factory=lambda: EMPTY)
+    origins: Numbers = field(default_factory=lambda: EMPTY_ARRAY)
     # Tag: the correct tag of each position; span: the first and the last position of the answer.
-    targets: Numbers = field(default_factory=lambda: EMPTY)
+    targets: Numbers = field(default_factory=lambda: EMPTY_ARRAY)
     choice: int = 0  # the choice that it is a window of
 
 
