@@ -209,17 +209,17 @@ def same_texts(model: LoadedModel, other: LoadedModel, documents: Sequence[str])
     if not read.passages:
         remedy = "sentences, several in a document; a blank line ends one"
         raise BadText("no passages in this text", remedy=remedy, code="no-passages")
-    both = []
+    matching = []
     for passage in read.passages:
         also = Passage(passage.texts, other.tokenizer.pieces(*passage.texts), passage.document)
         if len(also.tokens.ids) <= other.limit and _words(passage.units) == _words(also.units):
-            both.append((passage, also))
-    n_other = len(read.passages) - len(both)
-    if len(both) <= MIN_SHARE * len(read.passages):
+            matching.append((passage, also))
+    n_other = len(read.passages) - len(matching)
+    if len(matching) <= MIN_SHARE * len(read.passages):
         cause = f"the tokenizers split {n_other} of {len(read.passages)} texts into other words"
         remedy = "models whose tokenizers find the same words; or compare two atlases by their names alone"
         raise Unsupported(cause, remedy=remedy, code="not-comparable")
-    return SameTexts(both, n_other)
+    return SameTexts(matching, n_other)
 
 
 def _words(units: Units) -> list[str]:

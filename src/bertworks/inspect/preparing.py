@@ -267,7 +267,7 @@ def _as_far(in_own_text: Sequence[Bools], in_other_text: Sequence[Bools], seed: 
     for pairs in in_own_text:
         chosen = rng.random(pairs.sum()) < chances[bins(pairs)]
         queries, keys = np.nonzero(pairs)
-        some = np.zeros_like(pairs)
-        some[queries[chosen], keys[chosen]] = True
-        kept.append(some)
+        sampled = np.zeros_like(pairs)
+        sampled[queries[chosen], keys[chosen]] = True
+        kept.append(sampled)
     return kept

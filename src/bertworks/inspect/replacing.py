@@ -94,15 +94,15 @@ class AblatedModel:
         by_text: dict[int, tuple[Floats, Floats]] = {}
         for members, batch in scored_batches(texts, self.model.encoder.device):
             resume = self._resume(batch)
-            whole = self.measure.read(self.model, resume(()), batch)
+            with_all_heads = self.measure.read(self.model, resume(()), batch)
             changed = []
             for number, heads in enumerate(sets):
                 read = self.measure.read(self.model, resume(heads), batch)
-                changed.append(as_numpy(self.measure.change(read, whole)).astype(np.float64))
+                changed.append(as_numpy(self.measure.change(read, with_all_heads)).astype(np.float64))
                 progress(len(by_text) * len(sets) + (number + 1) * len(members), len(texts) * len(sets))
-            n_rows = batch.n_targets if len(whole) == len(batch.targets) else [1] * len(members)
+            n_rows = batch.n_targets if len(with_all_heads) == len(batch.targets) else [1] * len(members)
             ends = np.cumsum(n_rows)[:-1]
-            parts = np.split(as_numpy(whole), ends), np.split(np.stack(changed), ends, axis=1)
+            parts = np.split(as_numpy(with_all_heads), ends), np.split(np.stack(changed), ends, axis=1)
             for member, base, change in zip(members, *parts, strict=True):
                 by_text[member] = base.astype(np.float64), change
         return [by_text[index] for index in range(len(texts))]
