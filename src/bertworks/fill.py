@@ -97,8 +97,8 @@ class Filler:
         if not candidates:
             cause = f"{len(ids)} tokens, the model takes at most {self.limit}: no room for another"
             raise TooLong(cause, remedy="shorten the text", code="no-room")
-        continued = self._continued_text(text, ids, len(candidates))
-        return Filled(candidates, continued, continued, [best_first[0] for best_first in candidates])
+        continued_text = self._continued_text(text, ids, len(candidates))
+        return Filled(candidates, continued_text, continued_text, [best_first[0] for best_first in candidates])
 
     def _predict(self, pieces: Pieces, ids: list[int], blanks: list[int]) -> Tensor:
         """(blanks, vocabulary) probabilities."""

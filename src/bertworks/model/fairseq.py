@@ -126,8 +126,8 @@ def _hf_config(options: Mapping[str, object], stored: Mapping[str, StoredTensor]
         if name not in stored or len(stored[name].shape) != 2:
             raise BadWeights(f"no {name} in this checkpoint", place=str(path), code="not-fairseq")
     return {
-        **{theirs: options[name] for theirs, name in names.items()},
-        **{theirs: stored[name].shape[0] for theirs, name in tables.items()},
+        **{hf_key: options[name] for hf_key, name in names.items()},
+        **{hf_key: stored[name].shape[0] for hf_key, name in tables.items()},
         "hidden_dropout_prob": options.get("dropout", 0.1),
         "attention_probs_dropout_prob": options.get("attention_dropout", 0.1),
         "type_vocab_size": 1,

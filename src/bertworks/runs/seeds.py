@@ -71,7 +71,7 @@ def resume(out: Path, process: ProcessContext) -> Outcome:
         job = FinetuneJob(config, finetune.read_again(record, out), source, str(record.init), rows=rows)
         if (out / RESULTS).is_file():
             remark = already_ended(out)
-            _emit(process, Remarked(code=remark.code, text=remark.text))
+            _report_event(process, Remarked(code=remark.code, text=remark.text))
         return _run(record, job, out, process)
 
 
@@ -89,7 +89,7 @@ def _run(record: RunRecord, job: FinetuneJob, out: Path, process: ProcessContext
         folder = _seed_folder(out, seed)
         if (folder / RESULTS).is_file():
             continue
-        _emit(process, Remarked(code="next-seed", text=f"seed {seed}, {index + 1} of {len(seeds)}"))
+        _report_event(process, Remarked(code="next-seed", text=f"seed {seed}, {index + 1} of {len(seeds)}"))
         pruner = SeedPruner.from_runs([_seed_folder(out, earlier) for earlier in seeds[:index]], config.task.metric)
         runtime = replace(process.runtime, began=monotonic())
         seed_process = replace(process, runtime=runtime, on_event=partial(_forward_unless_finished, process.on_event))
@@ -121,7 +121,7 @@ def _run(record: RunRecord, job: FinetuneJob, out: Path, process: ProcessContext
         n_seeds=len(summary.metrics),
         pruned_seeds=list(summary.pruned),
     )
-    _emit(process, finished)
+    _report_event(process, finished)
     return Outcome(out)
 
 
@@ -135,7 +135,7 @@ def _forward_unless_finished(on_event: EventHandler, event: Event) -> None:
         on_event(event)
 
 
-def _emit(process: ProcessContext, event: Event) -> None:
+def _report_event(process: ProcessContext, event: Event) -> None:
     with suppress(OSError):  # a closed terminal is no reason to stop
         process.on_event(event)
 
