@@ -1,5 +1,5 @@
 """Commands as a user types them: real processes with real exit codes. They are forked from one that has imported
-everything, since torch alone takes seconds to import; tests/stories.py starts each verb from nothing, too."""
+everything, since torch alone takes seconds to import; tests/stories.py starts each verb but `corpus` from nothing, too."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import Any
 
+MAX_SECONDS = 600
 STREAMS = ("stdin", "stdout", "stderr")
 SERVER = get_context("forkserver")
 SERVER.set_forkserver_preload(
@@ -53,7 +54,10 @@ def forked(
             target=_command, args=([*map(str, args)], files, environment, folder or Path.cwd(), before)
         )
         process.start()
-        process.join()
+        process.join(MAX_SECONDS)
+        if process.exitcode is None:  # as a rank that waits for one that has ended
+            process.kill()
+            process.join()
         assert process.exitcode is not None
         return CompletedProcess(args, process.exitcode, *(file.read_text("utf-8") for file in files[1:]))
 

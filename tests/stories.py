@@ -14,7 +14,7 @@ Commands may go on after a backslash and may have a here-document. A comment bef
 `<!-- not run: REASON -->`, or `<!-- exit 2 -->` if its commands are to end so. `<!-- slow -->` anywhere in a page
 leaves it to `make test-slow`.
 
-Trainings are cut to a few small steps. The first command of each verb is a process as the reader's; the others, where
+Trainings are cut to a few small steps. The first command of each verb but `corpus` is a process as the reader's; the others, where
 they need no shell, are forked from one that has imported everything, and read a part only of the documentation
 installed here.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
 from pathlib import Path
 from typing import Any
@@ -423,6 +424,7 @@ def test_the_atlas_of_another_model_is_refused(
     error = refusal("inspect", tmp_path / "other", *inspect)
     assert error["code"] == "not-comparable" and "bertworks atlas" in error["what to do"]
     assert not (tmp_path / "b.html").exists()
+    assert len(pickle.dumps(model.attention("w1."))) < 100_000, "without the model"
 
 
 def test_in_python(tokenizer: Tokenizer, documents: list[str], tmp_path: Path) -> None:

@@ -512,11 +512,14 @@ REFERENCE = """() => {
 def test_a_long_picture_of_lines_is_drawn_where_it_is_in_sight(browser: Any, tmp_path: Path) -> None:
     page = OpenedPage(browser, long_view(200).save(tmp_path / "page.html"), "#L0H0+1,lines,min0.05")
     assert page.page.locator("canvas.lines").count() == 9
-    assert page.pixels("canvas.lines", 0)[:, :, 3].any()
-    assert not page.pixels("canvas.lines", 8)[:, :, 3].any(), "far below the window"
+    parts: dict[int, Any] = {}
     for top in range(0, 200 * 22, 600):
         page.page.evaluate("(top) => new Promise((done) => { scrollTo(0, top); setTimeout(done, 100); })", top)
-    drawn = np.concatenate([page.pixels("canvas.lines", part) for part in range(9)])
+        widths = page.page.evaluate("[...document.querySelectorAll('canvas.lines')].map(({ width }) => width)")
+        in_sight = [part for part, width in enumerate(widths) if width]
+        assert 0 < len(in_sight) <= 4, "the others take no memory"
+        parts |= {part: page.pixels("canvas.lines", part) for part in in_sight}
+    drawn = np.concatenate([parts[part] for part in range(9)])
     page.page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
     page.page.evaluate(REFERENCE)
     reference = page.pixels("canvas.reference")

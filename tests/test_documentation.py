@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from io import BytesIO
 from pathlib import Path
 
@@ -126,10 +128,11 @@ def test_documentation_of_the_real_installation() -> None:
 
 
 @pytest.mark.slow
-def test_all_documentation_of_the_real_installation() -> None:
-    file = BytesIO()
-    documents, sentences, words = write_documentation(file)
-    texts = [json.loads(line)["text"].split("\n") for line in file.getvalue().splitlines()]
-    assert (
-        len(texts) == documents > 1000 and sum(map(len, texts)) == sentences > 3 * documents and words > 4 * sentences
-    )
+def test_all_documentation_of_the_real_installation(tmp_path: Path) -> None:
+    """By the verb, as a process from nothing: the pages of the documentation read a part."""
+    out = tmp_path / "docs.jsonl"
+    command = [sys.executable, "-m", "bertworks", "corpus", "docs", "--out", str(out)]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    texts = [json.loads(line)["text"].split("\n") for line in out.read_bytes().splitlines()]
+    assert len(texts) > 1000 and sum(map(len, texts)) > 3 * len(texts)
+    assert f"{len(texts):,} documents, {sum(map(len, texts)):,} sentences" in output

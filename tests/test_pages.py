@@ -86,7 +86,7 @@ def test_the_table_of_a_figure() -> None:
     html = figure(("t", "题"), curves, x_title=("x", "横"), baseline=(("base", "基"), 2.0), best=2.0)
     assert re.findall(r"<td>(.*?)</td>", html.replace("<small>", "<!--").replace("</small>", "-->")) == [
         *("1", "0.5", ""),
-        *("2<!-- " + bilingual("best evaluation", "最好的评估") + "-->", "", "0.33333"),
+        *("2<!-- " + bilingual("kept model", "保留的模型") + "-->", "", "0.33333"),
         *("12,345", "1,234", ""),
     ]
     assert "&lt;a&gt;" in html and "<a>" not in html and html.count('<th class="dots">') == 1
@@ -154,7 +154,10 @@ def test_the_tour_shows_names_of_heads_and_what_cannot_be_named() -> None:
     links = "".join(f'<a href="inside/a/attention.html#L0H{head}">L0H{head}</a>, ' for head in range(1, 7))
     assert f"<td>{bilingual(*NAME_TITLES['next'])}</td><td>{links[:-2]} +2</td><td>–</td>" in names
     assert names.count("<tr>") == 4, "a header, and the names that occur"
-    assert "1,200 passages of 60 documents; cannot be seen: &lt;no&gt; pairs (such words in the other text)" in html
+    assert (
+        "1,200 passages of 60 documents; cannot be seen: &lt;no&gt; pairs (the same or a related word in the other text)"
+        in html
+    )
     assert "no head in any model: the previous word, " in html and "in any model: the next" not in html
     assert "other: no passages; not enough text (the next word" in html and "文本不足（下一个词" in html
     assert "A &lt;b&gt;. / B." in html and html.count('href="inside/b/attention.html"') == 1
@@ -234,7 +237,7 @@ def test_curves_are_drawn_where_their_numbers_are(browser: Any, report: Path) ->
         assert axis_values(losses, "y", [float(baseline.get_attribute("y1"))]) == pytest.approx([1.5], abs=0.01)
         ring = losses.locator(".best-mark")
         place = [axis_values(losses, axis, [float(ring.get_attribute(f"c{axis}"))])[0] for axis in "xy"]
-        assert place == pytest.approx([1500, 0.625], rel=0.01), "around the best evaluation"
+        assert place == pytest.approx([1500, 0.625], rel=0.01), "around the kept model"
         lines = losses.locator("polyline").evaluate_all(
             "(lines) => lines.map((line) => [getComputedStyle(line).stroke, line.getAttribute('stroke-dasharray')])"
         )
@@ -310,7 +313,7 @@ def test_a_report_without_a_script_has_all_numbers_as_text(browser: Any, report:
             losses, reliability, _ = page.locator("figure.curves table").all()
             assert losses.inner_text().split("\n")[0].split() == ["step", "training", "held", "out"]
             shown = [" ".join(row.inner_text().split()) for row in losses.locator("tr").all()[1:]]
-            assert shown == ["10 1.25", "20 0.75 0.9", "1,500 best evaluation 0.5 0.625", "unigram 1.500"]
+            assert shown == ["10 1.25", "20 0.75 0.9", "1,500 kept model 0.5 0.625", "unigram 1.500"]
             assert "87.5%" in reliability.inner_text() and "90%" in reliability.inner_text()
             bars = page.locator(".bars").inner_text()
             assert all(text in bars for text in ("mine", "82.3%", "75.0% – 90.0%", "chance", "25.0%"))

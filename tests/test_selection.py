@@ -9,6 +9,7 @@ import random
 import re
 import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +21,33 @@ import bertworks
 from bertworks.config import TaskArtifact
 from bertworks.datasets.example import Example
 from bertworks.errors import NotFound
-from bertworks.measure.selection import best, by_metric, cross_fitted, latest_near_best, standard_error, value_in_choice
+from bertworks.measure.selection import (
+    best,
+    by_metric,
+    cross_fitted,
+    jackknife,
+    latest_near_best,
+    standard_error,
+    value_in_choice,
+)
 from bertworks.runs.compare import compare
-from bertworks.runs.evaluations import EVALUATIONS, discard_later, read_scores
-from bertworks.runs.finetune import DevEvaluation
+from bertworks.runs.evaluations import (
+    EVALUATIONS,
+    History,
+    discard_later,
+    earlier_scores,
+    read_scores,
+    write_scores,
+)
+from bertworks.runs.finetune import CHOICE_ERROR, DevEvaluation
 from bertworks.tasks.evaluation import baseline_metrics, calibrate
 from bertworks.tasks.task import softmax
-from bertworks.train.checkpoint import CHECKPOINTS
+from bertworks.train.checkpoint import CHECKPOINTS, State
+from bertworks.train.events import BEST_MODEL_LOST, Evaluated, Log, Remarked
+from bertworks.train.policy import EvaluationPolicy
 from commands import run as run_command
 from refusals import refused
-from test_tasks import WORDS, config_of, sliding_windows, small_task, synthetic_examples
+from test_tasks import WORDS, config_of, predict, sliding_windows, small_task, synthetic_examples
 from texts import tiny_tokenizer
 from training import digest, events
 
@@ -111,8 +129,8 @@ def test_the_jackknife_agrees_with_the_error_of_a_mean_difference() -> None:
     first, second = ((generator.random((400, 1)) < rate).astype(float) for rate in (0.8, 0.6))
     differences = first - second
     expected = differences.std(ddof=1) / np.sqrt(len(differences))
-    assert standard_error(share, first, second) == pytest.approx(expected, rel=0.4)
-    assert standard_error(share, first, first) == 0
+    assert standard_error(jackknife(share, first) - jackknife(share, second)) == pytest.approx(expected, rel=0.4)
+    assert standard_error(jackknife(share, first[:1])) == float("inf")
 
 
 def test_a_lead_within_one_standard_error_does_not_keep_an_earlier_model() -> None:
@@ -140,24 +158,64 @@ def test_a_run_keeps_what_the_rule_chooses(seed: int) -> None:
 
 
 def test_a_sampled_dev_chooses_the_latest_near_the_best(base_model: Path, tmp_path: Path) -> None:
-    """What the run kept, by its rule from the scores that it wrote; and the same where it was resumed."""
+    """What the run kept, by its rule from the scores that it wrote."""
     settings = {**SETTINGS, "train.evaluate_tokens": 200, "train.evaluations": 20, "train.checkpoint_every": 20}
     run = bertworks.finetune(
         noisy_rows(80), dev=noisy_rows(120, seed=1), model=base_model, out=tmp_path / "run", budget=6, settings=settings
     )
     selection = run.results["selection"]
     kept = read_scores(run.folder)
-    task = run.model.predictor.task
-    chosen = latest_near_best(by_metric(task.metric_values, "accuracy"), list(kept.values()))
-    assert selection["step"] == list(kept)[chosen]
+    criterion = by_metric(run.model.predictor.task.metric_values, "accuracy")
+    assert selection["step"] == list(kept)[latest_near_best(criterion, list(kept.values()))]
     assert selection["sampled_examples"] == len(kept[0]) < 120
-    (finished,) = events(run.folder, "end")
-    assert finished["sampled_examples"] == selection["sampled_examples"]
-    first, *_, latest = events(run.folder, "eval")
-    new_process = DevEvaluation(task, [], [], "accuracy", is_sampled=True, run=run.folder)
-    assert first["metrics"]["error"] == 1 - first["metrics"]["accuracy"]
-    value = new_process._value_in_choice(latest["step"], kept[latest["step"]])
-    assert latest["metrics"]["error"] == 1 - value
+    assert events(run.folder, "end")[0]["sampled_examples"] == selection["sampled_examples"]
+    for index, (event, scores) in enumerate(zip(events(run.folder, "eval"), kept.values(), strict=True)):
+        value = value_in_choice(criterion, list(kept.values())[:index], scores)
+        assert event["metrics"]["choice_error"] == 1 - value
+        assert event["metrics"]["error"] == 1 - event["metrics"]["accuracy"]
+
+
+@pytest.mark.parametrize("restarted_at", [None, 1, 2, 3])
+def test_a_choice_goes_on_in_a_new_process(tmp_path: Path, restarted_at: int | None) -> None:
+    """Evaluations of planted models; from one of them on by an object that knows of earlier ones by their files."""
+    task = small_task("bert-mini", "classify")
+    examples = synthetic_examples("classify", 100)
+    features = task.features(examples, sliding_windows())
+    answers = [prediction.label for prediction in predict(task, features, examples)]
+    rights = [90, 88, 60, 87]  # of 100 answers, as the labels are chosen for it; the last is near the best, and kept
+    log = Log(tmp_path, lambda event: None, since=0)
+    policy = EvaluationPolicy(lambda step: {}, lambda: None, monitor=CHOICE_ERROR)
+    evaluation, state = None, State()
+    for step, n_right in enumerate(rights):
+        if evaluation is None or step == restarted_at:
+            evaluation = DevEvaluation(
+                task, features, examples, "accuracy", is_sampled=True, run=tmp_path, keeps_scores=True
+            )
+        order = np.random.default_rng(step).permutation(100)
+        evaluation.examples = [
+            Example(example.texts, answer if place < n_right else {"high": "low", "low": "high"}[answer])
+            for example, answer, place in zip(examples, answers, order.tolist(), strict=True)
+        ]
+        metrics = evaluation(step)
+        log.write(Evaluated(step=step, metrics=metrics))
+        state = policy.update(replace(state, step=step), metrics)
+    log.close()
+    assert [event["metrics"]["accuracy"] for event in events(tmp_path, "eval")] == [0.9, 0.88, 0.6, 0.87]
+    assert (state.best_step, state.best) == (3, pytest.approx(0.1))
+
+
+def test_models_that_are_lost_have_no_part_in_the_choice(tmp_path: Path) -> None:
+    write_scores(tmp_path, 1, table_of(90))
+    write_scores(tmp_path, 2, table_of(60))
+    log = Log(tmp_path, lambda event: None, since=0)
+    log.write(Evaluated(step=1, metrics={"accuracy": 0.9}))
+    assert [scores.mean() for scores in earlier_scores(tmp_path, 3)] == [0.9]
+    log.write(Remarked(step=1, code=BEST_MODEL_LOST, text="lost"))
+    log.write(Evaluated(step=2, metrics={"accuracy": 0.6}))
+    log.close()
+    assert [scores.mean() for scores in earlier_scores(tmp_path, 3)] == [0.6]
+    assert earlier_scores(tmp_path, 2) == []
+    assert History.read(tmp_path, 2, range(100)).steps == [2]
 
 
 def test_results_say_how_the_model_was_chosen(run: bertworks.Run) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 SPARKLINE_BARS = "▁▂▃▄▅▆▇█"
 STOPPING = "stopping after this step; Ctrl-C again ends at once"
+HIDDEN = ("loss", "error", "choice_error")  # of an evaluation: models are compared by them
 LOG_SECONDS = 15.0  # between training lines where there is no terminal
 
 
@@ -125,6 +126,8 @@ def _metrics_lines(finished: Finished) -> list[str]:
     label = "mean" if finished.std is not None else "best"
     if finished.metric is not None and finished.std is None and finished.n_evaluations is None:
         label = "dev"  # the model of the last step: there was nothing to choose from
+    elif finished.sampled_examples is not None:
+        label = "kept"  # which need not be the best
     lines = [f"{label:8}  {metrics_line(finished.metrics, finished.std)}"]
     if finished.metric is not None and finished.interval is not None:
         lines += _choice_lines(finished, finished.metric)
@@ -151,7 +154,7 @@ def _choice_lines(finished: Finished, metric: str) -> list[str]:
             f"          of {evaluations} on {counted(finished.sampled_examples, 'dev example')} the latest within one "
             f"standard error of the best, at step {finished.best_step:,}{last}"
         ]
-    return [f"          of the best evaluation of each seed on dev{last}"] if last else []
+    return [f"          of the model that each seed keeps, on dev{last}"] if last else []
 
 
 def _estimate_lines(finished: Finished, metric: str, interval: tuple[float, float]) -> list[str]:
@@ -202,9 +205,7 @@ def event_line(event: Event) -> str | None:
 
 def metrics_line(metrics: Mapping[str, float], std: Mapping[str, float] | None = None) -> str:
     """`std`: of each metric, over seeds. A loss is called so, with its name where there are several."""
-    shown = {
-        name: value for name, value in metrics.items() if name not in ("loss", "error") and isinstance(value, float)
-    }
+    shown = {name: value for name, value in metrics.items() if name not in HIDDEN and isinstance(value, float)}
     losses = [name for name in shown if _is_loss(name)]
     titles = {name: f"{metric_title(name)} loss" if len(losses) > 1 else "loss" for name in losses}
     return ", ".join(

@@ -13,9 +13,9 @@ from bertworks.inspect.measures import Measure, scored_texts
 from bertworks.inspect.passages import Passage
 from bertworks.inspect.recurring import RecurrenceCheck, check_recurrence
 from bertworks.inspect.replacing import AblatedModel, Head, Replacement, gradient_importance, mean_outputs
-from bertworks.inspect.running import Progress, no_progress
 from bertworks.inspect.units import WordTypes
 from bertworks.model.model import Model
+from bertworks.tasks.inference import Progress, no_progress
 
 N_SEQUENCES = 200  # that heads are measured on
 N_RECURRING = 600  # that recurring words are looked for in

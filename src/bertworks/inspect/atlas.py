@@ -24,11 +24,11 @@ from bertworks.inspect.predicting import HidingModel, OrderedPMI, Predictors, fi
 from bertworks.inspect.preparing import AtlasTexts, Preparation
 from bertworks.inspect.related import MIN_CORPUS_WORDS, Relatedness, own_vectors, word_vectors
 from bertworks.inspect.replacing import Replacement
-from bertworks.inspect.running import Progress, no_progress
 from bertworks.inspect.units import WordTypes
 from bertworks.model.model import Model
 from bertworks.model.pooling import Pooling
 from bertworks.model.weights import as_numpy
+from bertworks.tasks.inference import Progress, no_progress
 from bertworks.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ NAME_TITLES: Titles = {
     "previous2": ("the word before the previous", "前面第二个词"),
     "same": ("the same word elsewhere", "别处的同一个词"),
     "related": ("related words", "相关的词"),
-    "across": ("such words in the other text", "另一段文本中的这类词"),
+    "across": ("the same or a related word in the other text", "另一段文本中相同或相关的词"),
     "pieces": ("other pieces of its word", "同一个词的其他词片"),
     "predicts": ("words that predict it", "能预测它的词"),
     "cls": ("rests on [CLS]", "停留在 [CLS]"),

@@ -23,8 +23,9 @@ from bertworks.files import atomic_write, read_json
 from bertworks.inspect.atlas import LoadedModel, atlas, first_documents, reads_pairs
 from bertworks.inspect.passages import Passage, read_passages
 from bertworks.inspect.replacing import Head
-from bertworks.inspect.running import Progress, no_progress, run_passages
+from bertworks.inspect.running import run_passages
 from bertworks.inspect.units import Floats, Units
+from bertworks.tasks.inference import Progress, no_progress
 
 N_TEXTS = 100  # that attention is compared on
 TEXTS_AT_ONCE = 4  # of which all layers are in memory

@@ -45,9 +45,10 @@ from bertworks.inspect.naming import (
     judge_sink,
 )
 from bertworks.inspect.preparing import INSIDE, NULL, WITH_NULL, AtlasTexts, PreparedText
-from bertworks.inspect.running import Progress, run_passages
+from bertworks.inspect.running import run_passages
 from bertworks.inspect.units import Floats
 from bertworks.model.model import Model
+from bertworks.tasks.inference import Progress
 
 NOT_ENOUGH = "not enough text"
 

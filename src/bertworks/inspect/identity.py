@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from bertworks.errors import BadConfig
@@ -20,12 +20,12 @@ def model_hash(model: Model) -> str:
     return digest.hexdigest()
 
 
-def check_atlas_model(path: Path, hash_of_model: Callable[[], str]) -> None:
+def check_atlas_model(path: Path, model: Model) -> None:
     """Refuse the atlas of other weights: what their heads do, nobody has measured of these. An atlas that does not say
     which model it is of passes."""
     content = read_json(path)
     recorded_model_hash = content.get("model") if isinstance(content, Mapping) else None
-    if isinstance(recorded_model_hash, str) and recorded_model_hash != hash_of_model():
+    if isinstance(recorded_model_hash, str) and recorded_model_hash != model_hash(model):
         cause = "an atlas of another model: its names are of other weights, even if these have been trained from them"
         remedy = "the atlas of this model: `bertworks atlas MODEL --corpus FILE --out atlas.json`"
         raise BadConfig(cause, place=str(path), remedy=remedy, code="not-comparable", fields=["atlas"])

@@ -33,9 +33,10 @@ from bertworks.inspect.naming import POSITIONAL, RelationEvidence, Thresholds
 from bertworks.inspect.passages import Passage, piece_words
 from bertworks.inspect.preparing import PreparedText
 from bertworks.inspect.relations import PiecePairs
-from bertworks.inspect.running import Progress, run_passages
+from bertworks.inspect.running import run_passages
 from bertworks.inspect.units import Floats, Numbers
 from bertworks.model.model import Model
+from bertworks.tasks.inference import Progress
 
 N_TEXTS = 100
 MIN_PLANTED = 10  # twins, and word types that recur in foreign texts
@@ -220,12 +221,15 @@ class Interventions:
         chosen = [item for item in texts[:N_TEXTS] if item.sinks is not None]
         self._run_before(texts, len(chosen), examples)
         if names & {*NAMES_KEPT_BY_SHUFFLING, "pieces"}:
-            self._sum([shuffled_units(item, rng) for item in chosen], self.shuffled)
+            changed = [shuffled_units(item, rng) for item in chosen]
+            has_own_words = "pieces" in names and any(map(has_chinese_words, chosen))
+            if names & set(NAMES_KEPT_BY_SHUFFLING) or not has_own_words:
+                self._sum(changed, self.shuffled)
             self.shuffled_words = self.shuffled
-        if "pieces" in names and any(map(has_chinese_words, chosen)):
-            self.shuffled_words = LayerSums()
-            own_rng = np.random.default_rng([self.seed, 4])  # so that other texts are changed as they are without it
-            self._sum([shuffled_words(item, own_rng) for item in chosen], self.shuffled_words)
+            if has_own_words:
+                self.shuffled_words = LayerSums()
+                own_rng = np.random.default_rng([self.seed, 4])  # other texts are changed as they are without it
+                self._sum([shuffled_words(item, own_rng) for item in chosen], self.shuffled_words)
         if "sep" in names:
             pairs = [(item, moved_separator(item, rng)) for item in chosen]
             self._sum([item for item, moved in pairs if moved is not None], self.moved[0])

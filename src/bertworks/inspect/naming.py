@@ -238,7 +238,7 @@ def judge_own(evidence: RelationEvidence, thresholds: Thresholds) -> Verdict:
 
 def judge_across(across: Verdict, in_other_text: Evidence, in_own_text: Evidence, thresholds: Thresholds) -> Verdict:
     """What is found of a relation in the other text, if it is more than in the own one. `across`: the verdict on it
-    there; evidence of targets `there`, and of as distant ones `here`, in the own text."""
+    there; evidence of its targets, and of as distant ones in the own text."""
     own = in_own_text.moments(_one(TARGET, 3))
     times = ratio_of_means(in_other_text.moments(_one(TARGET, 3)), own, thresholds.z)
     more = Condition("times its own text", times, thresholds.across_ratio)

@@ -20,12 +20,11 @@ from torch import Tensor
 from bertworks.inspect.passages import Passage
 from bertworks.inspect.related import MAX_WORDS, pair_counts
 from bertworks.inspect.relations import InspectedText
-from bertworks.inspect.running import Progress
 from bertworks.inspect.units import Bools, Floats, Numbers
 from bertworks.model.layout import Tokens
 from bertworks.model.model import Model
 from bertworks.model.weights import as_numpy
-from bertworks.tasks.inference import token_batches
+from bertworks.tasks.inference import Progress, token_batches
 
 TARGETS_PER_SENTENCE = 8
 COUNTED_DISTANCE = 5  # words to either side

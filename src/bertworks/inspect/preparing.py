@@ -156,7 +156,7 @@ class Preparation:
         find_decoys: FindDecoys = like_decoys,
         by_pairs: bool = False,
     ) -> None:
-        """Adds the sites of a relation to those of each text; and those of its null, for the relations of ours."""
+        """Adds a relation to each text; and its null, for the relations of ours."""
         others: Sequence[Bools | None] = excluded or [None] * len(texts)
         triples = list(zip(texts, targets, others, strict=True))
         by_name = {name: [find_relation(*triple, find_decoys, by_pairs=by_pairs) for triple in triples]}

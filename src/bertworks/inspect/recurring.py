@@ -18,8 +18,8 @@ from bertworks.inspect.measures import MASK_RATE, LanguageLoss
 from bertworks.inspect.passages import Passage
 from bertworks.inspect.relations import FREQUENCY_TOLERANCE, N_COMMON, InspectedText, same_word
 from bertworks.inspect.replacing import AblatedModel, Head
-from bertworks.inspect.running import Progress, no_progress
 from bertworks.inspect.units import Floats, WordTypes
+from bertworks.tasks.inference import Progress, no_progress
 
 N_OTHER_SETS = 10  # of as many other heads of the same layers
 MIN_TYPES = 30  # of words that recur

@@ -218,7 +218,7 @@ def relabelled(
 
 def with_best_offset(relations: Sequence[TextRelation | None]) -> tuple[list[TextRelation | None], int, float]:
     """What a relation has to beat: the one offset at which most of its targets are found, and how often, as a mean
-    over word types; and the sites with that."""
+    over word types; and the relations with that."""
     present = [item for item in relations if item is not None]
     if not present:
         return list(relations), 0, 0.0

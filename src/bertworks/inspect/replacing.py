@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 
 from bertworks.inspect.measures import Measure, ScoredBatch, ScoredText, scored_batches
-from bertworks.inspect.running import Progress, no_progress
 from bertworks.inspect.units import Floats
 from bertworks.model.attention import CONTENT, AttentionCall, EditHeads, edit_heads
 from bertworks.model.model import Model
 from bertworks.model.transformer import Transformer
 from bertworks.model.weights import as_numpy
+from bertworks.tasks.inference import Progress, no_progress
 
 Replacement = Literal["mean", "zero", "uniform"]
 Head = tuple[int, int]  # layer and head; layers that share weights are several

@@ -13,18 +13,12 @@ from bertworks.model.attention import CONTENT, AttentionLayer, record_attention
 from bertworks.model.layout import Tokens
 from bertworks.model.model import Model
 from bertworks.model.weights import as_numpy
-from bertworks.tasks.inference import token_batches
+from bertworks.tasks.inference import Progress, token_batches
 
 BATCH_TOKENS = 2048
-Progress = Callable[[int, int], None]
-"""Called with how many are done, and how many there are."""
 OnText = Callable[[int, int, Floats, Floats], None]
 """Called with a layer, the index of a passage, the attention between its tokens, (H, T, T), and the lengths of what
 they bring at full weight, (H, T)."""
-
-
-def no_progress(n_done: int, total: int) -> None:
-    """Reports nothing."""
 
 
 def run_passages(model: Model, passages: Sequence[Passage], on_text: OnText, progress: Progress) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import webbrowser
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from bertworks.arguments import check_arguments
 from bertworks.errors import BadConfig, TooLong, Unsupported
-from bertworks.inspect.identity import check_atlas_model, model_hash
+from bertworks.inspect.identity import check_atlas_model
 from bertworks.inspect.numbers import Array
 from bertworks.inspect.picture import lines_svg
 from bertworks.inspect.units import Units
@@ -60,9 +60,10 @@ class AttentionView:
     mixing: Array  # (L, T): the share of a token's new state that comes from other tokens
     scores_are_products: bool = True  # of queries and keys; False: they are compared by a network
     model: str = ""  # its name, for titles
-    hash_of_model: Callable[[], str] | None = field(
-        default=None, compare=False
-    )  # asked for with an atlas: it takes long
+    _source: Model | None = field(default=None, compare=False, repr=False)  # to check an atlas against; never pickled
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**vars(self), "_source": None}
 
     def __repr__(self) -> str:
         n_layers, n_heads, n_tokens, _ = self.probabilities.shape
@@ -113,8 +114,8 @@ class AttentionView:
         from bertworks.inspect.page import write_attention_page  # which imports this module
 
         names = None if atlas is None else Path(atlas)
-        if names is not None and self.hash_of_model is not None:
-            check_atlas_model(names, self.hash_of_model)
+        if names is not None and self._source is not None:
+            check_atlas_model(names, self._source)
         return write_attention_page(Path(path), self, model=model, other=other, atlas=names, layers=layers)
 
     def show(self, path: str | Path = "attention.html") -> Path | None:
@@ -257,7 +258,7 @@ def inspect_text(model: Model, tokens: Pieces, texts: tuple[str, ...]) -> Attent
         norms=stacked("value_norms"),
         mixing=np.stack(mixing),
         scores_are_products=encoder.config.attention != "additive",
-        hash_of_model=partial(model_hash, model),
+        _source=model,
     )
 
 

@@ -19,11 +19,10 @@ from bertworks.inspect.clusters import Clusters, find_clusters
 from bertworks.inspect.contexts import Context, Contexts, find_contexts
 from bertworks.inspect.marking import marking_words
 from bertworks.inspect.planes import LayerMap, aligned_maps
-from bertworks.inspect.running import Progress, no_progress
 from bertworks.model.layout import Tokens
 from bertworks.model.transformer import Transformer
 from bertworks.model.weights import as_numpy
-from bertworks.tasks.inference import token_batches
+from bertworks.tasks.inference import Progress, no_progress, token_batches
 
 FORMAT = 1
 MAX_CONTEXTS = 1000

@@ -17,9 +17,9 @@ from bertworks.inspect.atlas import LoadedModel
 from bertworks.inspect.clusters import unit
 from bertworks.inspect.contexts import Context, SentenceSample, read_context, word_pattern
 from bertworks.inspect.marking import context_words
-from bertworks.inspect.running import Progress, no_progress
 from bertworks.inspect.word_map import Array, static_vector, word_states
 from bertworks.measure.metrics import average_ranks, correlation
+from bertworks.tasks.inference import Progress, no_progress
 from bertworks.text.sentences import split_sentences
 
 N_CONTEXTS = 20  # of each word

@@ -39,31 +39,41 @@ def best(criterion: Criterion, evaluations: Sequence[Floats]) -> int:
 def latest_near_best(criterion: Criterion, evaluations: Sequence[Floats]) -> int:
     """The latest that is worse than the best by at most one standard error of their difference."""
     chosen = best(criterion, evaluations)
-    highest = evaluations[chosen]
-    for index in range(len(evaluations) - 1, chosen, -1):
-        scores = evaluations[index]
-        if criterion(highest) - criterion(scores) <= standard_error(criterion, highest, scores):
-            return index
-    return chosen
+    near_best = _near(criterion, evaluations[chosen])
+    return next((index for index in range(len(evaluations) - 1, chosen, -1) if near_best(evaluations[index])), chosen)
 
 
 def value_in_choice(criterion: Criterion, earlier: Sequence[Floats], scores: Floats) -> float:
     """By which a run compares its latest evaluation with earlier ones, and keeps the later of equal ones: that of the
     best, if they cannot be told apart."""
     evaluations = [*earlier, scores]
-    is_chosen = latest_near_best(criterion, evaluations) == len(earlier)
-    return max(map(criterion, evaluations)) if is_chosen else criterion(scores)
+    highest = evaluations[best(criterion, evaluations)]
+    return criterion(highest if _near(criterion, highest)(scores) else scores)
 
 
-def standard_error(criterion: Criterion, first: Floats, second: Floats) -> float:
-    """Of the difference of two models on the same examples: a jackknife that leaves out one group of them at a time."""
-    n_groups = min(JACKKNIFE_GROUPS, len(first))
-    if n_groups < 2:
-        return float("inf")
-    group_of = np.arange(len(first)) % n_groups
-    kept = [group_of != group for group in range(n_groups)]
-    differences = np.array([criterion(first[rows]) - criterion(second[rows]) for rows in kept])
-    return float(np.sqrt((n_groups - 1) * differences.var()))
+def _near(criterion: Criterion, highest: Floats) -> Callable[[Floats], bool]:
+    """Whether scores are worse than the highest ones by at most one standard error of the difference."""
+    value = criterion(highest)
+    without_groups = jackknife(criterion, highest)
+
+    def is_near(scores: Floats) -> bool:
+        difference = value - criterion(scores)
+        return difference <= 0 or difference <= standard_error(without_groups - jackknife(criterion, scores))
+
+    return is_near
+
+
+def jackknife(criterion: Criterion, scores: Floats) -> Floats:
+    """Its values without one group of the examples at a time; none for a single example."""
+    n_groups = min(JACKKNIFE_GROUPS, len(scores)) if len(scores) > 1 else 0
+    group_of = np.arange(len(scores)) % max(1, n_groups)
+    return np.array([criterion(scores[group_of != group]) for group in range(n_groups)])
+
+
+def standard_error(jackknife_values: Floats) -> float:
+    """Of the criterion, or of a difference of two, on the same examples."""
+    n_groups = len(jackknife_values)
+    return float(np.sqrt((n_groups - 1) * jackknife_values.var())) if n_groups else float("inf")
 
 
 def cross_fitted(

@@ -32,7 +32,7 @@ def figure(
 ) -> str:
     """Curves over the same axes; `x_percent`, `y_percent`: one of shares. `baseline`: the title and value of a
     horizontal line to compare with; `diagonal`: the title of the line where both axes are equal; `best`: where dots are
-    the best ones."""
+    those of the model that is kept."""
     curves = [Curve(curve.title, finite, curve.dots) for curve in curves if (finite := _finite(curve.points))]
     if not curves:
         return ""
@@ -41,7 +41,7 @@ def figure(
     for x in sorted({x for column in columns for x in column}):
         cells = "".join(f"<td>{_shown(column[x], y_percent) if x in column else ''}</td>" for column in columns)
         is_best = x == best and any(curve.dots and x in column for curve, column in zip(curves, columns, strict=True))
-        mark = f"<small> {bilingual('best evaluation', '最好的评估')}</small>" if is_best else ""
+        mark = f"<small> {bilingual('kept model', '保留的模型')}</small>" if is_best else ""
         row = '<tr class="best">' if is_best else "<tr>"
         rows.append(f"{row}<td>{_shown(x, x_percent)}{mark}</td>{cells}</tr>")
     titles = (('<th class="dots">' if curve.dots else "<th>") + f"{_text(curve.title)}</th>" for curve in curves)

@@ -35,11 +35,11 @@ MAX_CONFUSED_PAIRS = 20  # shown where the confusion matrix would be too large
 ESTIMATE = ("on new examples", "对新样本的估计")
 INTERVAL = ("95 % CI", "95 % 置信区间")
 CROSS_FITTED_NOTE = (
-    "The best checkpoint is chosen on these examples and looks better on them than on new ones. The estimate for new "
+    "The checkpoint is chosen on these examples and looks better on them than on new ones. The estimate for new "
     "examples and the interval around it are corrected for that (cross-fitting: each half of dev is scored by the "
-    "checkpoint that is best on the other half).",
-    "最好的检查点是在这些样本上挑选的，其得分偏乐观：“对新样本的估计”及其置信区间已对此作修正（交叉拟合：开发集的每一半"
-    "由在另一半上最好的检查点评分）。",
+    "checkpoint that is chosen on the other half).",
+    "检查点是在这些样本上挑选的，其得分偏乐观：“对新样本的估计”及其置信区间已对此作修正（交叉拟合：开发集的每一半"
+    "由在另一半上选出的检查点评分）。",
 )
 Metrics = Mapping[str, Metric]
 Key = TypeVar("Key")
@@ -186,7 +186,7 @@ def _metrics(results: EvalResults, metrics: Metrics, task: AnyTask) -> str:
     selection = results.selection
     columns = [
         (
-            bilingual(*(("value", "值") if selection is None else ("best evaluation", "最好的评估"))),
+            bilingual(*(("value", "值") if selection is None else ("kept model", "保留的模型"))),
             _formatted(results.metrics, metrics),
         ),
         (bilingual(*ESTIMATE), _formatted(selection.cross_fitted if selection else {}, metrics)),

@@ -74,7 +74,7 @@ def compare(first: Path, second: Path) -> Comparison:
     n_evaluations = [(run_results.get("selection") or {}).get("n_evaluations") for run_results in results]
     if None not in n_evaluations and n_evaluations[0] != n_evaluations[1]:
         text = (
-            f"the best of {n_evaluations[0]} evaluations is compared with the best of {n_evaluations[1]}, and more "
+            f"a choice among {n_evaluations[0]} evaluations is compared with one among {n_evaluations[1]}, and more "
             "evaluations flatter; --set train.evaluations makes them equal"
         )
         remarks.append(Remark("different-evaluations", text))

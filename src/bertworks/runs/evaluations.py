@@ -17,7 +17,7 @@ from bertworks.measure.metrics import Floats, nan_to_zero
 from bertworks.measure.selection import Choose, best, cross_fitted, latest_near_best
 from bertworks.tasks.evaluation import Selection
 from bertworks.tasks.inference import AnyTask
-from bertworks.train.events import METRICS, Evaluated, of_kind, read_events
+from bertworks.train.events import METRICS, candidates, read_events
 
 EVALUATIONS = "evaluations"
 NAME = re.compile(r"step-(\d{8,})\.npy")
@@ -42,6 +42,16 @@ def read_scores(run: Path) -> dict[int, Floats]:
     return {step: np.load(path, allow_pickle=False) for step, path in sorted(_files(run).items())}
 
 
+def earlier_scores(run: Path, step: int) -> list[Floats]:
+    """Of the evaluations before this step among which the model is chosen, as far as they are kept."""
+    scores = read_scores(run)
+    return [scores[earlier] for earlier in _candidate_steps(run) if earlier < step and earlier in scores]
+
+
+def _candidate_steps(run: Path) -> list[int]:
+    return sorted({event.step for event in candidates(read_events(run / METRICS))})
+
+
 def choice_rule(*, reads_all: bool) -> Choose:
     """How a run chooses its model. Where evaluations read only a part of dev, the lead of the best may be luck."""
     return best if reads_all else latest_near_best
@@ -54,7 +64,8 @@ def _files(run: Path) -> dict[int, Path]:
 
 @dataclass(frozen=True)
 class History:
-    """All evaluations of a run: the scores of the same dev examples at each of these steps."""
+    """The evaluations among which a run's model is chosen: the scores of the same dev examples at each of these
+    steps."""
 
     steps: list[int]
     best_step: int
@@ -63,7 +74,7 @@ class History:
 
     @classmethod
     def read(cls, run: Path, best_step: int, examples: Sequence[int]) -> History:
-        steps = sorted({event.step for event in of_kind(read_events(run / METRICS), Evaluated)})
+        steps = _candidate_steps(run)
         scores = read_scores(run)
         is_complete = scores.keys() >= set(steps)
         return cls(steps, best_step, [scores[step] for step in steps] if is_complete else None, examples)

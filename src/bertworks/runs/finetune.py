@@ -30,7 +30,7 @@ from bertworks.model.resize import refit, use_partial_embedding, with_full_embed
 from bertworks.reports.finetune import write_finetune_report
 from bertworks.reports.page import REPORT
 from bertworks.runs.context import DATA, Outcome, ProcessContext, RunContext, open_run, resolve_name
-from bertworks.runs.evaluations import History, discard_later, read_scores, write_scores
+from bertworks.runs.evaluations import History, discard_later, earlier_scores, write_scores
 from bertworks.runs.plan import planned
 from bertworks.runs.record import FINETUNE, SEEDS, Kind, RunRecord
 from bertworks.runs.results import RESULTS, read_results
@@ -60,6 +60,8 @@ from bertworks.train.policy import EvaluationPolicy, Pruner, never_prune
 from bertworks.train.runtime import choose_device
 from bertworks.train.trainer import Trainer
 from bertworks.workbench import Workbench, load
+
+CHOICE_ERROR = "choice_error"
 
 
 @dataclass(frozen=True)
@@ -255,7 +257,7 @@ class _Finetuning:
         policy = EvaluationPolicy(
             evaluate=evaluation,
             save_model=lambda: save_model(task, artifact, self.start, lineage, run.folder) if run.is_main else None,
-            monitor="error",
+            monitor="error" if self.splits.reads_all_dev else CHOICE_ERROR,
             at_start=loop.budget is not None,  # a new head knows nothing; but a budget needs the time it takes
             patience=loop.patience,
             pruner=pruner,
@@ -448,9 +450,9 @@ def token_subset(features: list[Features], max_tokens: int) -> list[int]:
 
 @dataclass
 class DevEvaluation:
-    """The metrics on dev, the same in every process. Models are chosen by "error": 1 - metric; where only a part of dev
-    is read, a model that cannot be told from the best so far has the error of that one, so that of both the later is
-    kept."""
+    """The metrics on dev, the same in every process. Models are chosen by "error", 1 - metric. Where only a part of dev
+    is read, they are chosen by "choice_error": that of a model that cannot be told from the best so far is the best
+    one's, so that of both the later is kept."""
 
     task: AnyTask
     features: list[Features]
@@ -469,15 +471,16 @@ class DevEvaluation:
         predictions, _ = tuned_predictions(self.task, outputs, self.features, self.examples)
         scores = score_table(self.task.scores(predictions, self.examples))
         metrics = nan_to_zero(self.task.metric_values(scores))
-        value = metrics[self.metric] if not self.is_sampled else self._value_in_choice(step, scores)
+        errors = {"error": 1.0 - metrics[self.metric]}
+        if self.is_sampled:
+            errors[CHOICE_ERROR] = 1.0 - self._value_in_choice(step, scores)
         if self.run is not None and self.keeps_scores:
             self._keep_scores(self.run, step, scores)
-        return {**metrics, "error": 1.0 - value}
+        return {**metrics, **errors}
 
     def _value_in_choice(self, step: int, scores: Floats) -> float:
         if not self._earlier and self.run is not None:  # in a process that resumes a run
-            kept = read_scores(self.run)
-            self._earlier = [kept[earlier] for earlier in kept if earlier < step]
+            self._earlier = earlier_scores(self.run, step)
         value = value_in_choice(by_metric(self.task.metric_values, self.metric), self._earlier, scores)
         self._earlier.append(scores)
         return value

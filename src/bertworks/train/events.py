@@ -83,7 +83,7 @@ class Trained(Event):
 class Evaluated(Event):
     kind = "eval"
 
-    metrics: dict[str, float]
+    metrics: dict[str, float]  # with "loss", or "error" and "choice_error", by which models are chosen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,10 +139,10 @@ class Finished(Event):
     n_seeds: int | None = None
     pruned_seeds: list[int] = field(default_factory=list)
     best_step: int | None = None  # of the kept model
-    n_evaluations: int | None = None  # of which it is the best
+    n_evaluations: int | None = None  # among which it was chosen
     sampled_examples: int | None = None  # of dev that these read, if not all: then it is the latest near the best
     last: dict[str, float] = field(default_factory=dict)  # metrics of the last evaluation
-    cross_fitted: dict[str, float] = field(default_factory=dict)  # metrics corrected for choosing the best evaluation
+    cross_fitted: dict[str, float] = field(default_factory=dict)  # metrics corrected for that choice
     baseline: dict[str, float] = field(default_factory=dict)  # metrics without reading the texts
     epochs: float | None = None  # of training data that were read
     evaluation_seconds: float | None = None  # of the final evaluation, which a budget does not include
@@ -168,13 +168,22 @@ def last(events: Iterable[Event], kind: type[AnyEvent]) -> AnyEvent | None:
     return next(reversed(of_kind(events, kind)), None)
 
 
+def candidates(events: Iterable[Event]) -> list[Evaluated]:
+    """The evaluations among which the run's model is chosen: all, but for those before a best model that was lost."""
+    evaluated: list[Evaluated] = []
+    for event in events:
+        if isinstance(event, Remarked) and event.code == BEST_MODEL_LOST:
+            evaluated = []
+        elif isinstance(event, Evaluated):
+            evaluated.append(event)
+    return evaluated
+
+
 def lowest_loss(events: Iterable[Event]) -> Evaluated | None:
     """The evaluation of the model that a pre-training keeps; of equal ones the latest."""
     best: Evaluated | None = None
-    for event in events:
-        if isinstance(event, Remarked) and event.code == BEST_MODEL_LOST:
-            best = None
-        elif isinstance(event, Evaluated) and math.isfinite(loss := event.metrics.get("loss", math.inf)):
+    for event in candidates(events):
+        if math.isfinite(loss := event.metrics.get("loss", math.inf)):
             best = event if best is None or loss <= best.metrics["loss"] else best
     return best
 

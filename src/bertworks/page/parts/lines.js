@@ -15,28 +15,30 @@ function opacity(weight) {
   return Math.min(1, Math.max(FAINTEST, weight));
 }
 
-// A canvas for each part of the picture, empty until `update` sees it in the window.
+// A canvas for each part of the picture, empty but for those that `update` sees in the window.
 class LinePicture {
   constructor(lines, heads, nRows) {
     const height = nRows * ROW;
     this.lines = lines;
     this.colours = heads.map((head) => (isDark() ? lighter(headColour(head)) : headColour(head)));
     this.node = element("div", { class: "line-picture" });
-    this.waiting = [];
+    this.parts = [];
     for (let top = 0; top < height; top += PART) {
-      const part = { top, height: Math.min(PART, height - top), canvas: element("canvas", { class: "lines", role: "img", "aria-hidden": "true" }) };
+      const part = { top, height: Math.min(PART, height - top), canvas: element("canvas", { class: "lines", width: 0, role: "img", "aria-hidden": "true" }) };
       part.canvas.style.setProperty("height", `${part.height}px`);
       this.node.append(part.canvas);
-      this.waiting.push(part);
+      this.parts.push(part);
     }
   }
 
   update() {
     const start = this.node.getBoundingClientRect().top;
-    const isInSight = ({ top, height }) => start + top < window.innerHeight && start + top + height > 0;
-    const seen = this.waiting.filter(isInSight);
-    this.waiting = this.waiting.filter((part) => !seen.includes(part));
-    seen.forEach((part) => this.draw(part));
+    for (const part of this.parts) {
+      const isInSight = start + part.top < window.innerHeight && start + part.top + part.height > 0;
+      if (isInSight && !part.isDrawn) this.draw(part);
+      else if (!isInSight && part.isDrawn) part.canvas.width = 0; // its memory
+      part.isDrawn = isInSight;
+    }
   }
 
   draw({ canvas, top, height }) {

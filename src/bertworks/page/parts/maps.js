@@ -99,19 +99,24 @@ const BUCKETS = 1024;
 export function strongest(maps, { tokens = [], direction = "from", threshold = 0, limit = 20000 }) {
   const { rows, columns } = maps[0];
   const [chosenRows, chosenColumns] = direction === "from" ? [placesOf(rows, tokens), placesOf(columns, [])] : [placesOf(rows, []), placesOf(columns, tokens)];
-  const candidates = maps.map(() => []); // places in each map
+  const places = new Uint32Array(chosenRows.length * chosenColumns.length); // in a map
   let all = 0;
-  maps.forEach(({ weights }, map) => {
+  const candidates = maps.map(({ weights }) => { // places in each map
+    let n = 0;
     for (const row of chosenRows) {
       for (const column of chosenColumns) {
         const place = row * columns.length + column;
         const weight = weights[place];
         all += weight;
-        if (weight >= threshold && weight > 0) candidates[map].push(place);
+        if (weight >= threshold && weight > 0) {
+          places[n] = place;
+          n += 1;
+        }
       }
     }
+    return places.slice(0, n);
   });
-  const total = candidates.reduce((sum, places) => sum + places.length, 0);
+  const total = candidates.reduce((sum, { length }) => sum + length, 0);
   let [low, high, room] = [0, 1.001, limit]; // roots of weights; `room`: for those below `high`
   for (let round = 0; round < 2 && total > limit; round += 1) {
     const counts = new Uint32Array(BUCKETS);

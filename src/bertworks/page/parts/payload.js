@@ -21,18 +21,20 @@ export function fromBase64(text) {
 export async function inflate(bytes) {
   const { readable, writable } = new DecompressionStream("deflate");
   const writer = writable.getWriter();
-  const written = writer.write(bytes).then(() => writer.close());
-  const reader = readable.getReader();
-  const chunks = [];
-  let size = 0;
-  for (let next = await reader.read(); !next.done; next = await reader.read()) {
-    chunks.push(next.value);
-    size += next.value.length;
+  const [chunks] = await Promise.all([readAll(readable.getReader()), writer.write(bytes).then(() => writer.close())]);
+  const result = new Uint8Array(chunks.reduce((size, chunk) => size + chunk.length, 0));
+  let offset = 0;
+  for (const chunk of chunks) {
+    result.set(chunk, offset);
+    offset += chunk.length;
   }
-  await written;
-  const result = new Uint8Array(size);
-  for (const chunk of chunks.reverse()) result.set(chunk, (size -= chunk.length));
   return result;
+}
+
+async function readAll(reader) {
+  const chunks = [];
+  for (let next = await reader.read(); !next.done; next = await reader.read()) chunks.push(next.value);
+  return chunks;
 }
 
 export async function readBlock(id) {
