@@ -155,11 +155,11 @@ def test_the_tour_shows_names_of_heads_and_what_cannot_be_named() -> None:
     assert f"<td>{bilingual(*NAME_TITLES['next'])}</td><td>{links[:-2]} +2</td><td>–</td>" in names
     assert names.count("<tr>") == 4, "a header, and the names that occur"
     assert (
-        "1,200 passages of 60 documents; cannot be seen: &lt;no&gt; pairs (the same or a related word in the other text)"
+        "1,200 passages of 60 documents; cannot be seen: &lt;no&gt; pairs (same or related word in the other text)"
         in html
     )
-    assert "no head in any model: the previous word, " in html and "in any model: the next" not in html
-    assert "other: no passages; not enough text (the next word" in html and "文本不足（下一个词" in html
+    assert "no head in any model: previous word, " in html and "in any model: next" not in html
+    assert "other: no passages; not enough text (next word" in html and "文本不足（下一个词" in html
     assert "A &lt;b&gt;. / B." in html and html.count('href="inside/b/attention.html"') == 1
     assert html.count('href="inside/a/atlas.html"') == 1 and "inside/b/atlas.html" not in html
 

@@ -7,18 +7,18 @@ from collections.abc import Mapping
 Titles = Mapping[str, tuple[str, str]]
 
 NAME_TITLES: Titles = {
-    "next": ("the next word", "下一个词"),
-    "previous": ("the previous word", "上一个词"),
-    "next2": ("the word after the next", "后面第二个词"),
-    "previous2": ("the word before the previous", "前面第二个词"),
-    "same": ("the same word elsewhere", "别处的同一个词"),
-    "related": ("related words", "相关的词"),
-    "across": ("the same or a related word in the other text", "另一段文本中相同或相关的词"),
-    "pieces": ("other pieces of its word", "同一个词的其他词片"),
+    "next": ("next word", "下一个词"),
+    "previous": ("previous word", "上一个词"),
+    "next2": ("next but one", "后面第二个词"),
+    "previous2": ("previous but one", "前面第二个词"),
+    "same": ("same word", "相同的词"),
+    "related": ("related word", "相关的词"),
+    "across": ("same or related word in the other text", "另一段文本中相同或相关的词"),
+    "pieces": ("pieces of one word", "同一个词的词片"),
     "predicts": ("words that predict it", "能预测它的词"),
-    "cls": ("rests on [CLS]", "停留在 [CLS]"),
-    "sep": ("rests on [SEP]", "停留在 [SEP]"),
-    "first": ("rests on the first token", "停留在首个词元"),
+    "cls": ("rests on [CLS]", "停在 [CLS] 上"),
+    "sep": ("rests on [SEP]", "停在 [SEP] 上"),
+    "first": ("rests on the first token", "停在首个词元上"),
 }
 INITIALS = {
     "next": "→",
